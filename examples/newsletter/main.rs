@@ -77,6 +77,7 @@ struct App {
     inbox: Inbox,
     verifier: Verifier,
     links: UnsubscribeLinks,
+    preferences: UnsubscribeService,
     public_url: String,
 }
 
@@ -87,13 +88,21 @@ impl App {
         store.migrate().await?;
         let database = store.pool().get().await?;
         database.batch_execute(signup::TABLE).await?;
+        let client = Client::from_env()?;
         let secrets = [variable("UNSUBSCRIBE_SECRET")?];
+        let links = UnsubscribeLinks::new(secrets, format!("{public_url}/preferences"))?;
+        let mut preferences =
+            UnsubscribeService::builder(links.clone(), client.contacts(), store.clone());
+        for (name, label) in TOPICS {
+            preferences = preferences.topic(OfferedTopic::new(name, label));
+        }
         Ok(Self {
-            client: Client::from_env()?,
+            client,
             inbox: Inbox::builder(store.clone()).build()?,
             store,
             verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
-            links: UnsubscribeLinks::new(secrets, format!("{public_url}/preferences"))?,
+            links,
+            preferences: preferences.build(),
             public_url,
         })
     }
@@ -141,10 +150,12 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
     let mut contacts = app.client.contacts().list().full();
     let mut sent = 0_u64;
     while let Some(contact) = contacts.try_next().await? {
-        if contact.unsubscribed || contact.topics.get(topic) != Some(&true) {
+        let address = &contact.email;
+        let wants_it = !contact.unsubscribed && contact.topics.get(topic) == Some(&true);
+        // The service may not have an opt-out yet that was acknowledged.
+        if !wants_it || app.preferences.has_pending(address, [topic]).await? {
             continue;
         }
-        let address = &contact.email;
         let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(address));
         let mail = Email::new().from(SENDER).to(address).subject(subject);
         let mail = mail.headers(app.links.headers(address, topic));
@@ -160,14 +171,7 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
 
 /// Runs the server and both workers until SIGTERM, or until one of them ends.
 async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
-    let preferences =
-        UnsubscribeService::builder(app.links.clone(), app.client.contacts(), app.store.clone());
-    let preferences = TOPICS
-        .into_iter()
-        .fold(preferences, |builder, (name, label)| {
-            builder.topic(OfferedTopic::new(name, label))
-        });
-    let preferences = preferences.build();
+    let preferences = app.preferences.clone();
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
 

@@ -121,6 +121,9 @@ pub(crate) async fn confirm(
         ));
     };
     let (address, topics): (String, Vec<String>) = (row.get("address"), row.get("topics"));
+    if app.preferences.has_pending(&address, &topics).await? {
+        return Err("an older opt-out is not sent yet, and would undo this".into());
+    }
     match subscribe(&app.client.contacts(), &address, &topics).await {
         Err(error) if error.is_complaint_locked() => {
             return Ok(page(

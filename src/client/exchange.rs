@@ -76,7 +76,7 @@ impl Request {
         let mut path = String::with_capacity(64);
         for segment in segments {
             let segment = segment.as_ref();
-            if matches!(segment, "" | "." | "..") {
+            if !is_path_segment(segment) {
                 return Err(Error::input(
                     "an address or path segment is empty, `.` or `..`, which would reach another endpoint",
                 ));
@@ -410,6 +410,11 @@ fn is_identifier(key: &str) -> bool {
         && key
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Returns whether a text can be a segment of a path. A URL with one that cannot names another endpoint.
+pub(crate) fn is_path_segment(text: &str) -> bool {
+    !matches!(text, "" | "." | "..")
 }
 
 #[cfg(test)]

@@ -138,6 +138,8 @@ pub(crate) use call::{
     opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};
+#[cfg(feature = "unsubscribe")]
+pub(crate) use exchange::is_path_segment;
 pub(crate) use exchange::{
     NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item,
 };

@@ -126,6 +126,7 @@
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `remaining`, `error` (the text of the handler's error) |
+//! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempt`, `error`: only the worker of an `UnsubscribeService` |
 //! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `error` (the text of the handler's error): only `handle_in` |
 //! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `attempt` |
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
@@ -1029,11 +1030,18 @@ impl InboxBuilder {
 /// not stored meanwhile.
 #[cfg(feature = "unsubscribe")]
 impl Inbox {
-    pub(crate) fn of_own_events(store: impl Store, endpoint: &str, lease: Duration) -> Self {
+    /// `failure` is what the log says of a failed attempt. Another one always follows.
+    pub(crate) fn of_own_events(
+        store: impl Store,
+        endpoint: &str,
+        lease: Duration,
+        failure: &'static str,
+    ) -> Self {
         let settings = Settings {
             endpoint: endpoint.to_owned(),
             lease,
             retention: Duration::ZERO,
+            own_failure: Some(failure),
             ..Settings::default()
         };
         Self(Arc::new(Shared::new(Arc::new(store), settings)))
@@ -1070,12 +1078,29 @@ impl Inbox {
     /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
     /// handled, or if it is held.
     pub(crate) async fn hold_own(&self, id: &EventId) -> Result<Option<Token>, StoreError> {
-        let shared = &self.0;
         let token = Token::random();
+        let state = self.claim_own(id, token, self.0.settings.lease).await?;
+        Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
+    }
+
+    /// Returns whether the event with this id waits or is being handled.
+    pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
+        // If there is none, this claim has ended and is forgotten when it is made. So it is in nobody's way.
+        let state = self.claim_own(id, Token::random(), Duration::ZERO).await?;
+        Ok(matches!(state, ClaimState::Conflict | ClaimState::Parked))
+    }
+
+    async fn claim_own(
+        &self,
+        id: &EventId,
+        token: Token,
+        lease: Duration,
+    ) -> Result<ClaimState, StoreError> {
+        let shared = &self.0;
         let claim = NewClaim {
             key: shared.key(id),
             token,
-            lease: shared.settings.lease,
+            lease,
             retention: Duration::ZERO,
             // Not the one of an event: a claim without it would take an event that nobody has taken yet.
             fingerprint: Some(Fingerprint::of(b"held")),
@@ -1084,8 +1109,7 @@ impl Inbox {
         let claimed = tokio::time::timeout(shared.settings.respond_within, claimed).await;
         let late = |_| Err(StoreError::unavailable("it did not respond in time"));
         let state = claimed.unwrap_or_else(late);
-        let state = state.inspect_err(|error| shared.store_failed("claim", error))?;
-        Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
+        state.inspect_err(|error| shared.store_failed("claim", error))
     }
 
     /// Ends a hold. If the store fails, it ends with its lease.
@@ -1121,6 +1145,8 @@ struct Settings {
     lease: Duration,
     retention: Duration,
     respond_within: Duration,
+    /// What the log says of a failed attempt if the events are the program's own, and are retried until they succeed.
+    own_failure: Option<&'static str>,
 }
 
 impl Default for Settings {
@@ -1130,6 +1156,7 @@ impl Default for Settings {
             lease: Duration::from_secs(60),
             retention: DEFAULT_RETENTION,
             respond_within: Duration::from_secs(8),
+            own_failure: None,
         }
     }
 }
@@ -1141,6 +1168,7 @@ impl Settings {
             lease,
             retention,
             respond_within,
+            own_failure: _,
         } = *self;
         if endpoint.is_empty() || endpoint.len() > 255 || endpoint.contains(char::is_control) {
             return Err(ConfigError::new(
@@ -1664,6 +1692,16 @@ impl Shared {
 
     fn handler_failed(&self, number: u32, remaining: u32, failure: &Failure) {
         self.count(|metrics| metrics.failed += 1);
+        if let Some(text) = self.settings.own_failure {
+            report!(
+                warn,
+                endpoint = self.settings.endpoint,
+                attempt = number,
+                error = failure.reason(),
+                "{text}"
+            );
+            return;
+        }
         report!(
             warn,
             endpoint = self.settings.endpoint,

@@ -14,6 +14,7 @@ use url::Url;
 
 use crate::ConfigError;
 use crate::client::builder::is_loopback;
+use crate::client::is_path_segment;
 use crate::secret::check_secret;
 use crate::webhooks::{Clock, SystemClock};
 
@@ -28,7 +29,8 @@ const NONCE_LENGTH: usize = 24;
 /// A link ends with a token. The token says whose link it is, which topic it is about, and on which day it was made. It is
 /// encrypted and authenticated with your secret, so nobody can read the address in it or make a token for another
 /// address. Whoever has a link can change the topics of its address, as with every unsubscribe link. A link is not stored
-/// anywhere, and the same link comes out for the same address, topic, secret and day.
+/// anywhere, and the same link comes out for the same address, topic, secret and day. A link for an address that is empty,
+/// `.` or `..` leads to the page for invalid links, because no contact can have such an address.
 ///
 /// A link stays valid for two years. To replace a secret, put the new one first and keep the old one behind it until its
 /// last links have ended: the first secret makes links, and each of them is accepted.
@@ -237,12 +239,14 @@ impl UnsubscribeLinks {
         format!("{}{}", self.base_url, BASE64.encode(token))
     }
 
-    /// Returns whose link it is. `None` if the token was not made with one of the secrets, or is no longer valid.
+    /// Returns whose link it is. `None` if the token was not made with one of the secrets, is no longer valid, or names an
+    /// address that no request can name.
     pub(super) fn open(&self, token: &str) -> Option<Target> {
         let token = BASE64.decode(token).ok()?;
         let (target, day) = self.keys.iter().find_map(|key| key.open(&token))?;
         let age = self.today().saturating_sub(day);
-        (u64::from(age) <= self.valid_for.as_secs() / DAY.as_secs()).then_some(target)
+        let is_young = u64::from(age) <= self.valid_for.as_secs() / DAY.as_secs();
+        (is_young && is_path_segment(&target.address)).then_some(target)
     }
 
     fn today(&self) -> u32 {
@@ -434,7 +438,7 @@ mod tests {
         for (address, topic) in [
             ("ada@example.com", "news"),
             ("ada@example.com", ""),
-            ("", "news"),
+            ("...", "news"),
             ("ünïcödé@bücher.example", "Neuigkeiten für alle 📧"),
             ("a\nb@example.com", "a\0b"),
         ] {
@@ -450,6 +454,16 @@ mod tests {
             (&opened.address[..], opened.topic),
             ("ada@example.com", None)
         );
+    }
+
+    #[test]
+    fn a_link_for_an_address_that_cannot_be_sent_is_invalid() {
+        let links = links(&[SECRET]);
+
+        for address in ["", " ", ".", ".."] {
+            assert!(links.open(token_of(&links.link(address))).is_none());
+            assert!(links.open(&topic_token(&links, address, "news")).is_none());
+        }
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl OfferedTopic {
         self
     }
 
-    /// Sets whether the box is checked if the contact's answer is not known: the address is no contact, or the service does
-    /// not respond. Default: `false`. Set what the topic has as its default at the service.
+    /// Sets whether the box is checked if the address is no contact. Default: `false`. Set what the topic has as its default
+    /// at the service, so that the page does not tell whether an address is a contact.
     pub fn default_answer(mut self, answer: bool) -> Self {
         self.default_answer = answer;
         self
@@ -90,6 +90,8 @@ pub struct PageTexts {
     pub not_subscribed_now: Cow<'static, str>,
     /// Shown if nothing was saved.
     pub not_saved: Cow<'static, str>,
+    /// Shown in place of the boxes if the contact could not be retrieved. The buttons that opt out work nevertheless.
+    pub not_shown: Cow<'static, str>,
     /// Shown in place of the boxes to a contact who reported spam, whom the service does not subscribe again.
     pub reported_spam: Cow<'static, str>,
     /// Shown if the link is invalid or too old.
@@ -116,6 +118,10 @@ impl Default for PageTexts {
                 "We could not subscribe you. Please try again in a few minutes. What you unsubscribed from is saved."
                     .into(),
             not_saved: "This did not work. Please try again in a few minutes.".into(),
+            not_shown:
+                "We cannot show your preferences just now. Please try again in a few minutes. You can unsubscribe here \
+                 at any time."
+                    .into(),
             reported_spam: "You reported our mail as spam. We send you no newsletters.".into(),
             invalid_link: "This link is not valid, or too old. Please use the link in a newer mail.".into(),
         }
@@ -136,6 +142,8 @@ pub enum PageNotice {
     NotSubscribedNow,
     /// Nothing was saved.
     NotSaved,
+    /// The contact could not be retrieved. The page has no boxes, and its buttons opt out.
+    NotShown,
     /// The visitor reported spam. The page has no boxes.
     ReportedSpam,
     /// The link is invalid or too old. The page has nothing else.
@@ -177,7 +185,8 @@ pub struct PreferencePage<'a> {
     pub notice: Option<PageNotice>,
     /// The first character and the domain of the address, such as `a…@example.com`. Empty if the link is invalid.
     pub address: String,
-    /// The topics with their boxes. Empty if the page has no boxes.
+    /// The topics with their boxes. Empty if the page has no boxes, for example because the contact could not be
+    /// retrieved. A topic that the service does not have for this contact has no box.
     pub topics: Vec<ShownTopic<'a>>,
     /// The label of the topic that the link is about, if it is about one that the page offers.
     pub link_topic: Option<&'a str>,
@@ -232,6 +241,7 @@ impl PreferencePage<'_> {
             PageNotice::NotSubscribed => &texts.not_subscribed,
             PageNotice::NotSubscribedNow => &texts.not_subscribed_now,
             PageNotice::NotSaved => &texts.not_saved,
+            PageNotice::NotShown => &texts.not_shown,
             PageNotice::ReportedSpam => &texts.reported_spam,
             PageNotice::InvalidLink => &texts.invalid_link,
         })

@@ -4,7 +4,7 @@
 //! forgotten when the opt-out was sent. So an opt-out waits at most once, however often somebody clicks. An opt-in is never
 //! stored. It is sent while the visitor waits, by whoever holds the same id. Nobody gets it while an opt-out waits or is being
 //! sent, and no opt-out is stored under it meanwhile. So opt-ins and opt-outs of one address and topic are sent in the order
-//! of the clicks.
+//! of the clicks. An opt-in also holds the id of the opt-out of everything, which concerns each topic.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,14 +35,19 @@ use crate::contacts::{Contact, Contacts, OptOutReason, TopicsError, UnsubscribeR
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, Missing, RetryPolicy};
+use crate::{Error, ErrorKind, Missing, RetryPolicy};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
+const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
 const BODY_LIMIT: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the page waits for the contact. A mail client waits a little, a person a little longer.
-const RETRIEVE_DEADLINE: Duration = Duration::from_secs(3);
+const RETRIEVE_DEADLINE: Duration = Duration::from_secs(4);
+/// So that one response that never comes leaves time for another attempt.
+const RETRIEVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the page waits for the store, which only says what the service will have soon.
+const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// How long all requests of an opt-in may take. An opt-out waits for them.
 const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long an opt-in waits for opt-outs before it.
@@ -62,7 +67,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// | request | response |
 /// |---|---|
-/// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links |
+/// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links. If the contact cannot be retrieved, the page has no boxes: it says so, and its buttons opt out |
 /// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | a token that is invalid or too old | 404 and a page that says so |
@@ -145,7 +150,7 @@ impl UnsubscribeService {
         UnsubscribeServiceBuilder(Shared {
             links,
             contacts,
-            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE),
+            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE, NOT_SENT_YET),
             topics: Vec::new(),
             texts: PageTexts::default(),
             template: None,
@@ -159,6 +164,13 @@ impl UnsubscribeService {
     /// - If the service says that the contact does not exist, the opt-out is done: nobody sends broadcasts to the address.
     /// - If the topic does not exist, or the response does not say what is missing, the contact is opted out of everything,
     ///   so that the opt-out is not lost.
+    /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has such an
+    ///   address. The links of such an address are invalid.
+    ///
+    /// With the feature `tracing`, each failed attempt is a warning: `an opt-out could not be sent yet, and is retried`.
+    ///
+    /// The type of the handler has no name. To keep the worker in a struct, keep the service, which can be cloned, and call
+    /// this method where the worker is run.
     ///
     /// # Example: beside a server, until SIGTERM
     ///
@@ -182,7 +194,8 @@ impl UnsubscribeService {
             .backoff(Duration::from_secs(5), Duration::from_secs(300))
     }
 
-    /// Returns how many opt-outs are stored and not sent yet.
+    /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the longest
+    /// outage that you expect.
     ///
     /// # Errors
     ///
@@ -192,8 +205,66 @@ impl UnsubscribeService {
         Ok(backlog.waiting + backlog.in_progress + backlog.parked)
     }
 
+    /// Returns whether an opt-out of this address is stored and not sent yet: from one of these topics, or from everything.
+    ///
+    /// Call it before your program subscribes an address, and subscribe it later if the result is true. Otherwise the worker
+    /// sends the older opt-out after your opt-in. Call it before you send a mail, too: the contact that you retrieve does not
+    /// have the opt-out yet. It finds the opt-outs that all processes with this store have acknowledged. It does not look for
+    /// opt-outs from other topics than these.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails.
+    ///
+    /// # Example: an opt-out that was acknowledged during an outage
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # use audience::webhooks::tower::BytesBody;
+    /// # use tower::ServiceExt;
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links.clone(), contacts, MemoryStore::new()).build();
+    /// # let [(_, url), _] = links.headers("ada@example.com", "news");
+    /// # let click = http::Request::post(url.trim_matches(['<', '>'])).body(BytesBody::from(bytes::Bytes::from("List-Unsubscribe=One-Click")))?;
+    /// # assert_eq!(service.clone().oneshot(click).await?.status(), 200);
+    /// // Ada has clicked on the button for `news`, and the worker could not send her opt-out yet.
+    /// assert!(service.has_pending("ada@example.com", ["news", "offers"]).await?);
+    /// assert!(!service.has_pending("ada@example.com", ["offers"]).await?);
+    /// assert!(!service.has_pending("bob@example.com", ["news"]).await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn has_pending(
+        &self,
+        address: impl AsRef<str>,
+        topics: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<bool, InboxError> {
+        let address = Target::new(address.as_ref(), None).address;
+        let of_topics = topics.into_iter();
+        let of_topics = of_topics.flat_map(|topic| OptOut::ids(&address, Some(topic.as_ref())));
+        let ids: Vec<_> = of_topics.chain(OptOut::ids(&address, None)).collect();
+        self.has_any(&ids).await
+    }
+
+    /// Returns whether an opt-out with one of these ids is stored and not sent yet.
+    async fn has_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
+        // Most of the time nothing waits, and to count reads only.
+        if self.pending().await? == 0 {
+            return Ok(false);
+        }
+        for id in ids {
+            if self.0.inbox.has_own(id).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns the inbox that holds the opt-outs: its [`backlog`](Inbox::backlog) and its [`metrics`](Inbox::metrics) are
-    /// for your monitoring. `Backlog::lag` says how long the oldest opt-out has been due.
+    /// for your monitoring. `Backlog::lag` says how long the oldest opt-out has been due. During an outage of the service it
+    /// is short, because an opt-out that failed is due later.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.0.inbox
@@ -250,13 +321,13 @@ impl UnsubscribeService {
             Submission::OneClick => self.status(StatusCode::OK),
             Submission::LinkTopic if topic.is_some() => {
                 let mut shown = self.shown(&target).await;
-                shown
-                    .answers
-                    .extend(topic.map(|topic| (topic.to_owned(), false)));
+                if let Some(answer) = topic.and_then(|topic| shown.answers.get_mut(topic)) {
+                    *answer = false;
+                }
                 self.page(&target, &shown, Some(PageNotice::Saved))
             }
             Submission::LinkTopic | Submission::Everything => {
-                self.page(&target, &Shown::paused(), Some(PageNotice::Unsubscribed))
+                self.page(&target, &self.paused(), Some(PageNotice::Unsubscribed))
             }
             Submission::Boxes(boxes) => self.subscribe(&target, boxes).await,
         }
@@ -304,8 +375,10 @@ impl UnsubscribeService {
         ends_pause: bool,
     ) -> Result<(), PageNotice> {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
-        let ids = names.chain(ends_pause.then_some(None));
-        let ids: Vec<_> = ids.map(|topic| OptOut::id(address, topic)).collect();
+        let ids = names
+            .chain([None])
+            .map(|topic| OptOut::ids(address, topic).into());
+        let (ids, spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
         let mut held = Vec::new();
         let end = Instant::now() + OPT_IN_PATIENCE;
         for id in &ids {
@@ -315,7 +388,7 @@ impl UnsubscribeService {
             held.push((id, token));
         }
         let mut sent = Err(PageNotice::NotSubscribedNow);
-        if held.len() == ids.len() {
+        if held.len() == ids.len() && matches!(self.has_any(&spare_ids).await, Ok(false)) {
             let sending = send_opt_ins(&self.0.contacts, address, topics, ends_pause);
             let result = tokio::time::timeout(OPT_IN_DEADLINE, sending).await;
             sent = match result {
@@ -364,48 +437,92 @@ impl UnsubscribeService {
             address: target.address.clone(),
             topic: topic.map(str::to_owned),
         };
-        let mut id = OptOut::id(&opt_out.address, topic);
+        let (id, spare_id) = OptOut::ids(&opt_out.address, topic).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        while !self.0.inbox.store_own(&id, &opt_out.envelope(&id)).await? {
-            if Instant::now() < end {
-                // An opt-in is being sent, and the opt-out must come after it.
-                tokio::time::sleep(POLL).await;
-            } else {
-                // Whoever sends the opt-in has died. An id of its own is always stored.
-                id = OptOut::random_id();
+        loop {
+            // An opt-in is sent for less long, and the opt-out must come after it. If its id is held after that, whoever sends
+            // the opt-in has died. Nobody holds the other id.
+            let id = if Instant::now() < end { &id } else { &spare_id };
+            if self.0.inbox.store_own(id, &opt_out.envelope(id)).await? {
+                return Ok(());
             }
+            tokio::time::sleep(POLL).await;
         }
-        Ok(())
     }
 
-    /// Returns what the boxes show.
+    /// Returns what the page shows: what the service has, and what was acknowledged and is not sent yet.
     async fn shown(&self, target: &Target) -> Shown {
+        let retrieved = self.retrieved(target).await;
+        let corrected = self.with_pending(target, &retrieved);
+        let corrected = tokio::time::timeout(LOOK_DEADLINE, corrected).await;
+        // If the store fails, the page shows what the service has.
+        corrected
+            .ok()
+            .and_then(Result::ok)
+            .flatten()
+            .unwrap_or(retrieved)
+    }
+
+    /// Returns what the page shows instead, if an opt-out waits.
+    async fn with_pending(
+        &self,
+        target: &Target,
+        retrieved: &Shown,
+    ) -> Result<Option<Shown>, InboxError> {
+        if self.pending().await? == 0 || retrieved.instead == Some(PageNotice::ReportedSpam) {
+            return Ok(None);
+        }
+        if self.has_any(&OptOut::ids(&target.address, None)).await? {
+            return Ok(Some(self.paused()));
+        }
+        let mut shown = retrieved.clone();
+        for (topic, answer) in shown.answers.iter_mut().filter(|(_, answer)| **answer) {
+            *answer = !self
+                .has_any(&OptOut::ids(&target.address, Some(topic)))
+                .await?;
+        }
+        Ok(Some(shown))
+    }
+
+    async fn retrieved(&self, target: &Target) -> Shown {
         let retrieve = self.0.contacts.retrieve(&target.address);
         let retrieve = retrieve
-            .retry(RetryPolicy::none())
+            .timeout(RETRIEVE_TIMEOUT)
             .deadline(RETRIEVE_DEADLINE);
-        let Ok(contact) = retrieve.await else {
-            return self.defaults();
+        let contact = match retrieve.await {
+            Ok(contact) if contact.shows_topics() => contact,
+            Err(error) if error.is_not_found() => {
+                return self.boxes(|topic| Some(topic.default_answer));
+            }
+            // Nothing that guesses: the next form would take it for an answer.
+            Ok(_) | Err(_) => return Shown::without_boxes(PageNotice::NotShown),
         };
         if contact.unsubscribe_reason == Some(UnsubscribeReason::Complaint) {
-            return Shown {
-                reported_spam: true,
-                ..Shown::default()
-            };
+            return Shown::without_boxes(PageNotice::ReportedSpam);
         }
-        if contact.unsubscribed {
-            return Shown::paused();
+        // The service shows an answer for each topic that it has.
+        let answer = |topic: &OfferedTopic| contact.topics.get(&topic.name).copied();
+        Shown {
+            is_paused: contact.unsubscribed,
+            ..self.boxes(|topic| answer(topic).map(|answer| answer && !contact.unsubscribed))
         }
-        let mut shown = self.defaults();
-        shown.answers.extend(contact.topics);
-        shown
     }
 
-    fn defaults(&self) -> Shown {
-        let default = |topic: &OfferedTopic| (topic.name.clone(), topic.default_answer);
+    /// Shows a box for each offered topic that has an answer.
+    fn boxes(&self, answer: impl Fn(&OfferedTopic) -> Option<bool>) -> Shown {
+        let topics = self.0.topics.iter();
+        let answers = topics.filter_map(|topic| Some((topic.name.clone(), answer(topic)?)));
         Shown {
-            answers: self.0.topics.iter().map(default).collect(),
+            answers: answers.collect(),
             ..Shown::default()
+        }
+    }
+
+    /// Shows an opt-out of everything that the service may not have yet.
+    fn paused(&self) -> Shown {
+        Shown {
+            is_paused: true,
+            ..self.boxes(|_| Some(false))
         }
     }
 
@@ -416,15 +533,18 @@ impl UnsubscribeService {
         notice: Option<PageNotice>,
     ) -> Response<BytesBody> {
         let notice = match notice {
-            None if shown.reported_spam => Some(PageNotice::ReportedSpam),
+            None if shown.instead.is_some() => shown.instead,
             None if shown.is_paused => Some(PageNotice::Unsubscribed),
             notice => notice,
         };
-        let topics = self.0.topics.iter().map(|topic| ShownTopic {
-            name: &topic.name,
-            label: &topic.label,
-            description: &topic.description,
-            is_checked: shown.answers.get(&topic.name) == Some(&true),
+        let topics = self.0.topics.iter().filter_map(|topic| {
+            let is_checked = *shown.answers.get(&topic.name)?;
+            Some(ShownTopic {
+                name: &topic.name,
+                label: &topic.label,
+                description: &topic.description,
+                is_checked,
+            })
         });
         let is_link_topic = |topic: &&OfferedTopic| Some(&topic.name) == target.topic.as_ref();
         let link_topic = self.0.topics.iter().find(is_link_topic);
@@ -432,7 +552,7 @@ impl UnsubscribeService {
             texts: &self.0.texts,
             notice,
             address: masked(&target.address),
-            topics: topics.filter(|_| !shown.reported_spam).collect(),
+            topics: topics.collect(),
             link_topic: link_topic.map(|topic| topic.label.as_str()),
             is_paused: shown.is_paused,
         };
@@ -577,18 +697,20 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
     }
 }
 
-/// What the boxes show.
-#[derive(Default)]
+/// What the page shows of a contact.
+#[derive(Clone, Default)]
 struct Shown {
+    /// The boxes. An offered topic without an answer has none.
     answers: BTreeMap<String, bool>,
     is_paused: bool,
-    reported_spam: bool,
+    /// Why there are no boxes.
+    instead: Option<PageNotice>,
 }
 
 impl Shown {
-    fn paused() -> Self {
+    fn without_boxes(notice: PageNotice) -> Self {
         Self {
-            is_paused: true,
+            instead: Some(notice),
             ..Self::default()
         }
     }
@@ -620,19 +742,18 @@ struct Envelope<'a> {
 }
 
 impl OptOut {
-    /// Returns the id under which an opt-out waits. It has no address in it.
-    fn id(address: &str, topic: Option<&str>) -> EventId {
+    /// Returns the id under which an opt-out waits, and the one under which it waits if the first stays held. They have no
+    /// address in them.
+    fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
         // No address has a line ending, so two pairs never have one text.
         let text = match topic {
             None => Cow::Borrowed(address),
             Some(topic) => Cow::Owned(format!("{address}\n{topic}")),
         };
         let hash = Sha256::digest(text.as_bytes());
-        event_id(&format!("out_{}", hex::encode(&hash[..16])))
-    }
-
-    fn random_id() -> EventId {
-        event_id(&format!("out_{:032x}", fastrand::u128(..)))
+        let hash = hex::encode(&hash[..16]);
+        let id = |text: String| EventId::try_from(text).expect("it has letters and digits");
+        [id(format!("out_{hash}")), id(format!("out2_{hash}"))]
     }
 
     fn envelope(&self, id: &EventId) -> Vec<u8> {
@@ -681,13 +802,15 @@ impl OptOut {
         match result {
             // The address is no contact, so it gets no broadcasts.
             Err(error) if error.is_not_found() => Ok(()),
+            // Nor is an address that cannot be sent.
+            Err(error) if error.kind() == ErrorKind::Input => {
+                #[cfg(feature = "tracing")]
+                tracing::error!(target: "audience::unsubscribe", %error, "an opt-out can never be sent, and is dropped");
+                Ok(())
+            }
             result => Ok(result.map(drop)?),
         }
     }
-}
-
-fn event_id(text: &str) -> EventId {
-    EventId::try_from(text).expect("it has 36 letters and digits")
 }
 
 /// Returns the contact afterwards.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use audience::mock::MockServer;
+use audience::mock::{Fault, MockServer};
 use reqwest::Method;
 use support::cancellation::until;
 use support::examples::EXAMPLES;
@@ -65,15 +65,19 @@ fn send(server: &MockServer, database: &Database, topic: &str) -> Output {
 }
 
 impl Newsletter {
-    /// Sends a request to a link of a mail, or to a path.
+    /// Sends a request to a link of a mail, or to a path, which succeeds.
     async fn request(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
+        let response = self.response(method, link, form).await;
+        assert_eq!(response.status(), 200, "{link}");
+        response
+    }
+
+    async fn response(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
         let path = link.strip_prefix(PUBLIC_URL).unwrap_or(link);
         let url = format!("{}{path}", self.url);
         let request = reqwest::Client::new().request(method, url);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
-        let response = request.body(form.to_owned()).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{path}");
-        response
+        request.body(form.to_owned()).send().await.unwrap()
     }
 }
 
@@ -137,6 +141,43 @@ async fn a_reader_signs_up_with_two_clicks_and_leaves_with_one() {
     let kill = Command::new("kill").args(["-TERM", &pid]).status();
     assert!(kill.unwrap().success());
     assert!(newsletter.process.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_signups() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let form = "address=ada%40x.io&topic=news";
+    newsletter.request(Method::POST, "/", form).await;
+    newsletter.request(Method::POST, &link(&server), "").await;
+    let sent = || String::from_utf8(send(&server, &database, "news").stdout).unwrap();
+    assert_eq!(sent(), "1 mails sent\n");
+    let mail = server.sent_mail().pop().unwrap();
+    let url = mail.body["headers"]["List-Unsubscribe"].as_str().unwrap();
+    newsletter.request(Method::POST, "/", form).await;
+    let confirm = link(&server);
+
+    server.fault(Fault::status(503).path("*/unsubscribe"));
+    let url = url.trim_matches(['<', '>']);
+    let one_click = "List-Unsubscribe=One-Click";
+    newsletter.request(Method::POST, url, one_click).await;
+
+    assert_eq!(sent(), "0 mails sent\n");
+    let confirmed = newsletter.response(Method::POST, &confirm, "").await;
+    assert_eq!(confirmed.status(), 503);
+    server.clear_faults();
+    until(|| !server.contact("ada@x.io").unwrap().topics["news"]).await;
+    support::in_time(async {
+        let click = async || newsletter.response(Method::POST, &confirm, "").await;
+        while click().await.status() != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(server.contact("ada@x.io").unwrap().topics["news"]);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use audience::inbox::{
-    EventKey, Fingerprint, HeldClaim, MemoryStore, NewClaim, RedisStore, SqliteStore, Store, Take,
-    Token,
+    EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
+    SqliteStore, Store, Take, Token,
 };
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
@@ -14,6 +14,7 @@ use audience::webhooks::tower::BytesBody;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use support::ADA;
+use support::trace_log::Log;
 use tower::ServiceExt;
 
 use super::faulty_store::FaultyStore;
@@ -406,7 +407,7 @@ async fn the_response_is_the_same_for_an_address_that_is_no_contact() {
 }
 
 #[tokio::test]
-async fn the_page_shows_the_contacts_answers_or_the_defaults_if_they_are_not_known() {
+async fn the_page_shows_the_contacts_answers_and_the_defaults_if_there_is_no_contact() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
     let contacts = server.client().contacts();
@@ -418,10 +419,141 @@ async fn the_page_shows_the_contacts_answers_or_the_defaults_if_they_are_not_kno
     assert!(page.body.contains("a…@example.com") && !page.body.contains(ADA));
     assert!(!page.body.contains("internal"));
 
-    server.fault(Fault::status(503));
-    let page = get(&service, &links().link(ADA)).await;
-    assert_eq!(page.status, StatusCode::OK);
+    let page = get(&service, &links().link("nobody@example.com")).await;
     assert!(page.is_checked("news") && !page.is_checked("offers"));
+}
+
+/// The answers of a contact, as the service stores them.
+fn answers(server: &MockServer) -> (bool, bool) {
+    let ada = server.contact(ADA).unwrap();
+    (ada.topics["news"], ada.topics["offers"])
+}
+
+#[tokio::test]
+async fn a_failed_request_does_not_change_what_the_boxes_show() {
+    for fault in [
+        Fault::status(503),
+        Fault::status(429).retry_after(1),
+        Fault::close_before(),
+        Fault::close_after(),
+        Fault::delay(Duration::from_secs(60)),
+    ] {
+        let server = mock().await;
+        // The opposite of the defaults on the page.
+        let contacts = server.client().contacts();
+        contacts.set_topic(ADA, "news", false).await.unwrap();
+        contacts.set_topic(ADA, "offers", true).await.unwrap();
+        let service = service(&server, MemoryStore::new());
+        server.clear_requests();
+        server.fault(fault.times(1));
+
+        let page = get(&service, &links().link(ADA)).await;
+
+        assert!(!page.is_checked("news") && page.is_checked("offers"));
+        assert_eq!(server.requests().len(), 2);
+        let saved = post_form(&service, &links().link(ADA), &page.form(&["offers"])).await;
+        assert_eq!(saved.status, StatusCode::OK);
+        service.worker().run_until_idle().await.unwrap();
+        assert_eq!(answers(&server), (false, true));
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_knows_no_answers_has_no_boxes_and_its_buttons_opt_out() {
+    for fault in [
+        Fault::status(503),
+        Fault::status(401),
+        // The one of a proxy, which says nothing about the contact.
+        Fault::status(404).body("<html>no such host"),
+        Fault::wrong_body("<html>Sign in to the hotel network</html>"),
+        Fault::wrong_body(r#"{"id": "c_1", "email": "ada@example.com", "created_at": 1700000000}"#),
+    ] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+        let url = one_click_url(ADA, "news");
+        server.fault(fault);
+
+        let page = get(&service, &url).await;
+
+        assert_eq!(page.status, StatusCode::OK);
+        assert!(page.body.contains("We cannot show your preferences"));
+        assert!(!page.body.contains("\"checkbox\"") && page.form(&[]).is_empty());
+        assert!(page.body.contains("Unsubscribe from Newsletter"));
+        let out = post_form(&service, &url, "unsubscribe=topic").await;
+        assert_eq!(out.status, StatusCode::OK);
+        assert!(out.body.contains("Saved.") && !out.body.contains("\"checkbox\""));
+        let out = post_form(&service, &url, "unsubscribe=all").await;
+        assert_eq!(out.status, StatusCode::OK);
+        assert!(out.body.contains("You are unsubscribed"));
+
+        server.clear_faults();
+        service.worker().run_until_idle().await.unwrap();
+        let ada = server.contact(ADA).unwrap();
+        assert!(ada.unsubscribed && !ada.topics["news"]);
+    }
+}
+
+#[tokio::test]
+async fn a_template_can_tell_that_the_answers_are_not_known() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .topic(OfferedTopic::new("news", "Newsletter"))
+        .template(|page| format!("{:?} {}", page.notice, page.topics.len()))
+        .build();
+    assert_eq!(get(&service, &links().link(ADA)).await.body, "None 1");
+
+    server.fault(Fault::status(503));
+
+    let page = get(&service, &links().link(ADA)).await;
+    assert_eq!(page.body, "Some(NotShown) 0");
+}
+
+#[tokio::test]
+async fn a_topic_that_the_service_does_not_have_has_no_box_that_opts_out_of_everything() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .topic(OfferedTopic::new("news", "Newsletter"))
+        .topic(OfferedTopic::new("offres", "Offers"))
+        .build();
+    let url = links().link(ADA);
+
+    let page = get(&service, &url).await;
+    post_form(&service, &url, &page.form(&["news"])).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(page.is_checked("news") && !page.body.contains("offres"));
+    assert!(!server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn the_page_shows_an_opt_out_that_was_acknowledged_and_is_not_sent_yet() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    contacts.set_topic(ADA, "offers", true).await.unwrap();
+    let is_down = Arc::new(AtomicBool::new(false));
+    let store = FaultyStore::down_while(MemoryStore::new(), Arc::clone(&is_down));
+    let service = service(&server, store);
+    let url = links().link(ADA);
+
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    let page = get(&service, &url).await;
+    assert!(!page.is_checked("news") && page.is_checked("offers"));
+
+    post_form(&service, &url, "unsubscribe=all").await;
+    let page = get(&service, &url).await;
+    assert!(page.body.contains("You are unsubscribed"));
+    assert!(!page.is_checked("news") && !page.is_checked("offers"));
+    // Whether or not the service can be asked.
+    server.fault(Fault::status(503));
+    assert_eq!(get(&service, &url).await.body, page.body);
+    server.clear_faults();
+
+    // A visitor can still opt out elsewhere if the store is down.
+    is_down.store(true, Ordering::SeqCst);
+    let page = get(&service, &url).await;
+    assert!(page.is_checked("news") && page.is_checked("offers"));
 }
 
 #[tokio::test]
@@ -469,9 +601,7 @@ async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
     let url = links().link(ADA);
-    server.fault(Fault::status(503));
     let page = get(&service, &url).await;
-    server.clear_faults();
     let contacts = server.client().contacts();
     contacts.unsubscribe(ADA).await.unwrap();
 
@@ -701,6 +831,15 @@ async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
     assert_eq!(reply.status, StatusCode::OK);
     assert_eq!(service.pending().await.unwrap(), 1);
     tokio::time::resume();
+    // An opt-in does not overtake it, although the id that it holds is free.
+    store
+        .complete(HeldClaim::new(key, token), Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(service.has_pending(ADA, ["news"]).await.unwrap());
+    let form = "shown:news=off&topic:news=on";
+    let refused = post_form(&service, &links().link(ADA), form).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     service.worker().run_until_idle().await.unwrap();
     assert!(!server.contact(ADA).unwrap().topics["news"]);
 }
@@ -729,6 +868,164 @@ async fn many_clicks_on_one_link_wait_as_one_opt_out() {
 
     // One for each of the two topics, and one for everything.
     assert_eq!(service.pending().await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn an_opt_in_waits_for_an_opt_out_of_everything_that_the_page_did_not_know() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let page = get(&service, &url).await;
+    post_form(&service, &url, "unsubscribe=all").await;
+
+    let refused = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    service.worker().run_until_idle().await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.unsubscribed && !ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_for_an_address_that_cannot_be_sent_ends() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    for address in ["", ".", ".."] {
+        let url = one_click_url(address, "news");
+        let click = post_form(&service, &url, ONE_CLICK).await;
+        assert_eq!(click.status, StatusCode::NOT_FOUND);
+        assert_eq!(get(&service, &url).await.status, StatusCode::NOT_FOUND);
+    }
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_attempt_is_logged_as_an_opt_out_that_is_retried() {
+    let log = Log::start();
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).times(1));
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    worker.run_until_idle().await.unwrap();
+
+    let text = log.text();
+    assert!(
+        text.contains("an opt-out could not be sent yet, and is retried"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("webhook") && !text.contains("remaining"),
+        "{text}"
+    );
+    assert!(!text.contains("ada@"), "{text}");
+}
+
+#[tokio::test]
+async fn a_stored_opt_out_that_can_never_be_sent_is_dropped() {
+    let log = Log::start();
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    let body = br#"{"id": "out_1", "type": "audience.opt_out", "created_at": 1, "data": {"address": "."}}"#;
+    let id = audience::webhooks::EventId::try_from("out_1").unwrap();
+    let key = EventKey::new("unsubscribe", &id);
+    let delivery = NewDelivery::new(key, body, Fingerprint::of(b"out_1"));
+    store.accept(delivery).await.unwrap();
+
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (1, 0));
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(
+        log.text()
+            .contains("an opt-out can never be sent, and is dropped")
+    );
+}
+
+/// A signup that is confirmed while an older opt-out waits, with programs that share a store.
+async fn a_program_can_ask_whether_an_opt_out_waits(store: impl Store + Clone, other: impl Store) {
+    let server = mock().await;
+    let (web, signup) = (service(&server, store.clone()), service(&server, other));
+    let pending = async |topics: &[&str]| {
+        signup
+            .has_pending(" Ada@Example.com", topics)
+            .await
+            .unwrap()
+    };
+    let none: [&str; 0] = [];
+    assert!(!pending(&["news", "offers"]).await);
+
+    post_form(&web, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    for _ in 0..3 {
+        // To ask changes nothing, and is in nobody's way.
+        assert!(pending(&["offers", "news"]).await);
+        assert!(!pending(&["offers"]).await && !pending(&none).await);
+        assert!(
+            !signup
+                .has_pending("bob@example.com", ["news"])
+                .await
+                .unwrap()
+        );
+    }
+    let form = "shown:offers=off&topic:offers=on";
+    let opted_in = post_form(&web, &links().link(ADA), form).await;
+    assert_eq!(opted_in.status, StatusCode::OK);
+    post_form(&web, &one_click_url(ADA, "offers"), ONE_CLICK).await;
+    assert_eq!(web.pending().await.unwrap(), 2);
+
+    web.worker().run_until_idle().await.unwrap();
+    assert!(!pending(&["news", "offers"]).await);
+    assert_eq!(answers(&server), (false, false));
+
+    // An opt-out of everything concerns each topic.
+    post_form(&web, &links().link(ADA), ONE_CLICK).await;
+    assert!(pending(&["internal"]).await && pending(&none).await);
+    // While it is sent, too.
+    let take = Take::new("unsubscribe", Token::random(), MINUTES, 1);
+    assert_eq!(store.take(take).await.unwrap().len(), 1);
+    assert!(pending(&["internal"]).await);
+}
+
+#[tokio::test]
+async fn a_program_can_ask_whether_an_opt_out_waits_in_each_store() {
+    let memory = MemoryStore::new();
+    a_program_can_ask_whether_an_opt_out_waits(memory.clone(), memory).await;
+
+    let file = std::env::temp_dir().join(format!("audience-ask-{:016x}.db", fastrand::u64(..)));
+    let open = || SqliteStore::open(&file).unwrap();
+    a_program_can_ask_whether_an_opt_out_waits(open(), open()).await;
+    for suffix in ["", "-wal", "-shm", "-reserve"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        let other = support::postgres::connect(&database.url).await.unwrap();
+        a_program_can_ask_whether_an_opt_out_waits(store, other).await;
+    }
+    if let Some(redis) = support::redis::server().await {
+        let prefix = redis.prefix();
+        let connect = async || {
+            let store = RedisStore::builder().prefix(&prefix);
+            store.connect(redis.url.as_str()).await.unwrap()
+        };
+        a_program_can_ask_whether_an_opt_out_waits(connect().await, connect().await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_asks_learns_that_the_store_fails() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let store = FaultyStore::down_while(MemoryStore::new(), is_down);
+
+    let error = service(&server, store).has_pending(ADA, ["news"]).await;
+
+    assert!(matches!(error, Err(InboxError::Store(_))), "{error:?}");
 }
 
 #[tokio::test]
