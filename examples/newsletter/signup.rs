@@ -160,10 +160,9 @@ async fn subscribe(
 /// Forgets the signups of an address that no mail reaches.
 pub(crate) async fn forget(app: &App, address: &str) -> Result<(), BoxError> {
     let database = app.store.pool().get().await?;
+    let address = normalized_address(address);
     let delete = "DELETE FROM signups WHERE address = $1";
-    database
-        .execute(delete, &[&normalized_address(address)])
-        .await?;
+    database.execute(delete, &[&address]).await?;
     Ok(())
 }
 
