@@ -70,6 +70,7 @@
 //! - [A newsletter in one program]: signup, preference page, one click and webhooks together.
 //! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step]: send the changes of a table every night, opt-outs first.
+//! - [For your support team]: why somebody gets no mail, a changed address, and erasing a contact.
 //! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
 //! - [Receiving webhooks]: verify each delivery and drop duplicates.
 //! - [Webhooks in production]: choose a store, connect to Postgres, handle an event exactly once, shut down.
@@ -185,6 +186,7 @@
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 //! [Webhooks in production]: https://docs.rs/audience/latest/audience/guides/webhooks_in_production/index.html
 //! [Scaling the inbox]: https://docs.rs/audience/latest/audience/guides/scaling/index.html
+//! [For your support team]: https://docs.rs/audience/latest/audience/guides/support/index.html
 //! [Examine your receiver]: https://docs.rs/audience/latest/audience/guides/examine/index.html
 //! [Errors and retries]: https://docs.rs/audience/latest/audience/guides/errors/index.html
 //! [The mock in other languages]: https://docs.rs/audience/latest/audience/guides/other_languages/index.html

@@ -6,6 +6,7 @@
 //! - [A newsletter in one program][newsletter]: signup, preference page, one click and webhooks together.
 //! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step][keeping_in_step]: send the changes of a table every night, opt-outs first.
+//! - [For your support team][support]: why somebody gets no mail, a changed address, and erasing a contact.
 //! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
 //! - [Receiving webhooks][receiving_webhooks]: verify each delivery and drop duplicates.
 //! - [Webhooks in production][webhooks_in_production]: choose a store, connect to Postgres, handle an event exactly
@@ -43,6 +44,7 @@ guides! {
     newsletter: "newsletter.md",
     moving_a_list: "moving-a-list.md",
     keeping_in_step: "keeping-in-step.md",
+    support: "support.md",
     errors: "errors.md",
     receiving_webhooks: "receiving-webhooks.md",
     webhooks_in_production: "webhooks-in-production.md",
