@@ -695,7 +695,8 @@ impl ExportOptions {
             .await;
         clear_progress();
         let report = report.map_err(|error| {
-            self.with_hint(Failure::from(error.error()).note(&error.to_string()))
+            let written = format!("{} contacts are written", error.report().contacts());
+            self.with_hint(Failure::from(error.error()).note(&written))
         })?;
         let json = json!({
             "contacts": report.contacts(),

@@ -32,7 +32,7 @@ impl Contacts {
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a contact who reported spam cannot be subscribed
     ///
@@ -58,6 +58,9 @@ impl Contacts {
     /// An opt-out concerns broadcasts only. Transactional mail, such as a receipt, is still sent to the contact
     /// ([section 1](crate::interface#1)).
     ///
+    /// A second global opt-out replaces the reason: without [`reason`](Unsubscribe::reason), the person's own
+    /// `preferences` becomes `manual` (section 3.2).
+    ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline.
     ///
@@ -68,7 +71,7 @@ impl Contacts {
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: from a preferences page
     ///
@@ -105,7 +108,7 @@ impl Contacts {
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a checkbox
     ///
@@ -292,6 +295,9 @@ impl Endpoint for Consent {
             // An opt-out that arrives twice, or late, is still the wish of the recipient.
             Direction::Out => RetrySafety::Safe,
         };
+        if self.body.topic.as_deref() == Some("") {
+            return Err(Error::input("the name of the topic is empty"));
+        }
         let address = address_in_path(&self.address);
         let segments = ["contacts", &address, self.operation().name];
         let target = match &self.body.topic {
@@ -452,6 +458,24 @@ mod tests {
 
         assert_eq!(with_reason.body.unwrap(), r#"{"reason":"preferences"}"#);
         assert_eq!(with_topic.body.unwrap(), r#"{"topic":"news"}"#);
+    }
+
+    #[test]
+    fn an_empty_topic_is_not_sent() {
+        let contacts = contacts();
+        for call in [
+            subscribe().topic("").endpoint,
+            unsubscribe().topic("").endpoint,
+            contacts.set_topic("ada@x.io", "", true).endpoint,
+            contacts.set_topic("ada@x.io", "", false).endpoint,
+        ] {
+            let error = call.request().unwrap_err();
+
+            assert_eq!(error.kind(), crate::ErrorKind::Input);
+            assert!(error.to_string().contains("topic is empty"), "{error}");
+        }
+        // It stands in the body, not in the path.
+        assert!(unsubscribe().topic("..").endpoint.request().is_ok());
     }
 
     #[test]

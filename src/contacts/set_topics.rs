@@ -31,7 +31,7 @@ impl Contacts {
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers for
-    ///   a topic, or if the address is empty, `.` or `..`.
+    ///   a topic, if the name of a topic is empty, or if the address is empty, `.` or `..`.
     /// - The errors of [`retrieve`](Self::retrieve) and [`set_topic`](Self::set_topic).
     ///
     /// # Example: save a preference page
@@ -466,6 +466,9 @@ impl TopicsError {
             Reason::TwoAnswers => Error::input(
                 "the form has two different answers for the same topic; nothing was sent",
             ),
+            Reason::EmptyTopic => {
+                Error::input("the name of a topic in the form is empty; nothing was sent")
+            }
         };
         let mut invalid = Self::before(error.at("set_topics"));
         invalid.0.failed = Some(form.topic);
@@ -601,6 +604,7 @@ struct InvalidForm {
 enum Reason {
     UnknownTopic,
     TwoAnswers,
+    EmptyTopic,
 }
 
 impl AnswerForm {
@@ -608,7 +612,7 @@ impl AnswerForm {
     ///
     /// # Errors
     ///
-    /// If the form has two different answers for a topic.
+    /// If the form has two different answers for a topic, or one for a topic without a name.
     fn new(answers: impl IntoIterator<Item = (String, bool)>) -> Result<Self, InvalidForm> {
         let (mut form, mut conflict) = (Vec::new(), None);
         // A form sent twice by a browser, or a hidden field beside a checkbox, may have a topic twice.
@@ -620,9 +624,11 @@ impl AnswerForm {
                 Some(_) => conflict = conflict.or(Some((topic, answer))),
             }
         }
-        match conflict {
-            None => Ok(Self(form)),
-            Some(topic) => Err(Self(form).invalid(topic, Reason::TwoAnswers)),
+        let empty = form.iter().find(|(topic, _)| topic.is_empty()).cloned();
+        match (empty, conflict) {
+            (None, None) => Ok(Self(form)),
+            (Some(topic), _) => Err(Self(form).invalid(topic, Reason::EmptyTopic)),
+            (None, Some(topic)) => Err(Self(form).invalid(topic, Reason::TwoAnswers)),
         }
     }
 

@@ -156,9 +156,11 @@ impl Export {
     /// the file.
     ///
     /// If there is no cursor file, the export starts from the beginning, too. That is so after an export that
-    /// finished. So a job that runs every night can always call `resume`: it finishes the export of a night that was
-    /// interrupted, and begins a new one otherwise. To resume, the list, the format and the service must be the same
-    /// as before.
+    /// finished. To resume, the list, the format and the service must be the same as before. If the columns were
+    /// [found](super::Csv::find_columns) both times, the export keeps those of the unfinished file.
+    ///
+    /// What is in the file stays as it was written. So do not resume an export of an earlier day: a contact who has opted
+    /// out since then would be in the file as subscribed. A job that runs every night better begins anew.
     ///
     /// # Example: continue after an outage
     ///
@@ -269,6 +271,7 @@ impl Export {
     async fn run(mut self) -> Result<ExportReport, ExportError> {
         let output = OutputWriter::default();
         let record = self.open(&output).await.map_err(ExportError::not_started)?;
+        self.format = self.format.with_found_columns(record.columns.as_deref());
         let mut report = record.report;
         // Fewer requests for the whole list, unless the caller has set the length of a page.
         let mut list = self.list.clone().large_pages();
@@ -306,19 +309,19 @@ impl Export {
         // Before the file is opened: settings that are invalid must not truncate an earlier export.
         self.format.check(self.is_full)?;
         let settings = Settings::new(&self.list, self.format.description(), self.is_full)?;
-        let (path, header) = (self.path.clone(), self.format.header());
+        let (path, format) = (self.path.clone(), self.format.clone());
         let cursor_file = CursorFile::new(self.cursor_path.clone());
         let (start, resumes) = (self.list.start(), self.resumes);
         let opened = output.open(move || {
             let find = || match resumes {
-                true => cursor_file.read(&settings),
+                true => cursor_file.read(&settings, &format),
                 false => Ok(None),
             };
             let file = open_locked(&path, find()?.is_some())?;
             // Again: another export may have written to the file until it was locked.
             match find()? {
                 Some(record) => Output::resume(file, cursor_file, record),
-                None => Output::begin(file, &path, cursor_file, settings, &header, start),
+                None => Output::begin(file, &path, cursor_file, settings, &format, start),
             }
         });
         opened.await
@@ -461,7 +464,9 @@ impl ExportReport {
 /// An export that stopped before its end, with its report and the error that stopped it.
 ///
 /// The file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
-/// It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
+///
+/// `Display` prints the count and then the error. So `source()` returns the cause of that error, not the error itself:
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
 /// `Box<dyn std::error::Error>`.
 pub struct ExportError(Box<Inner>);
 
@@ -528,8 +533,9 @@ impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the export stopped after {} contacts",
-            self.report().contacts()
+            "the export stopped after {} contacts: {}",
+            self.report().contacts(),
+            self.error()
         )
     }
 }
@@ -545,7 +551,8 @@ impl fmt::Debug for ExportError {
 
 impl StdError for ExportError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(self.error())
+        // `Display` has the error itself.
+        self.error().source()
     }
 }
 
@@ -680,7 +687,7 @@ impl Drop for Output {
 }
 
 impl Output {
-    /// Begins a file, with this header and the cursor that the list starts after.
+    /// Begins a file, with the header of the format and the cursor that the list starts after.
     ///
     /// # Errors
     ///
@@ -690,11 +697,13 @@ impl Output {
         path: &Path,
         cursor_file: CursorFile,
         settings: Settings,
-        header: &str,
+        format: &Format,
         start: Option<String>,
     ) -> Result<Self, Error> {
+        let header = format.header();
         let record = Record {
             export: settings,
+            columns: format.found_columns(),
             cursor: start,
             length: header.len() as u64,
             report: ExportReport::default(),
@@ -930,6 +939,9 @@ impl Settings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     export: Settings,
+    /// The columns of the file, if they were found: a resumed export may find others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    columns: Option<Vec<String>>,
     /// The cursor after the last contact in the file.
     cursor: Option<String>,
     /// The length of the file in bytes. Bytes after it are left from a crash.
@@ -959,7 +971,7 @@ impl CursorFile {
     /// # Errors
     ///
     /// `ErrorKind::Config` if the file cannot be read, is not a cursor file or belongs to another export.
-    fn read(&self, settings: &Settings) -> Result<Option<Record>, Error> {
+    fn read(&self, settings: &Settings, format: &Format) -> Result<Option<Record>, Error> {
         let json = match fs::read(&self.path) {
             Ok(json) => json,
             // The export was never begun, or its cursor file was removed: both start from the beginning.
@@ -974,7 +986,12 @@ impl CursorFile {
             )
             .caused_by(error)
         })?;
-        match record.export.mismatch(settings) {
+        let format = format.clone().with_found_columns(record.columns.as_deref());
+        let settings = Settings {
+            format: format.description(),
+            ..settings.clone()
+        };
+        match record.export.mismatch(&settings) {
             None => Ok(Some(record)),
             Some(other) => Err(Error::config(format!(
                 "the file cannot be continued: it was exported {other}; export to another file, or do not resume it"

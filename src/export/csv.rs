@@ -8,8 +8,9 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use serde::Serialize;
 
+use crate::client::{opaque_debug, wait_for_call};
 use crate::contacts::{
-    Contact, ContactSummary, ListContacts, Properties, PropertyValue, UnsubscribeReason,
+    Contact, ContactSummary, Contacts, ListContacts, Properties, PropertyValue, UnsubscribeReason,
 };
 use crate::import::{escape, is_property_name, line};
 use crate::{Error, Timestamp};
@@ -56,6 +57,8 @@ use crate::{Error, Timestamp};
 pub struct Csv {
     columns: Vec<ExportColumn>,
     escape_formulas: bool,
+    /// Whether the columns are those of a list, so that they may be others the next time.
+    is_found: bool,
 }
 
 impl Csv {
@@ -77,6 +80,7 @@ impl Csv {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             escape_formulas: false,
+            is_found: false,
         }
     }
 
@@ -311,6 +315,27 @@ impl Format {
         match self {
             Self::Csv(csv) => csv.description(),
             Self::JsonLines(_) => "JSON lines".to_owned(),
+        }
+    }
+
+    /// Returns the names of the columns if they were found.
+    pub(super) fn found_columns(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Csv(csv) if csv.is_found => {
+                Some(csv.columns.iter().map(ToString::to_string).collect())
+            }
+            Self::Csv(_) | Self::JsonLines(_) => None,
+        }
+    }
+
+    /// Returns the format for a file whose columns were found earlier. Columns that the caller chose stay.
+    pub(super) fn with_found_columns(self, names: Option<&[String]>) -> Self {
+        match (self, names) {
+            (Self::Csv(csv), Some(names)) if csv.is_found => Self::Csv(Csv {
+                columns: names.iter().map(ExportColumn::from).collect(),
+                ..csv
+            }),
+            (format, _) => format,
         }
     }
 }
@@ -607,7 +632,9 @@ impl fmt::Display for ExportColumn {
 impl Csv {
     /// Finds the columns of a list: the fixed columns that lists include, and one for each property.
     ///
-    /// It reads the whole list once. A property that is added later has no column.
+    /// It is run by `.await`, or by `.wait()` with the feature `blocking`, and reads the whole list once. A property that
+    /// is added later has no column. An export that is [resumed](super::Export::resume) keeps the columns of the
+    /// unfinished file if those were found, too.
     ///
     /// # Errors
     ///
@@ -633,18 +660,9 @@ impl Csv {
     /// );
     /// # Ok(()) }
     /// ```
-    pub async fn find_columns(list: ListContacts) -> Result<Self, Error> {
-        let found = Found::read(list).await?;
-        Ok(Self::new(
-            [
-                ExportColumn::Email,
-                ExportColumn::FirstName,
-                ExportColumn::Unsubscribed,
-                ExportColumn::CreatedAt,
-            ]
-            .into_iter()
-            .chain(found.properties.into_iter().map(ExportColumn::Property)),
-        ))
+    pub fn find_columns(list: ListContacts) -> FindColumns {
+        let is_full = false;
+        FindColumns { list, is_full }
     }
 
     /// Finds the columns of a full export: the columns of [`find_columns`](Self::find_columns), the family name, the
@@ -677,35 +695,77 @@ impl Csv {
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
-    pub async fn find_full_columns(list: ListContacts) -> Result<Self, Error> {
-        let contacts = list.contacts();
-        let found = Found::read(list).await?;
-        let mut topics = BTreeSet::new();
-        for address in found.newest {
-            match contacts.retrieve(address).await {
-                Ok(contact) => {
-                    topics = contact.topics.into_keys().collect();
-                    break;
-                }
-                // The contact was deleted since it was listed. The next one has the same topics.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Self::new(
-            [
-                ExportColumn::Email,
-                ExportColumn::FirstName,
-                ExportColumn::LastName,
-                ExportColumn::Unsubscribed,
-                ExportColumn::UnsubscribeReason,
-                ExportColumn::CreatedAt,
-            ]
-            .into_iter()
-            .chain(topics.into_iter().map(ExportColumn::Topic))
-            .chain(found.properties.into_iter().map(ExportColumn::Property)),
-        ))
+    pub fn find_full_columns(list: ListContacts) -> FindColumns {
+        let is_full = true;
+        FindColumns { list, is_full }
     }
+}
+
+/// Finds the columns of a list when it is awaited: see [`Csv::find_columns`] and [`Csv::find_full_columns`].
+///
+/// Timeout, deadline and retries of the list apply to each request.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct FindColumns {
+    list: ListContacts,
+    is_full: bool,
+}
+
+impl FindColumns {
+    async fn run(self) -> Result<Csv, Error> {
+        let contacts = self.list.contacts();
+        let found = Found::read(self.list).await?;
+        let (fixed, topics): (&[_], _) = match self.is_full {
+            false => (
+                &["email", "first_name", "unsubscribed", "created_at"],
+                BTreeSet::new(),
+            ),
+            true => (
+                &[
+                    "email",
+                    "first_name",
+                    "last_name",
+                    "unsubscribed",
+                    "unsubscribe_reason",
+                    "created_at",
+                ],
+                found_topics(&contacts, found.newest).await?,
+            ),
+        };
+        let fixed = fixed.iter().copied().map(ExportColumn::from);
+        let columns = fixed
+            .chain(topics.into_iter().map(ExportColumn::Topic))
+            .chain(found.properties.into_iter().map(ExportColumn::Property));
+        Ok(Csv {
+            is_found: true,
+            ..Csv::new(columns)
+        })
+    }
+}
+
+wait_for_call!(FindColumns => Result<Csv, Error>);
+opaque_debug!(FindColumns);
+
+impl IntoFuture for FindColumns {
+    type Output = Result<Csv, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// Returns the topics that the first of these contacts shows.
+async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeSet<String>, Error> {
+    for address in newest {
+        match contacts.retrieve(address).await {
+            Ok(contact) => return Ok(contact.topics.into_keys().collect()),
+            // The contact was deleted since it was listed. The next one has the same topics.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(BTreeSet::new())
 }
 
 /// How many of the newest contacts to try for the topics. One of them may vanish.

@@ -19,7 +19,8 @@
 //!
 //! # Example: the paying contacts, every night, as CSV
 //!
-//! `resume` finishes an export that was interrupted, and begins a new one if the last one finished:
+//! Each night begins anew. [`resume`](Export::resume) would finish the file of a night that was interrupted, with the
+//! opt-outs of that night:
 //!
 //! ```
 //! use std::path::Path;
@@ -31,7 +32,7 @@
 //! async fn nightly(contacts: &Contacts, file: &Path) -> Result<(), ExportError> {
 //!     let on_pro = Rule::all([Condition::property("plan").is("pro")]);
 //!     let columns = Csv::new(["email", "first_name", "plan"]);
-//!     let report = contacts.list().rule(on_pro).export(file, columns).resume().await?;
+//!     let report = contacts.list().rule(on_pro).export(file, columns).await?;
 //!     println!("{} contacts", report.contacts()); // the file is complete: pass it on
 //!     Ok(())
 //! }
@@ -56,4 +57,4 @@ mod builder;
 mod csv;
 
 pub use builder::{Export, ExportError, ExportReport};
-pub use csv::{Csv, ExportColumn, ExportedContact, Format, JsonLines};
+pub use csv::{Csv, ExportColumn, ExportedContact, FindColumns, Format, JsonLines};

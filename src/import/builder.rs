@@ -221,6 +221,9 @@ impl Import {
     /// - `invalid_property`: a name that is empty, has white space around it or a control character in it, or a
     ///   value that is neither text nor a number ([interface section 2.1](crate::interface#2.1)).
     ///
+    /// The last two are codes of the dry run only. In an import, the service refuses such a row as `validation_error`
+    /// ([section 7](crate::interface#7)).
+    ///
     /// The report counts the other rows as [valid](ImportReport::valid), and among them the
     /// [duplicates](ImportReport::duplicates): rows with the same
     /// [normalized address](crate::contacts::normalized_address) as an earlier row. To find them, the dry run keeps a
@@ -314,6 +317,9 @@ impl Import {
     ///
     /// A cell that begins with `=`, `+`, `-`, `@`, a tab or a line break, and is not a number, gets an apostrophe in
     /// front, because a spreadsheet would run it as a formula. `CsvRows` removes the apostrophe from rejects only.
+    ///
+    /// If you have mapped a column to consent, its meaning stands after its name, such as `Weekly (topic:news)`. So its
+    /// opt-outs are read again even if you do not map it again. Map all other columns as before.
     ///
     /// # Example: fix a row
     ///

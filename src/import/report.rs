@@ -552,7 +552,8 @@ impl fmt::Display for RowOutcome {
 
 /// An import that stopped before its end, with its report and the error that stopped it.
 ///
-/// It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
+/// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
 /// `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct ImportError {
@@ -623,14 +624,15 @@ impl ImportError {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = &self.inner.report;
-        write!(f, "the import stopped before its end: {report}")
+        let Inner { report, error } = &*self.inner;
+        write!(f, "the import stopped before its end: {report}: {error}")
     }
 }
 
 impl StdError for ImportError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.inner.error)
+        // `Display` has the error itself.
+        self.inner.error.source()
     }
 }
 

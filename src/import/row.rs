@@ -171,6 +171,9 @@ impl ImportRow {
 
     /// Adds an opt-out to record after the contact exists.
     ///
+    /// The rejects of a row with [`input`](Self::input) have the cells of that input, not this opt-out. So add it to the
+    /// rows of the rejects, too, or use [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all).
+    ///
     /// # Example: everything, or one topic
     ///
     /// ```

@@ -1210,7 +1210,8 @@ impl fmt::Display for SyncReport {
 
 /// A sync that stopped before its end, with its report and the error that stopped it.
 ///
-/// It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
+/// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
 /// `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct SyncError(Box<(SyncReport, Error)>);
@@ -1235,12 +1236,14 @@ impl SyncError {
 
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the sync stopped before its end: {}", self.report())
+        let (report, error) = &*self.0;
+        write!(f, "the sync stopped before its end: {report}: {error}")
     }
 }
 
 impl StdError for SyncError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(self.error())
+        // `Display` has the error itself.
+        self.error().source()
     }
 }

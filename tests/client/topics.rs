@@ -289,6 +289,21 @@ async fn two_answers_for_a_topic_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
+async fn a_topic_without_a_name_is_refused_before_anything_is_sent() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let error = contacts.set_topics(ADA, [("a", false), ("", true)]);
+    let error = error.await.unwrap_err();
+    let alone = contacts.unsubscribe(ADA).topic("").await.unwrap_err();
+
+    assert!(server.requests().is_empty());
+    assert_eq!(error.error().kind(), ErrorKind::Input);
+    assert_eq!(error.failed(), Some(("", true)));
+    assert_eq!(error.not_sent(), &map([("a", false)]));
+    assert_eq!(alone.kind(), ErrorKind::Input);
+}
+
+#[tokio::test]
 async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
     let (server, contacts) = start(Dialect::default()).await;
 

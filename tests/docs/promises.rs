@@ -5,7 +5,9 @@ use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 
 use audience::contacts::*;
-use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
+use audience::export::{
+    Csv, ExportColumn, ExportError, ExportReport, FindColumns, Format, JsonLines,
+};
 use audience::rule::*;
 use audience::webhooks::{
     Event, EventData, EventId, EventType, Signer, VerifiedDelivery, Verifier, VerifierBuilder,
@@ -141,6 +143,7 @@ const _: () = {
     call::<SetTopic>();
     call::<SetTopics>();
     call::<MergeProperties>();
+    call::<FindColumns>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());

@@ -184,15 +184,19 @@ impl Mapping {
             _ => 0,
         };
         names.drain(..leading);
+        let mut mapped: Vec<Option<Column>> = vec![None; names.len()];
         if leading > 0 {
-            names
-                .iter_mut()
-                .for_each(|name| *name = unescape(name).to_owned());
+            for (name, mapped) in names.iter_mut().zip(&mut mapped) {
+                let read = unescape(name);
+                let (plain, column) = without_meaning(read).unzip();
+                *mapped = column;
+                *name = plain.unwrap_or(read).to_owned();
+            }
         }
         let (mut taken, mut earlier) = (HashSet::new(), HashSet::new());
         let mut guesses: Vec<Guess> = Vec::new();
-        for name in &names {
-            let mut next = guess(name);
+        for (name, mapped) in names.iter().zip(mapped) {
+            let mut next = mapped.map_or_else(|| guess(name), Guess::certain);
             let is_repeated = !earlier.insert(name);
             // A second column with another name becomes a property: an export of another service may have two
             // addresses. Two columns with the same name stay as they are, and `check` reports them.
@@ -224,11 +228,7 @@ impl Mapping {
     fn read_as(&mut self, export: &Export, letters: &[String]) {
         for (own, guess) in letters.iter().zip(&mut self.guesses) {
             if export.ignored.contains(&own.as_str()) {
-                *guess = Guess {
-                    column: Column::Ignored,
-                    is_by_name: false,
-                    may_be_consent: false,
-                };
+                *guess = Guess::certain(Column::Ignored);
             }
         }
         if export.opt_outs.iter().any(|name| has(letters, name)) {
@@ -290,6 +290,18 @@ impl Mapping {
         unnamed.any(|(_, cell)| !cell.trim().is_empty())
     }
 
+    /// Returns the names for the header of the rejects. A consent column that the caller has mapped has its meaning after
+    /// its name: whoever imports the rejects may forget to map it again.
+    pub(super) fn reject_names(&self) -> Vec<String> {
+        let names = self.columns().map(|(name, column)| {
+            match column.is_consent() && guess(name).column != *column {
+                true => format!("{name} ({column})"),
+                false => name.to_owned(),
+            }
+        });
+        names.collect()
+    }
+
     pub(super) fn is_rejects(&self) -> bool {
         self.leading > 0
     }
@@ -305,11 +317,7 @@ impl Mapping {
         match (found.next(), found.next()) {
             (Some((index, _)), None) => {
                 // The caller has decided, so the column is no longer in doubt.
-                self.guesses[index] = Guess {
-                    column,
-                    is_by_name: false,
-                    may_be_consent: false,
-                };
+                self.guesses[index] = Guess::certain(column);
                 Ok(())
             }
             (Some(_), Some(_)) => Err(Error::input(format!(
@@ -423,6 +431,27 @@ struct Guess {
     /// The name may be one of a consent column in another form. It must not be taken for a property
     /// silently: its opt-outs would be lost.
     may_be_consent: bool,
+}
+
+impl Guess {
+    fn certain(column: Column) -> Self {
+        Self {
+            column,
+            is_by_name: false,
+            may_be_consent: false,
+        }
+    }
+}
+
+/// Returns the name of a column without the meaning that [`Mapping::reject_names`] has put after it, and that meaning.
+fn without_meaning(name: &str) -> Option<(&str, Column)> {
+    let name = name.strip_suffix(')')?;
+    // Both the name and a topic may have parentheses of their own.
+    let mut places = name.match_indices(" (").map(|(place, _)| place);
+    places.find_map(|place| {
+        let column: Column = name[place + 2..].parse().ok()?;
+        column.is_consent().then_some((&name[..place], column))
+    })
 }
 
 /// Names as they are after [`letters`].

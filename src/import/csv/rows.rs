@@ -108,7 +108,7 @@ impl CsvRows {
         records.begin();
         Self {
             records,
-            columns: mapping.names.clone().into(),
+            columns: mapping.reject_names().into(),
             mapping,
             on_conflict,
             has_failed: false,
@@ -150,9 +150,13 @@ impl CsvRows {
         } else {
             to_row(&self.mapping, self.on_conflict, &cells)
         };
-        if record.problem.is_none() && cells.len() != self.mapping.names.len() {
-            mark_consent(&self.mapping, &mut cells);
-        }
+        let has_marks = record.problem.is_none()
+            && cells.len() != self.mapping.names.len()
+            && mark_consent(&self.mapping, &mut cells);
+        let row = row.map_err(|reason| match has_marks {
+            true => format!("{reason}; replace each ? by what is true"),
+            false => reason,
+        });
         row.unwrap_or_else(ImportRow::unreadable)
             .line(record.line)
             .input(cells)
@@ -223,19 +227,23 @@ fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
 }
 
 /// Puts a `?` into each empty consent cell of a row with too few or too many cells. Its cells may be under the wrong
-/// columns, and a spreadsheet gives it the right number: an opt-out that is not under its column would be lost.
-fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) {
+/// columns, and a spreadsheet gives it the right number: an opt-out that is not under its column would be lost. Returns
+/// whether there is one.
+fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) -> bool {
     if mapping.opts_out_all {
-        return;
+        return false;
     }
+    let mut has_marks = false;
     for (index, (_, column)) in mapping.columns().enumerate() {
         let is_empty = cells.get(index).is_none_or(|cell| cell.trim().is_empty());
         if column.is_consent() && is_empty {
             let length = cells.len().max(index + 1);
             cells.resize(length, String::new());
             cells[index] = "?".to_owned();
+            has_marks = true;
         }
     }
+    has_marks
 }
 
 /// Converts a row.

@@ -1,5 +1,6 @@
 //! Exports that cannot begin or go on, and what they leave.
 
+use std::error::Error;
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +61,10 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
 
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(server.requests().is_empty());
+    // A chain that is printed has the error once, and then its cause.
+    let chain = format!("{stopped}: {}", stopped.source().unwrap());
+    assert_eq!(chain.matches("could not write the export").count(), 1);
+    assert_eq!(chain.matches("No such file").count(), 1, "{chain}");
 }
 
 #[cfg(unix)]
@@ -200,7 +205,8 @@ async fn the_first_refusal_of_a_list_is_the_error_of_the_export() {
         .export(folder.file("all.csv"), JsonLines);
     let stopped = export.await.unwrap_err();
 
-    assert_eq!(stopped.to_string(), "the export stopped after 0 contacts");
+    let text = format!("the export stopped after 0 contacts: {}", stopped.error());
+    assert_eq!(stopped.to_string(), text);
     assert_eq!(stopped.error().status().unwrap().as_u16(), 403);
 }
 

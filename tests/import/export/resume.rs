@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audience::contacts::ListContacts;
 use audience::export::{Csv, Export, JsonLines};
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Fault, MockServer, SeedContact};
 use audience::{ErrorKind, RetryPolicy};
 use serde_json::Value;
 
@@ -198,6 +198,71 @@ async fn files_that_do_not_fit_together_are_refused() {
     assert!(problem().await.contains("does not belong to an export"));
     fs::remove_file(&cursor).unwrap();
     assert_eq!(addresses(&list, &folder).await.unwrap().contacts(), 10);
+}
+
+#[tokio::test]
+async fn found_columns_are_those_of_the_unfinished_file() {
+    for (is_full, is_escaped) in [(false, false), (true, false), (false, true)] {
+        let (server, list) = server(10).await;
+        let pro = |address: &str| SeedContact::new(address).property("=plan, or", "pro");
+        server.seed_contact(pro("10@x.io"));
+        let folder = Folder::new(&format!("found-{is_full}-{is_escaped}"));
+        let path = folder.file("all.csv");
+        let export = async || {
+            let mut csv = match is_full {
+                true => Csv::find_full_columns(list.clone()).await.unwrap(),
+                false => Csv::find_columns(list.clone()).await.unwrap(),
+            };
+            if is_escaped {
+                csv = csv.escape_formulas();
+            }
+            let export = list.clone().export(&path, csv).resume();
+            match is_full {
+                true => export.full().concurrency(1),
+                false => export,
+            }
+        };
+        let first_night = export().await;
+        // The first pages or contacts are written.
+        stop_after(3, &server, first_night).await;
+        let unfinished = fs::read_to_string(&path).unwrap();
+        assert!(unfinished.lines().count() > 1, "{unfinished}");
+
+        server.seed_contact(SeedContact::new("11@x.io").property("city", "Ulm"));
+        // The columns of the caller are never replaced.
+        let chosen = Csv::new(["email"]);
+        let refused = list.clone().export(&path, chosen).resume().await;
+        let report = export().await.await.unwrap();
+
+        assert!(refused.is_err());
+        assert!(
+            report.resumed() > 0 && report.contacts() == 11,
+            "{report:?}"
+        );
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with(&unfinished));
+        let cells = text.lines().map(|line| line.matches(',').count());
+        let cells: Vec<_> = cells.collect();
+        // The name of the property and no cell has a comma in it.
+        assert!(
+            cells[1..].iter().all(|count| count + 1 == cells[0]),
+            "{text}"
+        );
+        assert!(!text.contains("city"), "{text}");
+
+        // A file with columns that the caller chose is not continued with others.
+        fs::remove_file(&path).unwrap();
+        let chosen = || list.clone().export(&path, Csv::new(["email"]));
+        stop_after(1, &server, chosen()).await;
+        let other = export().await.await.unwrap_err();
+        assert!(
+            other.error().to_string().contains("other columns"),
+            "{other}"
+        );
+        chosen().await.unwrap();
+        assert!(export().await.await.is_ok());
+        assert!(fs::read_to_string(&path).unwrap().contains("city"));
+    }
 }
 
 #[tokio::test]

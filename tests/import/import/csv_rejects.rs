@@ -374,7 +374,7 @@ async fn a_short_row_whose_question_mark_was_answered_is_imported() {
     let (report, rejects) = import(&contacts, read(text)).await;
 
     assert_eq!((report.created(), report.refused()), (1, 2));
-    assert!(rejects.contains(",false,a@x.io,?\n"), "{rejects}");
+    assert!(rejects.contains("; replace each ? by what is true\",false,a@x.io,?\n"));
     assert!(rejects.contains(",false,c@x.io,yes\n"), "{rejects}");
     let mended = saved_by_a_spreadsheet(&rejects.replace('?', "yes"));
     let (report, again) = import(&contacts, read(&mended)).await;
@@ -422,4 +422,43 @@ async fn the_rejects_of_another_file_opt_out_all_if_the_caller_says_so() {
         assert_eq!(report.created(), 1, "{columns}");
         assert!(server.contact("a@x.io").unwrap().unsubscribed, "{columns}");
     }
+}
+
+#[tokio::test]
+async fn the_rejects_of_a_mapped_consent_column_need_no_mapping() {
+    for (name, column, cell) in [
+        ("Weekly", Column::Topic("a) (b".to_owned()), "no"),
+        ("List (old)", Column::Subscribed, "unsubscribed"),
+        ("Left", Column::Unsubscribed, "x"),
+        ("Why", Column::UnsubscribeReason, "preferences"),
+        ("Answers", Column::Topics, "\"{\"\"a) (b\"\":false}\""),
+    ] {
+        let server = MockServer::builder().topic("a) (b", true).start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+        let text = format!("email,{name}\nnobody,{cell}\n");
+        let input = CsvInput::new(io::Cursor::new(text)).unwrap();
+        let rows = input.map(name, column.clone()).unwrap().rows().unwrap();
+
+        let (_, rejects) = import(&contacts, rows).await;
+
+        let header = format!("retryable,email,{name} ({column})\n");
+        assert!(rejects.contains(&header), "{rejects}");
+        let mended = rejects.replace("nobody", "a@x.io");
+        let input = || CsvInput::new(io::Cursor::new(mended.clone())).unwrap();
+        assert!(input().columns().any(|found| found == (name, &column)));
+        // Mapped again, not mapped, and the rejects of the rejects.
+        let again = input().map(name, column.clone()).unwrap();
+        for rows in [again.rows().unwrap(), input().rows().unwrap()] {
+            let opt_outs = rows.map(|row| row.opt_outs().len()).collect::<Vec<_>>();
+            assert_eq!(opt_outs, [1], "{mended}");
+        }
+        let (_, again) = import(&contacts, read(&rejects)).await;
+        assert!(again.contains(&header), "{again}");
+        import(&contacts, input().rows().unwrap()).await;
+        let ada = server.contact("a@x.io").unwrap();
+        assert!(ada.unsubscribed || !ada.topics["a) (b"]);
+    }
+    // In any other file, it is a part of the name.
+    let input = CsvInput::new("email,Left (unsubscribed)\n".as_bytes()).unwrap();
+    assert!(input.columns().all(|(name, _)| name != "Left"));
 }

@@ -54,11 +54,14 @@ async fn a_refused_key_stops_the_import_at_once() {
     );
     let report = stopped.report();
     assert_eq!((report.not_sent(), report.total()), (200, 200));
-    assert!(
-        stopped
-            .to_string()
-            .starts_with("the import stopped before its end: 0 created")
+    let text = stopped.to_string();
+    let expected = format!(
+        "the import stopped before its end: {report}: {}",
+        stopped.error()
     );
+    assert_eq!(text, expected);
+    // A chain that is printed has the error only once.
+    assert!(std::error::Error::source(&stopped).is_none());
     assert_eq!(stopped.error().kind(), ErrorKind::Api);
 }
 
