@@ -520,7 +520,7 @@ impl ExportError {
     /// let stopped = export.await.unwrap_err();
     ///
     /// assert_eq!(stopped.error().kind(), ErrorKind::Input);
-    /// assert!(stopped.error().to_string().contains("`full()`"));
+    /// assert!(stopped.error().to_string().contains("in full"));
     /// # Ok(()) }
     /// ```
     #[must_use]

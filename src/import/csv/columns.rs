@@ -268,10 +268,16 @@ impl Mapping {
         self.is_named_as_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
     }
 
-    /// Puts columns in doubt whose cells in these records are mostly states of a subscription.
+    /// Puts columns in doubt whose cells in these records are mostly states of a subscription, unless another column says
+    /// who opted out. So an export can always be imported again.
     pub(super) fn doubt_by_cells(&mut self, records: &[Record]) {
-        for (index, guess) in self.guesses.iter_mut().enumerate().skip(self.added) {
-            let index = index - self.added + self.leading;
+        let says_who =
+            |guess: &Guess| matches!(guess.column, Column::Unsubscribed | Column::Subscribed);
+        if self.guesses.iter().any(says_who) {
+            return;
+        }
+        for (index, guess) in self.guesses.iter_mut().enumerate() {
+            let index = index + self.leading;
             let cells = records.iter().filter_map(|record| record.cells.get(index));
             let texts = cells.map(|cell| letters(&String::from_utf8_lossy(cell)));
             let (states, others): (Vec<_>, Vec<_>) = texts
@@ -449,8 +455,9 @@ fn without_meaning(name: &str) -> Option<(&str, Column)> {
     // Both the name and a topic may have parentheses of their own.
     let mut places = name.match_indices(" (").map(|(place, _)| place);
     places.find_map(|place| {
-        let column: Column = name[place + 2..].parse().ok()?;
-        column.is_consent().then_some((&name[..place], column))
+        let meaning = &name[place + 2..];
+        let column: Column = meaning.parse().ok()?;
+        (column.is_consent() && column.to_string() == meaning).then_some((&name[..place], column))
     })
 }
 

@@ -45,7 +45,7 @@ async fn columns_that_lists_lack_are_refused_before_anything_is_written() {
     let stopped = export.await.unwrap_err();
 
     assert_eq!(stopped.error().kind(), ErrorKind::Input);
-    assert!(stopped.error().to_string().contains("`full()`"));
+    assert!(stopped.error().to_string().contains("in full"));
     assert!(!path.exists() && server.requests().is_empty());
 }
 
