@@ -789,9 +789,12 @@ impl OptOut {
                 let call = contacts.unsubscribe(&self.address).topic(topic);
                 let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
                 match call.await {
-                    // The topic may be what is missing. Without it, the opt-out would be lost.
+                    // The topic may be what is missing or invalid. Without this, the opt-out would be lost.
                     Err(error)
-                        if error.is_not_found() && error.missing() != Some(Missing::Contact) =>
+                        if error.missing() != Some(Missing::Contact)
+                            && (error.is_not_found()
+                                || error.is_validation_error()
+                                || error.kind() == ErrorKind::Input) =>
                     {
                         everything().await
                     }

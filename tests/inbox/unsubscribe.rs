@@ -945,6 +945,18 @@ async fn a_stored_opt_out_that_can_never_be_sent_is_dropped() {
     );
 }
 
+#[tokio::test]
+async fn an_opt_out_from_a_topic_that_cannot_exist_is_one_from_everything() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    post_form(&service, &one_click_url(ADA, ""), ONE_CLICK).await;
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (1, 0));
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
 /// A signup that is confirmed while an older opt-out waits, with programs that share a store.
 async fn a_program_can_ask_whether_an_opt_out_waits(store: impl Store + Clone, other: impl Store) {
     let server = mock().await;
