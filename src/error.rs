@@ -1943,6 +1943,28 @@ mod tests {
     }
 
     #[test]
+    fn an_explanation_advises_a_retry_only_if_it_may_help_and_never_of_an_opt_in() {
+        let refused = |status| Error::refused(ApiError::new(status, None, "ada@example.com"));
+
+        let down = refused(StatusCode::SERVICE_UNAVAILABLE).explanation();
+        assert_eq!(
+            down,
+            "the service is not available (503); the change may have been made or not: check before you repeat it; try again \
+             later"
+        );
+        let opt_in = refused(StatusCode::TOO_MANY_REQUESTS).at("subscribe");
+        let opt_in = opt_in.explanation();
+        assert!(opt_in.ends_with("ask the person again before you repeat an opt-in"));
+        let key = refused(StatusCode::UNAUTHORIZED).explanation();
+        assert!(key.starts_with("the service does not accept the key"));
+        for text in [opt_in, key] {
+            assert!(!text.contains("try again") && !text.contains('@'), "{text}");
+        }
+        let setting = Error::config("the base URL is invalid").explanation();
+        assert_eq!(setting, "the base URL is invalid");
+    }
+
+    #[test]
     fn a_slug_takes_precedence_over_the_status() {
         assert!(!refusal(404, r#"{"code": "no_such_route"}"#).is_not_found());
         assert!(refusal(400, r#"{"code": "not_found"}"#).is_not_found());

@@ -696,7 +696,13 @@ impl ExportOptions {
         clear_progress();
         let report = report.map_err(|error| {
             let written = format!("{} contacts are written", error.report().contacts());
-            self.with_hint(Failure::from(error.error()).note(&written))
+            let failure = Failure::from(error.error()).note(&written);
+            // If the files do not fit, the same command would fail in the same way.
+            let has_written = error.report().contacts() > error.report().resumed();
+            match error.error().kind() == ErrorKind::Config && !has_written {
+                true => failure,
+                false => self.with_hint(failure),
+            }
         })?;
         let json = json!({
             "contacts": report.contacts(),

@@ -109,6 +109,23 @@ fn a_full_disk_is_exit_status_1_with_the_reason() {
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
 }
 
+#[test]
+fn a_cursor_file_of_something_else_is_refused_without_the_command_that_would_be_refused_again() {
+    let folder = Folder::new("odd-cursor");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("all.csv", "email\n");
+    folder.file("all.csv.cursor", "no cursor");
+
+    let ended = end(&mut audience_at(&server, &["export", &file, "--resume"]));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("do not resume the export"),
+        "{ended:?}"
+    );
+    assert!(!ended.stderr.contains("to continue"), "{ended:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_names_the_command_that_continues_the_export() {
