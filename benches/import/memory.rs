@@ -27,6 +27,8 @@ pub(crate) enum Work {
     ImportWithJournal,
     ImportByHand,
     Sync,
+    SyncOfOnePercent,
+    SyncOfAll,
     Stream,
     StreamByHand,
 }
@@ -56,32 +58,36 @@ pub(crate) fn import(sizes: &Sizes) -> Vec<Figure> {
     ]
 }
 
-/// A sync of very many rows: the first one, and one that finds no change.
+/// A sync of very many rows: the first one, and those that find that no row, one in a hundred or each has changed.
 pub(crate) fn sync(sizes: &Sizes) -> Vec<Figure> {
     let (count, server) = (sizes.rows(1_000_000), Server::start(&[]));
     let state = state_of(server.url());
-    let measure = |what: &str, runs, most: f64| {
+    let measure = |what: &str, work: Work, runs, memory: f64, time: f64| {
         let mut grown = 0.0;
-        let time =
-            median((0..runs).map(|_| seconds(|| grown = growth(Work::Sync, &server, count, 1))));
+        let taken = median((0..runs).map(|_| seconds(|| grown = growth(work, &server, count, 1))));
         let what = format!("sync of {} rows, {what}", grouped(count));
-        let memory = Figure::new(
-            "sync",
-            grown,
-            "MB more memory at the peak",
-            Aim::AtMost(most),
-        );
         [
-            memory.what(&what).beside("the process before it"),
-            Figure::new("sync", time, "seconds", Aim::AtMost(most))
+            Figure::new(
+                "sync",
+                grown,
+                "MB more memory at the peak",
+                Aim::AtMost(memory),
+            )
+            .what(&what)
+            .beside("the process before it"),
+            Figure::new("sync", taken, "seconds", Aim::AtMost(time))
                 .what(&what)
                 .beside("nothing"),
         ]
     };
-    let first = measure("all new", 1, 400.0);
-    let unchanged = measure("none changed", sizes.runs(3), 100.0);
+    let figures = [
+        measure("all new", Work::Sync, 1, 400.0, 400.0),
+        measure("none changed", Work::Sync, sizes.runs(3), 100.0, 100.0),
+        measure("1 % changed", Work::SyncOfOnePercent, 1, 100.0, 100.0),
+        measure("all changed", Work::SyncOfAll, 1, 400.0, 400.0),
+    ];
     std::fs::remove_file(state).expect("the state can be removed");
-    first.into_iter().chain(unchanged).collect()
+    figures.into_iter().flatten().collect()
 }
 
 /// The state of the syncs with a server, which several processes share.
@@ -134,7 +140,15 @@ pub(crate) fn run(settings: &MemorySettings) {
             listed.expect("no page fails");
             assert_eq!(seen, settings.count);
         }
-        Work::Sync => sync_rows(&contacts, settings),
+        Work::Sync => sync_rows(&contacts, settings, |_| 3),
+        Work::SyncOfOnePercent => {
+            sync_rows(
+                &contacts,
+                settings,
+                |row| if row % 100 == 0 { 4 } else { 3 },
+            );
+        }
+        Work::SyncOfAll => sync_rows(&contacts, settings, |_| 5),
         Work::Stream => stream(&contacts, settings.count),
     }
     println!("{}", (peak_kib() - before) / 1_000.0 * 1.024);
@@ -150,10 +164,12 @@ fn import_rows(contacts: &Contacts, count: u64, journal: Option<Journal>) {
     assert_eq!(report.expect("the import ends").created(), count);
 }
 
-fn sync_rows(contacts: &Contacts, settings: &MemorySettings) {
+/// Syncs a table whose rows have these numbers of seats.
+fn sync_rows(contacts: &Contacts, settings: &MemorySettings, seats: fn(usize) -> u32) {
     let state = SyncState::open(state_of(&settings.url)).expect("the state opens");
     let rows = rows::contacts(settings.count).enumerate();
-    let rows = rows.map(|(key, contact)| SyncRow::new(key, contact));
+    let rows =
+        rows.map(move |(key, contact)| SyncRow::new(key, contact.property("seats", seats(key))));
     let report = runtime().block_on(contacts.sync(rows, state).into_future());
     let report = report.expect("the sync ends");
     assert!(report.is_complete(), "{report}");

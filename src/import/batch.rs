@@ -8,12 +8,14 @@ use super::journal::JournalWriter;
 use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{
-    EVERYTHING, Entry, ImportRow, NumberedRow, OptOut, OptOutsLeft, SyncTask, TaskKind, ToDo,
+    EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft, TaskKind, ToDo,
     add_missing, has,
 };
 use super::sync_state::StateWriter;
 use crate::client::{CallOptions, TakesOptions};
-use crate::contacts::{BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason};
+use crate::contacts::{
+    BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, normalized_address,
+};
 use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
@@ -96,11 +98,12 @@ impl Sender {
         if let Err(error) = self.record_start(rows).await {
             return SentBatch::not_sent(rows, self.unwritable(error));
         }
-        // A row that leaves an address is alone in its batch.
+        // A row that looks at an address is alone in its batch.
         if let ([row], Log::State(state)) = (rows, &self.log)
-            && let Some(leave) = Leave::of(row)
+            && let Some(task) = row.row.task()
+            && let (TaskKind::Look(old), Some(entry)) = (task.kind, &task.started)
         {
-            return self.leave(row, leave, state, watch).await;
+            return self.look(row, entry, old, state, watch).await;
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
         let contacts = match self.log {
@@ -311,81 +314,130 @@ impl Sender {
             .await
     }
 
-    /// Looks at the contact of an address that a row has no longer, records its opt-outs for the next address, and opts it
-    /// out.
-    async fn leave(
+    /// Looks at the contact of an address that a row has no longer, and records its opt-outs for the next address. The
+    /// opt-outs of the row that are new go to the old contact, too: the next address may be refused.
+    async fn look(
         &self,
         row: &NumberedRow,
-        leave: Leave<'_>,
+        before: &Entry,
+        old: OldAddress,
         state: &StateWriter,
         watch: &Arc<Watch>,
     ) -> SentBatch {
-        if leave.is_known() {
-            let mut entry = leave.entry.clone();
-            entry.left.clear();
-            return match state.record(vec![entry]).await {
-                Ok(()) => SentBatch {
-                    outcomes: vec![RowOutcome::Skipped],
-                    stop: None,
-                },
-                Err(error) => SentBatch::not_sent(slice::from_ref(row), self.unwritable(error)),
+        let sent = |outcome, stop| SentBatch {
+            outcomes: vec![outcome],
+            stop,
+        };
+        let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
+        let mut entry = before.clone();
+        let mut to_send = entry.left.clone();
+        // If an earlier run has looked at the contact, and it belongs to another row since, its opt-outs are not for this one.
+        if entry.carried.is_none() || old != OldAddress::Taken {
+            let contact = match self.look_at(row, &entry.address, watch).await {
+                Ok(contact) => contact,
+                Err(unknown) => return unknown,
             };
+            if !old.is_held() {
+                add_missing(&mut to_send, new_opt_outs(row, &entry));
+            }
+            let is_reached = contact
+                .as_ref()
+                .is_some_and(|contact| !contact.unsubscribed);
+            let mut carried = match contact {
+                Some(contact) => {
+                    let of_recipient = opt_outs_of_recipient(&contact);
+                    let found = ImportRow::from(contact).opt_outs().to_vec();
+                    to_send.retain(|opt_out| !has(&found, opt_out));
+                    match entry.carried.take().filter(|_| !entry.is_waiting) {
+                        // The run that was killed has maybe opted out the contact for another row.
+                        Some(earlier) => [&of_recipient[..], &earlier].concat(),
+                        None => found,
+                    }
+                }
+                // All that is known is what the table said, or what an earlier run has found.
+                None => {
+                    to_send.clear();
+                    let earlier = entry.carried.take();
+                    earlier.unwrap_or_else(|| entry.opt_outs.clone())
+                }
+            };
+            add_missing(&mut carried, &entry.left);
+            for address in &before.to_leave {
+                if normalized_address(address) == normalized_address(&entry.address) {
+                    continue;
+                }
+                match self.look_at(row, address, watch).await {
+                    Ok(Some(contact)) => {
+                        add_missing(&mut carried, &opt_outs_of_recipient(&contact));
+                    }
+                    Ok(None) => {}
+                    Err(unknown) => return unknown,
+                }
+            }
+            entry.carried = Some(carried);
+            entry.is_waiting = false;
+            let address = entry.address.clone();
+            entry.remove_to_leave(&address);
+            match old {
+                OldAddress::Left if is_reached => entry.to_leave.push(address),
+                OldAddress::Left | OldAddress::LeftByAnother => entry.add_former(&address, true),
+                OldAddress::Held | OldAddress::Taken => entry.add_former(&address, false),
+            }
         }
-        let address = &leave.entry.address;
+        entry.left.clone_from(&to_send);
+        if let Err(error) = state.record(vec![entry.clone()]).await {
+            return failed(error);
+        }
+        for opt_out in &to_send {
+            match self.record_opt_out(&before.address, opt_out, watch).await {
+                Err(error) if !error.is_not_found() || error.missing() == Some(Missing::Topic) => {
+                    let outcome = opt_out_failed(opt_out, &error);
+                    let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
+                    return sent(outcome, stop);
+                }
+                _ => {}
+            }
+        }
+        if to_send.is_empty() {
+            return sent(RowOutcome::Skipped, None);
+        }
+        entry.left.clear();
+        add_missing(&mut entry.opt_outs, &to_send);
+        let is_out = has(&to_send, &EVERYTHING);
+        if is_out && old == OldAddress::Left {
+            entry.remove_to_leave(&before.address);
+            entry.add_former(&before.address, true);
+        }
+        match state.record(vec![entry]).await {
+            Err(error) => {
+                let stop = Stop::Fatal(self.unwritable(error));
+                sent(RowOutcome::Unknown, Some(stop))
+            }
+            Ok(()) if is_out => sent(RowOutcome::OptedOut, None),
+            Ok(()) => sent(RowOutcome::Skipped, None),
+        }
+    }
+
+    /// Retrieves a contact for a row that looks at it.
+    async fn look_at(
+        &self,
+        row: &NumberedRow,
+        address: &str,
+        watch: &Arc<Watch>,
+    ) -> Result<Option<Contact>, SentBatch> {
         let call = self.contacts.retrieve(address).options(self.options(watch));
         watch.set_repeated_later(true);
         let looked = call.await;
         watch.set_repeated_later(false);
         watch.request_ended(looked.as_ref().err());
         self.record_hold(looked.as_ref().err()).await;
-        let contact = match looked {
-            Ok(contact) => Some(contact),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => {
-                return SentBatch {
-                    outcomes: vec![outcome_of_failure(&error)],
-                    stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
-                };
-            }
-        };
-        let is_subscribed = contact
-            .as_ref()
-            .is_some_and(|contact| !contact.unsubscribed);
-        let opts_out = leave.opts_out() && is_subscribed;
-        let mut entry = leave.carry(contact);
-        let everything = EVERYTHING;
-        // Before the opt-out, which the next look could not tell from one of the recipient.
-        entry.left = opts_out.then(|| everything.clone()).into_iter().collect();
-        if let Err(error) = state.record(vec![entry.clone()]).await {
-            return SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
-        }
-        if !opts_out {
-            return SentBatch {
-                outcomes: vec![RowOutcome::Skipped],
-                stop: None,
-            };
-        }
-        let opted_out = self.record_opt_out(address, &everything, watch).await;
-        let (outcome, stop) = match opted_out {
-            Err(error) if !error.is_not_found() => {
-                let outcome = opt_out_failed(&everything, &error);
-                let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
-                (outcome, stop)
-            }
-            _ => {
-                entry.left.clear();
-                match state.record(vec![entry]).await {
-                    Ok(()) => (RowOutcome::OptedOut, None),
-                    Err(error) => (
-                        RowOutcome::Unknown,
-                        Some(Stop::Fatal(self.unwritable(error))),
-                    ),
-                }
-            }
-        };
-        SentBatch {
-            outcomes: vec![outcome],
-            stop,
+        match looked {
+            Ok(contact) => Ok(Some(contact)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(SentBatch {
+                outcomes: vec![outcome_of_failure(&error)],
+                stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
+            }),
         }
     }
 
@@ -426,64 +478,21 @@ impl Sender {
     }
 }
 
-/// An address that a row has no longer.
-struct Leave<'a> {
-    entry: &'a Entry,
-    opts_out: bool,
+/// Returns the opt-outs of a row that the table did not have before.
+fn new_opt_outs<'a>(row: &'a NumberedRow, before: &'a Entry) -> impl Iterator<Item = &'a OptOut> {
+    let opt_outs = row.row.opt_outs().iter();
+    opt_outs.filter(|opt_out| !has(&before.opt_outs, opt_out))
 }
 
-impl<'a> Leave<'a> {
-    fn of(row: &'a NumberedRow) -> Option<Self> {
-        let task: &SyncTask = row.row.task()?;
-        let TaskKind::Leave { opts_out } = task.kind else {
-            return None;
-        };
-        let entry = task.started.as_ref()?;
-        Some(Self { entry, opts_out })
-    }
-
-    /// Returns whether an earlier run has looked at the contact, and it belongs to another row now, whose opt-outs are not
-    /// for this one.
-    fn is_known(&self) -> bool {
-        self.entry.carried.is_some() && !self.opts_out
-    }
-
-    /// Returns whether to opt out the contact.
-    fn opts_out(&self) -> bool {
-        // An opt-out of the table that was never recorded counts, even if another row has the address now.
-        let is_wanted = has(&self.entry.left, &EVERYTHING);
-        self.opts_out || self.entry.carried.is_none() && is_wanted
-    }
-
-    /// Returns the entry with the opt-outs that the next address of the row gets.
-    fn carry(&self, contact: Option<Contact>) -> Entry {
-        let mut entry = self.entry.clone();
-        let earlier = entry.carried.take();
-        let mut carried = match contact {
-            // All that is known is what the table said.
-            None => [&entry.opt_outs[..], &entry.left].concat(),
-            Some(contact) => {
-                let reason = contact.unsubscribe_reason.clone();
-                let mut found = ImportRow::from(contact).opt_outs().to_vec();
-                // An earlier run was killed after it looked here, and has maybe opted the contact out itself.
-                let is_own = !matches!(
-                    reason,
-                    Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
-                );
-                match earlier.is_some() {
-                    true if is_own => {
-                        found.retain(|opt_out| !matches!(opt_out, OptOut::Everything(_)));
-                    }
-                    true => {}
-                    false => add_missing(&mut found, &entry.left),
-                }
-                found
-            }
-        };
-        add_missing(&mut carried, earlier.iter().flatten());
-        entry.carried = Some(carried);
-        entry
-    }
+/// Returns the opt-outs of a contact that a sync cannot have made when a row left the address.
+fn opt_outs_of_recipient(contact: &Contact) -> Vec<OptOut> {
+    let is_own = !matches!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
+    );
+    let mut opt_outs = ImportRow::from(contact.clone()).opt_outs().to_vec();
+    opt_outs.retain(|opt_out| !is_own || matches!(opt_out, OptOut::Topic(_)));
+    opt_outs
 }
 
 /// Returns whether the journal needs to know that a row is about to be sent.

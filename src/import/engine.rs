@@ -548,6 +548,11 @@ impl Run {
         }
     }
 
+    /// Returns whether the caller has asked to stop, or nothing more can be done.
+    pub(super) fn has_stopped_early(&self) -> bool {
+        matches!(self.stop, Some(Stop::Asked | Stop::Fatal(_)))
+    }
+
     /// Returns the report: of the whole import, or of what was done so far.
     pub(super) fn finish(self) -> Result<ImportReport, ImportError> {
         let has_ended = self.source.has_ended() && self.stop.is_none();
@@ -746,10 +751,12 @@ fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
         None => ToDo::Everything { was_sent },
         // As if it was sent before: an opt-out of a row that is refused must not get lost.
         Some(TaskKind::Upsert) => ToDo::Everything { was_sent: true },
-        Some(TaskKind::OptOut | TaskKind::Leave { .. }) => ToDo::OptOuts(Box::new(OptOutsLeft {
-            contact: RowOutcome::OptedOut,
-            now: RowOutcome::NotSent,
-        })),
+        Some(TaskKind::OptOut | TaskKind::Look(_) | TaskKind::Leave) => {
+            ToDo::OptOuts(Box::new(OptOutsLeft {
+                contact: RowOutcome::OptedOut,
+                now: RowOutcome::NotSent,
+            }))
+        }
     }
 }
 
@@ -1094,7 +1101,8 @@ impl DryRun {
     }
 }
 
-fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
+/// Returns the code and the reason if the service would refuse a contact.
+pub(super) fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
     if let Err(problem) = check_address(contact.email.trim()) {
         return Some(("invalid_address", problem));
     }

@@ -295,6 +295,11 @@ impl ImportReport {
         self.opted_out
     }
 
+    /// Removes rows that were skipped first and counted otherwise later.
+    pub(super) fn uncount_skipped(&mut self, rows: u64) {
+        self.skipped = self.skipped.saturating_sub(rows);
+    }
+
     pub(super) fn note_failure(&mut self, error: &Error) {
         self.first_failure.get_or_insert_with(|| error.to_string());
     }

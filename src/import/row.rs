@@ -456,6 +456,10 @@ pub(super) struct SyncTask {
     pub(super) recorded: Vec<OptOut>,
     /// The entry while it is not known whether the task was done; `None` if nothing is remembered of the row.
     pub(super) started: Option<Entry>,
+    /// The entry when the contact is as it should be, but not its opt-outs.
+    pub(super) applied: Option<Entry>,
+    /// The entry when the contact was refused, and its opt-outs were sent nevertheless.
+    pub(super) refused: Option<Entry>,
     /// The entry when the task is done.
     pub(super) done: Option<Entry>,
 }
@@ -465,12 +469,30 @@ pub(super) enum TaskKind {
     /// Records the opt-outs of a contact that exists.
     OptOut,
     /// Looks at the contact of an address that the row has no longer.
-    Leave {
-        /// Whether no other row has that address, so that its contact is opted out.
-        opts_out: bool,
-    },
+    Look(OldAddress),
     /// Creates or updates the contact.
     Upsert,
+    /// Opts out the contact of an address that the row had before, now that its new one is known to be usable.
+    Leave,
+}
+
+/// Who has to do with the address that a row has no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OldAddress {
+    /// Another row has it since an earlier run.
+    Taken,
+    /// Another row has it now.
+    Held,
+    /// Nobody has it. Another row that had it, too, opts it out.
+    LeftByAnother,
+    /// Nobody has it, and this row opts it out.
+    Left,
+}
+
+impl OldAddress {
+    pub(super) fn is_held(self) -> bool {
+        matches!(self, Self::Taken | Self::Held)
+    }
 }
 
 /// What a sync remembers of a row of the caller's table.
@@ -493,9 +515,57 @@ pub(super) struct Entry {
     /// The opt-outs of the contact of this address, which are for the next address of the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carried: Option<Vec<OptOut>>,
+    /// Whether the next address was refused. Otherwise, a run was killed after it looked at the contact.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_waiting: bool,
+    /// The next address, if its contact was sent and its outcome is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tried: Option<String>,
+    /// Addresses whose contacts are opted out as soon as the row has another usable one. The current one is among them
+    /// while the next one is not known to be usable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) to_leave: Vec<String>,
+    /// The addresses that the row had before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) former: Vec<Former>,
+    /// Whether the row is subscribed after an opt-out, and no finished run has told it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_untold: bool,
     /// Whether the row was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_gone: bool,
+}
+
+/// An address that a row had before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Former {
+    pub(super) address: String,
+    /// Whether its contact is opted out. Otherwise, another row had the address then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_out: bool,
+}
+
+impl Entry {
+    /// Remembers an address that the row had before.
+    pub(super) fn add_former(&mut self, address: &str, is_out: bool) {
+        self.remove_former(address);
+        self.former.push(Former {
+            address: address.to_owned(),
+            is_out,
+        });
+    }
+
+    pub(super) fn remove_former(&mut self, address: &str) {
+        let address = normalized_address(address);
+        self.former
+            .retain(|former| normalized_address(&former.address) != address);
+    }
+
+    pub(super) fn remove_to_leave(&mut self, address: &str) {
+        let address = normalized_address(address);
+        self.to_leave
+            .retain(|left| normalized_address(left) != address);
+    }
 }
 
 /// The opt-out of a row that is not subscribed, or deleted.
@@ -533,10 +603,10 @@ pub(super) struct NumberedRow {
 
 impl NumberedRow {
     pub(super) fn new(number: u64, row: ImportRow, to_do: ToDo) -> Self {
-        // A task that leaves an address waits for the others with that one.
+        // A task that looks at an address waits for the others with that one.
         let left = row
             .task()
-            .filter(|task| matches!(task.kind, TaskKind::Leave { .. }));
+            .filter(|task| matches!(task.kind, TaskKind::Look(_)));
         let left = left.and_then(|task| task.started.as_ref());
         let address = left.map_or(row.address(), |entry| &entry.address);
         Self {

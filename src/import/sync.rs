@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -14,12 +15,15 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, drive};
-use super::engine::{Keep, Progress, Run, Settings};
+use super::engine::{Keep, Progress, Run, Settings, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
-    AddressHash, EVERYTHING, Entry, ImportRow, OptOut, Source, SyncTask, TaskKind, add_missing, has,
+    AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
+    add_missing, has,
 };
-use super::sync_state::{DELETED, EntryReader, Place, Seen, StateWriter, SyncState, fingerprint};
+use super::sync_state::{
+    DELETED, EntryReader, History, Place, Seen, StateWriter, SyncState, fingerprint,
+};
 use crate::client::{CallDeadline, CallOptions, wait_for_call};
 use crate::contacts::{Contacts, NewContact, Properties, normalized_address};
 use crate::{Error, ErrorCode, RetryPolicy};
@@ -38,23 +42,32 @@ impl Contacts {
     /// | is new, or has other names or properties | an entry of a batch of 100, which creates or updates the contact |
     /// | is not subscribed, and was before, or has a new topic opt-out | one opt-out for each |
     /// | is new and not subscribed | the entry of a batch, then the opt-out |
-    /// | has another address | retrieves the contact of the old address and opts it out; then creates the new one with all its opt-outs |
+    /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, and then opts out the old one |
     /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | one opt-out of everything: [the interface](crate::interface#4.7) shows no way to delete a contact |
     ///
-    /// First come the opt-outs of contacts that are known, then everything else. Each part runs in parallel, at the pace of
-    /// an [import](Contacts::import).
+    /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old addresses.
+    /// Each part runs in parallel, at the pace of an [import](Contacts::import).
+    ///
+    /// # Names and properties
+    ///
+    /// A name or all properties that a row does not have stay as the service has them, but what the row had before is
+    /// cleared. If another row has or had the address, the service may have the data of another person. Then all names and
+    /// properties are sent, and those that the row does not have are cleared. If two rows have one address, the contact has
+    /// the names and properties of the one that was sent last; if that one gets another address or is deleted, those of the
+    /// other are sent again.
     ///
     /// # Consent
     ///
     /// - **A sync never subscribes anybody.** If a row was not subscribed and is now, no request is sent, because the
     ///   "yes" of the table may be older than an opt-out at the service. [`SyncReport::opt_ins_not_sent`] counts such
     ///   rows, and the [`rejects`](SyncContacts::rejects) have their keys. Call [`subscribe`](Contacts::subscribe) when the
-    ///   person asks for it.
+    ///   person asks for it. A row counts, too, if it has an address that an earlier run has opted out, such as one that
+    ///   the row has lost and takes back.
     /// - **An opt-out that was read is sent, whatever happens then.** It is written to the state file first. If it fails,
     ///   or the program is killed, the next run sends it, even if the row has changed or is missing.
-    /// - If two rows have the same address, an opt-out of either counts. Names and properties are those of the row that
-    ///   was sent last.
-    /// - An address that a row has lost is opted out, unless another row has it.
+    /// - If two rows have the same address, an opt-out of either counts.
+    /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
+    ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row.
     ///
     /// # Two runs, and old tables
     ///
@@ -164,8 +177,9 @@ impl SyncRow {
     /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and that
     /// no other row has, now or later.
     ///
-    /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay. A name
-    /// that a row no longer has is cleared. [`on_conflict`](NewContact::on_conflict) is ignored.
+    /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay, unless
+    /// another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
+    /// [`on_conflict`](NewContact::on_conflict) is ignored.
     ///
     /// # Example: an address alone, and an opt-out from a topic
     ///
@@ -479,7 +493,8 @@ impl SyncContacts {
         let mut report = SyncReport::default();
         let not_started = |error| SyncError::new(SyncReport::default(), error);
         let mut state = self.state.claim(&service).await.map_err(not_started)?;
-        let mut plan = Plan::new(state_reader(&state).map_err(not_started)?);
+        let reader = state_reader(&state).map_err(not_started)?;
+        let mut plan = Plan::new(reader, state.known().history());
         plan.read(&mut self.rows, &mut state)
             .await
             .map_err(not_started)?;
@@ -498,12 +513,24 @@ impl SyncContacts {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
-        self.settings.total = Some(plan.first.len() as u64 + plan.second.count);
+        let untold = plan.untold_keys();
+        let left = Arc::new(AtomicU64::new(0));
+        let leaves = |row: &&ImportRow| {
+            let kind = row.task().map(|task| task.kind);
+            kind == Some(TaskKind::Look(OldAddress::Left))
+        };
+        // Each address that is looked at is left later.
+        let to_leave = plan.first.iter().filter(leaves).count();
+        self.settings.total = Some((plan.first.len() + to_leave) as u64 + plan.second.count);
         let (source, log, writer) = match self.settings.dry_run {
             true => {
+                report.is_dry_run = true;
                 let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
                 report.planned_opt_outs = opt_outs as u64;
-                let rows = plan.second.filter_map(|later| Some(later.ok()?.row.row));
+                let freed = plan.freed;
+                let rows = plan.second.filter_map(Result::ok);
+                let rows = rows.filter(move |later| later.is_sent(&freed));
+                let rows = rows.map(|later| later.row.row);
                 let unreadable = plan.first.into_iter().filter(|row| row.task().is_none());
                 (
                     Source::from_iter(unreadable.chain(rows)),
@@ -514,7 +541,10 @@ impl SyncContacts {
             false => {
                 let reader = state_reader(&state).map_err(not_started)?;
                 let writer = state.start(&service).await.map_err(not_started)?;
+                let written = writer.append(plan.replaced.iter()).await;
+                written.map_err(|error| not_started(unwritable(error)))?;
                 let started = plan.first.iter().filter_map(|row| row.task()?.pending());
+                let started = started.chain(std::mem::take(&mut plan.pending));
                 let written = writer.record(started.collect()).await;
                 written.map_err(|error| not_started(unwritable(error)))?;
                 self.contacts.hold_back(state.hold());
@@ -522,8 +552,18 @@ impl SyncContacts {
                     rows: plan.second,
                     reader,
                     writer: writer.clone(),
+                    untold: untold.clone(),
+                    shared: plan.shared_addresses,
+                    freed: plan.freed,
                 };
-                let source = Source::from_iter(plan.first).then(second);
+                let third = Third {
+                    leavers: plan.leavers,
+                    held: plan.addresses,
+                    writer: writer.clone(),
+                    tasks: None,
+                    left: left.clone(),
+                };
+                let source = Source::from_iter(plan.first).then(second).then(third);
                 (source, Log::State(writer.clone()), Some(writer))
             }
         };
@@ -531,6 +571,7 @@ impl SyncContacts {
         let mut run = Run::new(source, None, sender, self.settings, keep);
         drive(&mut run, rejects.as_mut()).await;
         let written = rejects.map_or(Ok(()), Rejects::finish);
+        let is_told = written.is_ok() && !run.has_stopped_early();
         let ended = run.finish();
         let mut error = None;
         report.changes = match ended {
@@ -541,9 +582,20 @@ impl SyncContacts {
                 changes
             }
         };
+        // A row that has left an address was counted when it looked at it, too.
+        report.changes.uncount_skipped(left.load(Ordering::Relaxed));
         if let Some(writer) = writer {
-            // Last: a run that was killed before tells of these opt-ins again.
-            let recorded = writer.append(plan.silent.iter()).await;
+            let mut last = plan.silent;
+            last.retain(|entry| is_told || !entry.is_untold);
+            if is_told {
+                // Last: a run that was stopped or killed before tells of these opt-ins again.
+                let sent = untold.iter().filter_map(|key| writer.find_recent(key));
+                last.extend(sent.filter(|entry| entry.is_untold));
+            }
+            for entry in &mut last {
+                entry.is_untold = false;
+            }
+            let recorded = writer.append(last.iter()).await;
             error = error.or_else(|| recorded.err().map(unwritable));
             state.shrink(&writer);
         }
@@ -567,12 +619,16 @@ fn unwritable(error: Arc<std::io::Error>) -> Error {
     Error::config("could not write the sync state").caused_by(error)
 }
 
+/// Returns whether the contact of a row would be opted out, as far as a dry run can tell.
 fn opts_out(row: &ImportRow) -> bool {
-    let kind = row.task().map(|task| task.kind);
-    matches!(
-        kind,
-        Some(TaskKind::OptOut | TaskKind::Leave { opts_out: true })
-    )
+    match row.task().map(|task| task.kind) {
+        Some(TaskKind::OptOut) => true,
+        Some(TaskKind::Look(OldAddress::Left)) => {
+            let is_usable = |contact| check_contact(contact).is_none();
+            has(row.opt_outs(), &EVERYTHING) || row.contact().is_some_and(is_usable)
+        }
+        _ => false,
+    }
 }
 
 fn opt_in_not_sent() -> RowOutcome {
@@ -624,7 +680,20 @@ struct Plan {
     second: Queue,
     /// Entries that change without a request.
     silent: Vec<Entry>,
+    /// Entries that change before the first request, and on which the last part depends.
+    pending: Vec<Entry>,
+    /// Entries of rows whose contacts have the names and properties of other rows.
+    replaced: Vec<Entry>,
+    leavers: Vec<Leaver>,
     opt_ins: Vec<ImportRow>,
+    history: History,
+    /// The addresses of rows whose names and properties have not changed, but who share them with others, and the places
+    /// of the entries if nothing else has changed either.
+    sharing: Vec<(u64, Option<Place>)>,
+    /// The addresses that rows had before this sync, and have no longer.
+    freed: HashSet<u64>,
+    /// The addresses at which the service may have names and properties of other rows.
+    shared_addresses: HashSet<u64>,
     /// Keys that no sync has seen before this one.
     new_keys: HashSet<[u64; 2]>,
     /// The addresses of all rows that are not deleted.
@@ -632,10 +701,27 @@ struct Plan {
     has_unreadable: bool,
 }
 
+/// A row that has maybe left addresses.
+struct Leaver {
+    row: ImportRow,
+    /// Its entry, if no task records it.
+    entry: Option<Entry>,
+    /// The address that it has no longer since this run.
+    looks_at: Option<String>,
+}
+
 /// A row of the second part, and the place of its entry.
 struct Later {
     row: SyncRow,
     place: Option<Place>,
+    /// Whether the row is sent only if another row had its address and has it no longer.
+    is_unchanged: bool,
+}
+
+impl Later {
+    fn is_sent(&self, freed: &HashSet<u64>) -> bool {
+        !self.is_unchanged || freed.contains(&number_of(self.row.address()))
+    }
 }
 
 /// The rows of the second part, as JSON, which takes a fourth of the memory of the rows themselves.
@@ -666,13 +752,15 @@ struct Queued<'a> {
     columns: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_unchanged: bool,
 }
 
 /// Large enough that a chunk costs little, and small enough to be freed while others are sent.
 const CHUNK: usize = 1 << 18;
 
 impl Queue {
-    fn push(&mut self, row: &SyncRow, place: Option<Place>) {
+    fn push(&mut self, row: &SyncRow, place: Option<Place>, is_unchanged: bool) {
         let Some(contact) = row.row.contact() else {
             return;
         };
@@ -692,6 +780,7 @@ impl Queue {
             input: row.row.input_cells().map(Into::into),
             columns,
             place,
+            is_unchanged,
         };
         if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK) {
             self.chunks.push_back(Vec::with_capacity(CHUNK + CHUNK / 8));
@@ -736,6 +825,7 @@ impl Iterator for Queue {
             Later {
                 row,
                 place: queued.place,
+                is_unchanged: queued.is_unchanged,
             }
         });
         self.read += end + 1;
@@ -747,14 +837,21 @@ impl Iterator for Queue {
 const MAX_READ: usize = 1_000;
 
 impl Plan {
-    fn new(reader: EntryReader) -> Self {
+    fn new(reader: EntryReader, history: History) -> Self {
         Self {
             reader,
             unchanged: 0,
             first: Vec::new(),
             second: Queue::default(),
             silent: Vec::new(),
+            pending: Vec::new(),
+            replaced: Vec::new(),
+            leavers: Vec::new(),
             opt_ins: Vec::new(),
+            history,
+            sharing: Vec::new(),
+            freed: HashSet::new(),
+            shared_addresses: HashSet::new(),
             new_keys: HashSet::new(),
             addresses: Vec::new(),
             has_unreadable: false,
@@ -805,16 +902,35 @@ impl Plan {
                 let entry = Entry {
                     key: row.key.clone(),
                     address: row.address().to_owned(),
+                    is_gone: true,
                     ..Entry::default()
                 };
                 self.delete(&row.row, entry);
                 Ok(())
             }
             _ => {
-                self.second.push(&row, None);
+                if self.takes_opted_out(&row) {
+                    self.opt_ins.push(row.row.clone());
+                }
+                self.second.push(&row, None, false);
                 Ok(())
             }
         }
+    }
+
+    /// Notes that a row has an address that it did not have. Returns whether the row is subscribed, but the address is
+    /// opted out.
+    fn takes_opted_out(&mut self, row: &SyncRow) -> bool {
+        if self.history.knows(row.address(), &row.key) {
+            self.shared_addresses.insert(number_of(row.address()));
+        }
+        !has(row.row.opt_outs(), &EVERYTHING) && self.history.is_opted_out(row.address())
+    }
+
+    /// Returns the keys of the rows that are subscribed after an opt-out.
+    fn untold_keys(&self) -> Arc<HashSet<String>> {
+        let keys = self.opt_ins.iter().filter_map(ImportRow::key_text);
+        Arc::new(keys.map(str::to_owned).collect())
     }
 
     /// Refuses a row whose key another row has. Its opt-outs count nevertheless.
@@ -845,7 +961,13 @@ impl Plan {
             }
         };
         if found == now {
-            self.unchanged += 1;
+            match !row.is_deleted && self.history.is_shared(row.address(), &row.key) {
+                true => {
+                    self.sharing.push((number_of(row.address()), Some(place)));
+                    self.second.push(row, Some(place), true);
+                }
+                false => self.unchanged += 1,
+            }
             return Ok(());
         }
         let entry = self.reader.read(place)?;
@@ -853,25 +975,37 @@ impl Plan {
             self.delete(&row.row, entry);
             return Ok(());
         }
-        let lost = |opt_out: &&OptOut| !has(opt_outs, opt_out);
-        if entry.opt_outs.iter().any(|opt_out| lost(&opt_out)) {
+        let has_moved = normalized_address(&entry.address) != normalized_address(row.address());
+        let is_untold = entry.is_untold && !has(opt_outs, &EVERYTHING);
+        let has_lost = entry.opt_outs.iter().any(|opt_out| !has(opt_outs, opt_out));
+        let takes_opted_out = has_moved && self.takes_opted_out(row);
+        let is_untold = has_lost || is_untold || takes_opted_out;
+        if is_untold {
             self.opt_ins.push(row.row.clone());
         }
-        if normalized_address(&entry.address) != normalized_address(row.address()) {
+        if has_moved {
+            self.free(&entry);
+            let looks_at = Some(entry.address.clone());
             let task = SyncTask {
-                // Whether it opts out is known when the whole table was read.
-                kind: TaskKind::Leave { opts_out: false },
+                // Who has the old address is known when the whole table was read.
+                kind: TaskKind::Look(OldAddress::Held),
                 recorded: Vec::new(),
-                started: Some(entry),
+                started: Some(next_to_leave(entry)),
+                applied: None,
+                refused: None,
                 done: None,
             };
+            self.leave(&row.row, None, looks_at);
             self.first.push(row.row.clone().with_task(task));
-            self.second.push(row, Some(place));
+            self.second.push(row, Some(place), false);
             return Ok(());
         }
-        let is_changed = entry.content != Some(content);
-        // A run that was killed has maybe left this address. Now that the row has it again, only the wishes count.
-        let mut to_send = entry.carried.as_ref().unwrap_or(&entry.left).clone();
+        let is_shared = self.history.is_shared(row.address(), &row.key);
+        if is_shared {
+            self.shared_addresses.insert(number_of(row.address()));
+        }
+        let is_changed = entry.content != Some(content) || entry.is_gone && is_shared;
+        let mut to_send = entry.left.clone();
         add_missing(
             &mut to_send,
             opt_outs
@@ -883,34 +1017,66 @@ impl Plan {
         let next = Entry {
             opt_outs: kept,
             is_gone: false,
-            carried: None,
-            ..entry
+            is_untold,
+            ..settled(entry)
         };
+        let leaves = !next.to_leave.is_empty();
+        if leaves {
+            self.leave(&row.row, None, None);
+        }
         if !to_send.is_empty() {
             self.opt_out(&row.row, next, to_send);
+        } else if leaves || is_shared && !is_changed {
+            self.pending.push(next);
         } else if !is_changed {
             self.silent.push(next);
         }
-        if is_changed {
-            self.second.push(row, Some(place));
+        if is_changed || is_shared {
+            self.second.push(row, Some(place), !is_changed);
+        }
+        if is_shared && !is_changed {
+            self.sharing.push((number_of(row.address()), None));
         }
         Ok(())
     }
 
+    fn leave(&mut self, row: &ImportRow, entry: Option<Entry>, looks_at: Option<String>) {
+        self.leavers.push(Leaver {
+            row: row.clone(),
+            entry,
+            looks_at,
+        });
+    }
+
+    /// Notes that a row has its address no longer.
+    fn free(&mut self, entry: &Entry) {
+        if !entry.is_gone {
+            self.freed.insert(number_of(&entry.address));
+        }
+    }
+
     /// Opts out the contact of a row that was deleted or is missing.
     fn delete(&mut self, row: &ImportRow, entry: Entry) {
+        self.free(&entry);
         let is_out = has(&entry.opt_outs, &EVERYTHING) && entry.left.is_empty();
         let mut opt_outs = entry.left.clone();
         let next = Entry {
             is_gone: true,
-            carried: None,
-            ..entry
+            is_untold: false,
+            ..settled(entry)
         };
-        if is_out {
-            return self.silent.push(next);
+        let leaves = !next.to_leave.is_empty();
+        if leaves {
+            self.leave(row, None, None);
         }
-        add_missing(&mut opt_outs, [&EVERYTHING]);
-        self.opt_out(row, next, opt_outs);
+        match is_out {
+            true if leaves => self.pending.push(next),
+            true => self.silent.push(next),
+            false => {
+                add_missing(&mut opt_outs, [&EVERYTHING]);
+                self.opt_out(row, next, opt_outs);
+            }
+        }
     }
 
     fn opt_out(&mut self, row: &ImportRow, entry: Entry, opt_outs: Vec<OptOut>) {
@@ -939,16 +1105,24 @@ impl Plan {
                 .extend(state.known().unseen_addresses().map(AddressHash::number));
         }
         self.addresses.sort_unstable();
+        let twice = self.addresses.windows(2).filter(|pair| pair[0] == pair[1]);
+        self.shared_addresses.extend(twice.map(|pair| pair[0]));
+        let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
         let mut left = 0;
-        let mut opted_out = HashSet::new();
-        // From the end: of several rows that had one address, all look at its contact before the last opts it out.
+        let mut left_by = HashSet::new();
+        // From the end: of several rows that had one address, the last opts it out.
         for row in self.first.iter_mut().rev() {
             let Some(task) = row.task_mut() else { continue };
-            if let (TaskKind::Leave { opts_out }, Some(entry)) = (&mut task.kind, &task.started) {
-                let address = AddressHash::new(&entry.address).number();
-                *opts_out =
-                    self.addresses.binary_search(&address).is_err() && opted_out.insert(address);
-                left += u64::from(*opts_out);
+            if let (TaskKind::Look(old), Some(entry)) = (&mut task.kind, &mut task.started) {
+                let was_shared = self.history.is_shared(&entry.address, &entry.key);
+                *old = match is_held(&entry.address) {
+                    true if was_shared => OldAddress::Taken,
+                    true => OldAddress::Held,
+                    false if left_by.insert(number_of(&entry.address)) => OldAddress::Left,
+                    false => OldAddress::LeftByAnother,
+                };
+                left += u64::from(*old == OldAddress::Left);
+                entry.to_leave.retain(|address| !is_held(address));
             }
         }
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
@@ -956,26 +1130,32 @@ impl Plan {
             let entry = self.reader.read(place)?;
             let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
             let is_held = self.addresses.binary_search(&address.number()).is_ok();
-            if !deletes_missing || entry.is_gone || is_held {
-                // An opt-out that was read is sent, even if nothing else is known of its row now.
-                match entry.left.is_empty() {
-                    false => {
-                        let to_send = entry.left.clone();
-                        let is_gone = entry.is_gone || deletes_missing;
-                        self.opt_out(&row, Entry { is_gone, ..entry }, to_send);
-                    }
-                    true if deletes_missing && !entry.is_gone => {
-                        self.silent.push(Entry {
-                            is_gone: true,
-                            ..entry
-                        });
-                    }
-                    true => {}
-                }
+            if deletes_missing && !entry.is_gone && !is_held {
+                left += u64::from(!has(&entry.opt_outs, &EVERYTHING));
+                self.delete(&row, entry);
+            } else {
+                self.finish_unseen(&row, entry, deletes_missing);
+            }
+        }
+        for (address, place) in std::mem::take(&mut self.sharing) {
+            if !self.freed.contains(&address) {
+                self.second.count -= 1;
+                self.unchanged += u64::from(place.is_some());
                 continue;
             }
-            left += u64::from(!has(&entry.opt_outs, &EVERYTHING));
-            self.delete(&row, entry);
+            if let Some(place) = place {
+                self.replaced.push(self.reader.read(place)?);
+            }
+            self.shared_addresses.insert(address);
+        }
+        // Of the rows with such an address, another was maybe sent last, and the service has what it said.
+        let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
+        let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
+        let in_tasks = tasks.flat_map(|task| task.started.iter_mut().chain(&mut task.done));
+        for entry in in_tasks.chain(&mut self.pending).chain(&mut self.replaced) {
+            if self.freed.contains(&number_of(&entry.address)) && !entry.is_gone {
+                entry.content = entry.content.map(|_| 0);
+            }
         }
         let most = at_most.unwrap_or_else(|| MIN_LEFT.max(state.known().count() / 10));
         if left > most {
@@ -984,15 +1164,73 @@ impl Plan {
                  {most}; nothing was sent; check the table and the state file, or raise the limit"
             )));
         }
-        // Rows that leave an address look at it before it is opted out for another row.
+        // Rows look at the addresses that they had before these are opted out for other rows.
         self.first.sort_by_key(|row| {
-            !matches!(
-                row.task().map(|task| task.kind),
-                Some(TaskKind::Leave { .. })
-            )
+            !matches!(row.task().map(|task| task.kind), Some(TaskKind::Look(_)))
         });
         Ok(())
     }
+
+    /// Plans what an earlier run has left to do for a row that this one has not seen, or whose address another row has.
+    fn finish_unseen(&mut self, row: &ImportRow, entry: Entry, deletes_missing: bool) {
+        let entry = match deletes_missing {
+            true => {
+                self.free(&entry);
+                Entry {
+                    is_gone: true,
+                    is_untold: false,
+                    ..settled(entry)
+                }
+            }
+            false => entry,
+        };
+        let leaves = !entry.to_leave.is_empty();
+        if leaves {
+            self.leave(row, Some(entry.clone()), None);
+        }
+        // An opt-out that was read is sent, even if nothing else is known of its row now.
+        if !entry.left.is_empty() {
+            let to_send = entry.left.clone();
+            return self.opt_out(row, entry, to_send);
+        }
+        if let Some(tried) = entry.tried.clone() {
+            let mut opt_outs = entry.carried.clone().unwrap_or_default();
+            add_missing(&mut opt_outs, &entry.opt_outs);
+            if !opt_outs.is_empty() {
+                let mut done = entry.clone();
+                done.tried = None;
+                done.add_former(&tried, false);
+                let task = opt_out_task(Some(entry), Some(done));
+                self.first.push(bare(row, &tried, opt_outs, task));
+            }
+        } else if deletes_missing && leaves {
+            self.pending.push(entry);
+        } else if deletes_missing {
+            self.silent.push(entry);
+        }
+    }
+}
+
+fn number_of(address: &str) -> u64 {
+    AddressHash::new(address).number()
+}
+
+/// Returns the entry of a row that keeps its address, or has none any more. The other addresses, which it maybe has at the
+/// service, are to leave.
+fn settled(mut entry: Entry) -> Entry {
+    let address = entry.address.clone();
+    entry.to_leave.extend(entry.tried.take());
+    entry.remove_to_leave(&address);
+    entry.remove_former(&address);
+    entry.carried = None;
+    entry.is_waiting = false;
+    entry
+}
+
+/// Returns the entry of a row that has another address now.
+fn next_to_leave(mut entry: Entry) -> Entry {
+    entry.to_leave.extend(entry.tried.take());
+    entry
 }
 
 /// How many contacts may be left in any case.
@@ -1010,6 +1248,8 @@ fn opt_out_task(started: Option<Entry>, done: Option<Entry>) -> SyncTask {
         kind: TaskKind::OptOut,
         recorded: Vec::new(),
         started,
+        applied: None,
+        refused: None,
         done,
     }
 }
@@ -1025,6 +1265,12 @@ struct Second {
     rows: Queue,
     reader: EntryReader,
     writer: StateWriter,
+    /// The keys of the rows that are subscribed after an opt-out.
+    untold: Arc<HashSet<String>>,
+    /// The addresses at which the service may have names and properties of other rows.
+    shared: HashSet<u64>,
+    /// The addresses that rows had before this sync, and have no longer.
+    freed: HashSet<u64>,
 }
 
 impl Iterator for Second {
@@ -1032,39 +1278,117 @@ impl Iterator for Second {
 
     fn next(&mut self) -> Option<ImportRow> {
         loop {
-            let Ok(Later { row, place }) = self.rows.next()? else {
+            let Ok(later) = self.rows.next()? else {
                 // It was written as JSON a moment before.
                 return Some(ImportRow::unreadable("the row could not be read again"));
             };
-            let before = match self.writer.find_recent(&row.key) {
-                Some(entry) => entry,
-                None => match place.map(|place| self.reader.read(place)) {
-                    Some(Ok(entry)) => entry,
-                    Some(Err(_)) => {
-                        let reason = "the entry of the row in the sync state could not be read";
-                        return Some(ImportRow::unreadable(reason).key(&row.key));
-                    }
-                    None => Entry {
-                        address: row.address().to_owned(),
-                        ..Entry::default()
-                    },
+            if !later.is_sent(&self.freed) {
+                continue;
+            }
+            let Later { row, place, .. } = later;
+            let recent = self.writer.find_recent(&row.key);
+            let is_recent = recent.is_some();
+            let before = match (recent, place.map(|place| self.reader.read(place))) {
+                (Some(entry), _) | (None, Some(Ok(entry))) => entry,
+                (None, Some(Err(_))) => {
+                    let reason = "the entry of the row in the sync state could not be read";
+                    return Some(ImportRow::unreadable(reason).key(&row.key));
+                }
+                (None, None) => Entry {
+                    address: row.address().to_owned(),
+                    ..Entry::default()
                 },
             };
-            if let Some(row) = upsert(&row, before) {
+            let has_moved =
+                normalized_address(&before.address) != normalized_address(row.address());
+            if has_moved && !is_recent {
+                // Its old address could not be looked at. The report counts that.
+                continue;
+            }
+            let is_shared = self.shared.contains(&number_of(row.address()));
+            let is_untold = self.untold.contains(&row.key);
+            if let Some(row) = upsert(&row, before, is_shared, is_untold) {
                 return Some(row);
             }
         }
     }
 }
 
-/// Returns the row that creates or updates the contact; `None` if its old address could not be left.
-fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
+/// The last part: leaves the addresses that rows had, if their new ones are usable.
+struct Third {
+    leavers: Vec<Leaver>,
+    /// The addresses of all rows, sorted.
+    held: Vec<u64>,
+    writer: StateWriter,
+    /// `None` until the first row is read, when the other parts have ended.
+    tasks: Option<std::vec::IntoIter<ImportRow>>,
+    /// How many rows of this part were counted when they looked at their old address.
+    left: Arc<AtomicU64>,
+}
+
+impl Third {
+    fn tasks(&mut self) -> Vec<ImportRow> {
+        let mut rows = Vec::new();
+        // The address of a row whose new one is refused, or was not sent, stays.
+        let mut kept = HashSet::new();
+        for leaver in self.leavers.drain(..) {
+            let key = leaver.row.key_text();
+            let recent = key.and_then(|key| self.writer.find_recent(key));
+            let Some(entry) = recent.or_else(|| leaver.entry.clone()) else {
+                continue;
+            };
+            if !entry.is_gone {
+                kept.insert(number_of(&entry.address));
+            }
+            rows.push((leaver, entry));
+        }
+        let mut tasks = Vec::new();
+        for (leaver, entry) in rows {
+            for address in &entry.to_leave {
+                let number = number_of(address);
+                if self.held.binary_search(&number).is_ok() || !kept.insert(number) {
+                    continue;
+                }
+                let task = SyncTask {
+                    kind: TaskKind::Leave,
+                    ..opt_out_task(Some(entry.clone()), None)
+                };
+                tasks.push(bare(&leaver.row, address, vec![EVERYTHING], task));
+                if leaver.looks_at.as_ref() == Some(address) {
+                    self.left.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        tasks
+    }
+}
+
+impl Iterator for Third {
+    type Item = ImportRow;
+
+    fn next(&mut self) -> Option<ImportRow> {
+        if self.tasks.is_none() {
+            self.tasks = Some(self.tasks().into_iter());
+        }
+        self.tasks.as_mut()?.next()
+    }
+}
+
+/// Returns the row that creates or updates the contact; `None` if an opt-out of its old address failed.
+///
+/// All names and properties are sent if the service may have those of another row.
+fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Option<ImportRow> {
     let has_moved = normalized_address(&before.address) != normalized_address(row.address());
     let (contact, members) = row.contact(match has_moved {
+        _ if is_shared => [true; 3],
         true => [false; 3],
         false => before.members,
     });
     let wanted = row.row.opt_outs();
+    let before = match has_moved {
+        true => before,
+        false => settled(before),
+    };
     let (opt_outs, recorded, left) = match has_moved {
         false => {
             let mut recorded = before.opt_outs.clone();
@@ -1076,16 +1400,17 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
                 add_missing(&mut opt_outs, &recorded);
                 recorded.clear();
             }
-            (opt_outs, recorded, before.left)
+            (opt_outs, recorded, before.left.clone())
         }
         true => {
-            let carried = before.carried.filter(|_| before.left.is_empty())?;
+            let carried = before.carried.as_ref();
+            let carried = carried.filter(|_| before.left.is_empty())?;
             let mut opt_outs = wanted.to_vec();
-            add_missing(&mut opt_outs, &carried);
+            add_missing(&mut opt_outs, carried);
             (opt_outs, Vec::new(), Vec::new())
         }
     };
-    let done = Entry {
+    let mut done = Entry {
         key: row.key.clone(),
         address: row.address().to_owned(),
         content: Some(row.content()),
@@ -1093,8 +1418,15 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
         opt_outs: wanted.to_vec(),
         left: left.clone(),
         carried: None,
+        is_waiting: false,
+        tried: None,
+        to_leave: before.to_leave.clone(),
+        former: before.former.clone(),
+        is_untold,
         is_gone: false,
     };
+    done.remove_to_leave(row.address());
+    done.remove_former(row.address());
     let mut maybe_left = left;
     add_missing(
         &mut maybe_left,
@@ -1102,18 +1434,48 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
     );
     let mut sure = wanted.to_vec();
     sure.retain(|opt_out| !has(&maybe_left, opt_out));
-    let had = before.members;
-    let started = Entry {
-        content: None,
-        members: [0, 1, 2].map(|member| members[member] || had[member] && !has_moved),
+    let applied = Entry {
         opt_outs: sure,
         left: maybe_left,
         ..done.clone()
+    };
+    let (started, refused) = match has_moved {
+        // Until its new address is known to be usable, the row has the old one.
+        true => {
+            let started = Entry {
+                tried: Some(row.address().to_owned()),
+                is_untold,
+                ..before.clone()
+            };
+            let refused = Entry {
+                is_untold,
+                is_waiting: true,
+                ..before
+            };
+            (started, refused)
+        }
+        false => {
+            let had = before.members;
+            let members = [0, 1, 2].map(|member| members[member] || had[member] || is_shared);
+            let started = Entry {
+                content: None,
+                members,
+                ..applied.clone()
+            };
+            let refused = Entry {
+                content: None,
+                members,
+                ..done.clone()
+            };
+            (started, refused)
+        }
     };
     let task = SyncTask {
         kind: TaskKind::Upsert,
         recorded,
         started: Some(started),
+        applied: Some(applied),
+        refused: Some(refused),
         done: Some(done),
     };
     let row = row.row.clone().with_contact(contact);
@@ -1122,7 +1484,8 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
 
 /// Counts what a sync has done.
 ///
-/// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`.
+/// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a dry
+/// run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SyncReport {
@@ -1131,6 +1494,8 @@ pub struct SyncReport {
     planned_opt_outs: u64,
     opt_ins_not_sent: u64,
     changes: ImportReport,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_dry_run: bool,
 }
 
 impl SyncReport {
@@ -1141,7 +1506,10 @@ impl SyncReport {
     }
 
     /// Returns how many contacts that earlier runs have sent were opted out: rows that are not subscribed any more, have a
-    /// new topic opt-out, were deleted or are missing, and addresses that rows have lost. In a dry run, how many would be.
+    /// new topic opt-out, were deleted or are missing, and addresses that rows have lost.
+    ///
+    /// In a dry run, how many would be at most: a run does not opt out the old address of a row if its contact has opted
+    /// out already or does not exist, or if the service refuses the new one. Only a request can tell.
     ///
     /// The opt-outs of new rows are not counted here, because [`changes`](Self::changes) counts those rows. A row with an
     /// opt-out and a change is counted in both.
@@ -1150,8 +1518,8 @@ impl SyncReport {
         self.planned_opt_outs + self.changes.opted_out()
     }
 
-    /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out. Each
-    /// counts once, in the run that notices it.
+    /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out, or
+    /// has opted out the address for another row. Each counts in all runs until one was not stopped.
     ///
     /// No opt-in was sent: see [`Contacts::sync`]. The [`rejects`](SyncContacts::rejects) have the keys.
     #[must_use]
@@ -1162,8 +1530,8 @@ impl SyncReport {
     /// Returns the counts of all rows that were new or had changed, as an import counts them. A row whose opt-out failed
     /// counts as [`opt_out_failed`](ImportReport::opt_out_failed).
     ///
-    /// An old address that was not opted out, because another row has it or because it was opted out already, counts as
-    /// [`skipped`](ImportReport::skipped).
+    /// An old address that was not opted out counts as [`skipped`](ImportReport::skipped): another row has it, it was opted
+    /// out already, or the service refuses the new one.
     ///
     /// # Example: fail a job if a row was refused
     ///
@@ -1189,6 +1557,10 @@ impl SyncReport {
 
     /// Returns whether the service has everything that the table says: no row was refused, every row was sent, and all
     /// outcomes are known. Otherwise, the next run tries the rest again.
+    ///
+    /// A row with an invalid address is refused every night. An alarm that should not sound because of it can look at the
+    /// [`changes`](Self::changes) instead: if they are [complete](ImportReport::is_complete), and no
+    /// [opt-out failed](ImportReport::opt_out_failed), then only refused rows are left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changes.is_complete() && self.changes.refused() == 0
@@ -1197,14 +1569,26 @@ impl SyncReport {
 
 impl fmt::Display for SyncReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_dry_run {
+            f.write_str("dry run: ")?;
+        }
         write!(
             f,
-            "{} unchanged, {} opted out, {} opt-ins not sent; {}",
+            "{} unchanged, {} opted out, {} opt-ins not sent; ",
             self.unchanged,
             self.opted_out(),
-            self.opt_ins_not_sent,
-            self.changes
-        )
+            self.opt_ins_not_sent
+        )?;
+        let changes = &self.changes;
+        match self.is_dry_run {
+            true => write!(
+                f,
+                "{} to create or update, {} refused",
+                changes.valid(),
+                changes.refused()
+            ),
+            false => write!(f, "{changes}"),
+        }
     }
 }
 

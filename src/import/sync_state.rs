@@ -15,7 +15,9 @@ use super::record_file::{
     Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
 };
 use super::report::RowOutcome;
-use super::row::{AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, has};
+use super::row::{
+    AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OptOut, SyncTask, TaskKind, has,
+};
 use crate::Error;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
@@ -312,6 +314,7 @@ fn read(file: &mut File) -> Result<Contents, Error> {
     rewound.map_err(|error| STATE.unreadable(error))?;
     let hashes = Hashes::default();
     let (mut header, mut slots, mut held_until) = (None, Vec::new(), 0);
+    let mut former = Vec::new();
     let lengths = STATE.read(BufReader::with_capacity(1 << 16, file), |record, start| {
         match record {
             Record::Sync(_) if header.is_some() => return Err("it has two headers"),
@@ -320,7 +323,11 @@ fn read(file: &mut File) -> Result<Contents, Error> {
             }
             Record::Sync(found) => header = Some(found),
             _ if header.is_none() => return Err("it has no header"),
-            Record::Row(entry) => slots.push(Slot::new(&hashes, &entry, start)),
+            Record::Row(entry) => {
+                let slot = Slot::new(&hashes, &entry, start);
+                former.extend(former_of(&entry, &slot));
+                slots.push(slot);
+            }
             Record::HeldUntil(until) => held_until = held_until.max(until),
         }
         Ok(())
@@ -332,7 +339,13 @@ fn read(file: &mut File) -> Result<Contents, Error> {
     slots.dedup_by_key(|slot| slot.key);
     slots.reverse();
     slots.shrink_to_fit();
-    let known = Known { hashes, slots };
+    former.sort_unstable();
+    former.dedup();
+    let known = Known {
+        hashes,
+        slots,
+        former,
+    };
     Ok(Contents {
         header,
         known,
@@ -396,10 +409,86 @@ pub(super) struct Known {
     hashes: Hashes,
     /// Sorted by key, each key once.
     slots: Vec<Slot>,
+    /// The addresses that rows had before, sorted.
+    former: Vec<FormerAddress>,
+}
+
+/// An address, what it was for a row, and the row.
+type FormerAddress = (u64, Was, KeyHash);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Was {
+    /// Maybe its next address.
+    Tried,
+    /// Its address.
+    Held,
+    /// Its address, which was opted out.
+    OptedOut,
+}
+
+fn former_of(entry: &Entry, slot: &Slot) -> Vec<FormerAddress> {
+    let number = |address: &str| AddressHash::new(address).number();
+    let former = entry.former.iter().map(|former| match former.is_out {
+        true => (number(&former.address), Was::OptedOut, slot.key),
+        false => (number(&former.address), Was::Held, slot.key),
+    });
+    let to_leave = entry.to_leave.iter().map(|address| number(address));
+    let to_leave = to_leave.filter(|address| *address != slot.address.number());
+    let to_leave = to_leave.map(|address| (address, Was::Held, slot.key));
+    let tried = entry.tried.iter();
+    let tried = tried.map(|address| (number(address), Was::Tried, slot.key));
+    former.chain(to_leave).chain(tried).collect()
+}
+
+/// The addresses that rows had before this sync.
+#[derive(Debug)]
+pub(super) struct History {
+    hashes: Hashes,
+    /// Of all rows, sorted.
+    held: Vec<u64>,
+    /// Of the rows that are opted out, sorted.
+    opted_out: Vec<u64>,
+    former: Vec<FormerAddress>,
+}
+
+impl History {
+    /// Returns whether a row had this address that a new row has, or one that had another address.
+    pub(super) fn knows(&self, address: &str, key: &str) -> bool {
+        let (address, key) = (AddressHash::new(address).number(), self.hashes.of(key));
+        let is_other = |(_, was, row): &FormerAddress| *was != Was::Tried || *row != key;
+        count(&self.held, address) > 0 || self.former(address).iter().any(is_other)
+    }
+
+    /// Returns whether another row had the address that this row has and had.
+    pub(super) fn is_shared(&self, address: &str, key: &str) -> bool {
+        let (address, key) = (AddressHash::new(address).number(), self.hashes.of(key));
+        let former = self.former(address);
+        count(&self.held, address) > 1 || former.iter().any(|(_, _, row)| *row != key)
+    }
+
+    /// Returns whether a sync has opted out this address, or knows that it was opted out.
+    pub(super) fn is_opted_out(&self, address: &str) -> bool {
+        let address = AddressHash::new(address).number();
+        let former = self.former(address);
+        let was_left = former.iter().any(|(_, was, _)| *was == Was::OptedOut);
+        was_left || count(&self.opted_out, address) > 0
+    }
+
+    fn former(&self, address: u64) -> &[FormerAddress] {
+        let start = self.former.partition_point(|former| former.0 < address);
+        let rest = &self.former[start..];
+        &rest[..rest.partition_point(|former| former.0 == address)]
+    }
+}
+
+/// Returns how often a number is among these sorted ones.
+fn count(sorted: &[u64], number: u64) -> usize {
+    let start = sorted.partition_point(|other| *other < number);
+    sorted[start..].partition_point(|other| *other == number)
 }
 
 /// Two hashes make one of 128 bits, so that no two keys are taken for one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Hashes([RandomState; 2]);
 
 type KeyHash = [u64; 2];
@@ -416,12 +505,15 @@ struct Slot {
     /// Of what the table had, if the service certainly has it; otherwise 0.
     fingerprint: u64,
     address: AddressHash,
-    /// Where the record starts, and two flags below.
+    /// Where the record starts, and three flags below.
     place: u64,
 }
 
 const SEEN: u64 = 1;
 const GONE: u64 = 2;
+/// The contact is opted out.
+const OUT: u64 = 4;
+const FLAGS: u32 = 3;
 
 /// The place of an entry in the file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -434,12 +526,18 @@ impl Slot {
             key: hashes.of(&entry.key),
             fingerprint: entry.fingerprint(),
             address: AddressHash::new(&entry.address),
-            place: start << 2 | if entry.is_gone { GONE } else { 0 },
+            place: start << FLAGS
+                | if entry.is_gone { GONE } else { 0 }
+                | if has(&entry.opt_outs, &EVERYTHING) {
+                    OUT
+                } else {
+                    0
+                },
         }
     }
 
     fn start(&self) -> u64 {
-        self.place >> 2
+        self.place >> FLAGS
     }
 }
 
@@ -467,6 +565,22 @@ impl Known {
         }
         slot.place |= SEEN;
         Seen::Before(slot.fingerprint, Place(slot.start()))
+    }
+
+    /// Returns the addresses that rows have or had.
+    pub(super) fn history(&self) -> History {
+        let is_out = |slot: &&Slot| slot.place & OUT != 0;
+        let number = |slot: &Slot| slot.address.number();
+        let mut held: Vec<_> = self.slots.iter().map(number).collect();
+        let mut opted_out: Vec<_> = self.slots.iter().filter(is_out).map(number).collect();
+        held.sort_unstable();
+        opted_out.sort_unstable();
+        History {
+            hashes: self.hashes.clone(),
+            held,
+            opted_out,
+            former: self.former.clone(),
+        }
     }
 
     /// Returns how many rows are known that were not deleted.
@@ -522,7 +636,8 @@ pub(super) const DELETED: u64 = 1;
 impl Entry {
     fn fingerprint(&self) -> u64 {
         match self.content {
-            _ if !self.left.is_empty() => 0,
+            _ if !self.left.is_empty() || !self.to_leave.is_empty() => 0,
+            _ if self.tried.is_some() || self.is_untold => 0,
             // A row that went missing while another had its address is not opted out, and may come back as deleted.
             _ if self.is_gone => match has(&self.opt_outs, &EVERYTHING) {
                 true => DELETED,
@@ -596,39 +711,39 @@ impl StateWriter {
         rows: impl Iterator<Item = (&'a NumberedRow, &'a RowOutcome, &'a RowOutcome)>,
     ) -> Result<(), Arc<io::Error>> {
         let mut entries = Vec::new();
-        let mut is_first_part = false;
         for (row, contact, outcome) in rows {
             let Some(task) = row.row.task() else { continue };
-            let (Some(started), Some(done)) = (&task.started, &task.done) else {
-                continue;
-            };
-            is_first_part |= task.kind != TaskKind::Upsert;
             let (is_sent, is_done) = (contact.is_applied(), outcome.is_applied());
             entries.extend(match (task.kind, contact) {
-                (TaskKind::Leave { .. }, _) => None,
-                _ if is_sent && is_done => Some(done.clone()),
+                (TaskKind::Look(_), _) => None,
+                (TaskKind::Leave, _) => self.left(&row.row, task).filter(|_| is_done),
+                _ if is_sent && is_done => task.done.clone(),
                 (TaskKind::OptOut, _) => None,
-                // The contact is as it should be, but its opt-outs are not.
-                _ if is_sent => Some(Entry {
-                    opt_outs: started.opt_outs.clone(),
-                    left: started.left.clone(),
-                    ..done.clone()
-                }),
-                // The opt-outs were sent nevertheless.
+                _ if is_sent => task.applied.clone(),
                 (TaskKind::Upsert, RowOutcome::Refused { .. }) if contact == outcome => {
-                    Some(Entry {
-                        content: None,
-                        members: started.members,
-                        ..done.clone()
-                    })
+                    task.refused.clone()
                 }
                 _ => None,
             });
         }
-        match is_first_part {
-            true => self.record(entries).await,
-            false => self.append(entries.iter()).await,
+        self.append(entries.iter()).await?;
+        // The last part and the end of the sync look for these.
+        let mut recent = self.recent();
+        for entry in entries {
+            if recent.contains_key(&entry.key) || entry.is_untold || !entry.to_leave.is_empty() {
+                recent.insert(entry.key.clone(), entry);
+            }
         }
+        Ok(())
+    }
+
+    /// Returns the entry of a row that has left an address.
+    fn left(&self, row: &ImportRow, task: &SyncTask) -> Option<Entry> {
+        let entry = row.key_text().and_then(|key| self.find_recent(key));
+        let mut entry = entry.or_else(|| task.started.clone())?;
+        entry.remove_to_leave(row.address());
+        entry.add_former(row.address(), true);
+        Some(entry)
     }
 
     /// Records that the service has asked to wait this long.

@@ -117,6 +117,11 @@ mod an_import {
 }
 
 mod keeping_in_step {
+    #![expect(
+        dead_code,
+        reason = "the main function of the guide's program is not called"
+    )]
+
     block!("keeping-in-step.sync_users");
 
     #[tokio::test]

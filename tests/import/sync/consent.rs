@@ -1,7 +1,7 @@
 //! No opt-in is invented, and no opt-out is lost or undone.
 
 use audience::RetryPolicy;
-use audience::contacts::{OptOutReason, UnsubscribeReason};
+use audience::contacts::{NewContact, OptOutReason, UnsubscribeReason};
 use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
 use audience::mock::Fault;
 use support::in_time;
@@ -95,7 +95,7 @@ async fn a_changed_address_costs_three_requests_and_the_old_one_is_opted_out() {
 
     assert_eq!(
         calls,
-        ["GET /a@x.io", "POST /a@x.io/unsubscribe", "batch 1"]
+        ["GET /a@x.io", "batch 1", "POST /a@x.io/unsubscribe"]
     );
     assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
     assert!(nights.is_opted_out("a@x.io"));
@@ -168,7 +168,7 @@ async fn if_the_old_contact_cannot_be_retrieved_the_new_one_is_not_created() {
 }
 
 #[tokio::test]
-async fn an_old_address_that_cannot_be_opted_out_is_tried_again_before_the_new_one_is_created() {
+async fn an_old_address_that_cannot_be_opted_out_is_tried_again_by_the_next_run() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
     nights
@@ -177,10 +177,14 @@ async fn an_old_address_that_cannot_be_opted_out_is_tried_again_before_the_new_o
 
     let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
     assert_eq!(report.changes().opt_out_failed(), 1);
-    assert!(nights.server.contact("b@x.io").is_none());
+    assert!(!nights.is_opted_out("b@x.io"));
 
-    nights.run(&[row(1, "b@x.io")]).await;
+    // Even if its row is not passed.
+    let (report, calls) = nights.run(&[]).await;
+    assert_eq!(calls, ["POST /a@x.io/unsubscribe"]);
+    assert_eq!(report.opted_out(), 1);
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+    assert!(nights.run(&[row(1, "b@x.io")]).await.1.is_empty());
 }
 
 #[tokio::test]
@@ -449,4 +453,124 @@ async fn topic_opt_outs_that_move_outlive_a_deletion_before_the_new_contact_exis
     assert!(report.is_complete(), "{report}");
     let b = nights.contacts.retrieve("b@x.io").await.unwrap();
     assert!(!b.topics["news"]);
+}
+
+#[tokio::test]
+async fn if_the_new_address_is_refused_the_old_contact_stays_until_there_is_a_usable_one() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "t@x.io")]).await;
+
+    for _ in 0..2 {
+        let (report, calls) = nights.run(&[row(1, "t at x.io")]).await;
+        assert_eq!(calls, ["GET /t@x.io", "batch 1"]);
+        assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
+        assert!(!nights.is_opted_out("t@x.io"));
+    }
+    let (report, calls) = nights.run(&[row(1, "t@x.io")]).await;
+    assert!(report.is_complete() && calls.is_empty(), "{calls:?}");
+    assert!(!nights.is_opted_out("t@x.io"));
+
+    nights.run(&[row(1, "t at x.io")]).await;
+    let opt_out = nights.contacts.set_topic("t@x.io", "news", false);
+    opt_out.await.unwrap();
+    let (report, _) = nights.run(&[row(1, "u@x.io")]).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("t@x.io") && !nights.is_opted_out("u@x.io"));
+    let new = nights.contacts.retrieve("u@x.io").await.unwrap();
+    assert!(!new.topics["news"]);
+    assert_eq!(nights.run(&[row(1, "u@x.io")]).await.0.unchanged(), 1);
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_whose_new_address_is_refused_goes_to_the_old_one() {
+    let bad = "t at x.io";
+    let no_news = || SyncRow::new(1, ImportRow::new(contact(bad)).opt_out(topic("news")));
+    let tables = [
+        row(1, bad).subscribed(false),
+        row(1, bad).deleted(true),
+        no_news(),
+    ];
+    for (number, changed) in tables.into_iter().enumerate() {
+        // In the night of the typing mistake, and in the night after it.
+        for first in [changed.clone(), row(1, bad)] {
+            let nights = Nights::new().await;
+            nights.run(&[row(1, "t@x.io")]).await;
+            nights.run(&[first]).await;
+            nights.run(std::slice::from_ref(&changed)).await;
+
+            let old = nights.contacts.retrieve("t@x.io").await.unwrap();
+            assert_eq!(old.unsubscribed, number < 2);
+            assert!(old.unsubscribed || !old.topics["news"]);
+        }
+    }
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "t@x.io")]).await;
+    nights.run(&[row(1, bad)]).await;
+    nights.run_with(&[], SyncContacts::deletes_missing).await;
+    assert!(nights.is_opted_out("t@x.io"));
+}
+
+#[tokio::test]
+async fn an_address_that_a_sync_has_opted_out_and_a_row_takes_is_an_opt_in_that_is_not_sent() {
+    let nights = Nights::new().await;
+    let table = |address: &str| [row(1, address), row(2, "b@x.io").subscribed(false)];
+    nights.run(&table("a@x.io")).await;
+    nights.run(&table("c@x.io")).await;
+
+    let (report, _) = nights.run(&table("a@x.io")).await;
+    assert_eq!(report.opt_ins_not_sent(), 1, "its own");
+    let taken = [row(3, "c@x.io"), row(4, "b@x.io"), row(5, "new@x.io")];
+    let (report, _) = nights.run(&taken).await;
+    assert_eq!(
+        report.opt_ins_not_sent(),
+        2,
+        "an address that was left, and one that is opted out"
+    );
+    for address in ["a@x.io", "b@x.io", "c@x.io"] {
+        assert!(nights.is_opted_out(address), "{address}");
+    }
+    assert_eq!(nights.run(&taken).await.0.opt_ins_not_sent(), 0);
+}
+
+#[tokio::test]
+async fn an_opt_in_that_is_not_sent_is_told_until_a_run_has_ended() {
+    let nights = Nights::new().await;
+    let table = |name: &str, is_subscribed| {
+        let contact = NewContact::new("b@x.io").first_name(name);
+        [
+            row(1, "a@x.io").subscribed(is_subscribed),
+            SyncRow::new(2, contact).subscribed(is_subscribed),
+        ]
+    };
+    nights.run(&table("Bob", false)).await;
+    let mut table = table("Robert", true).to_vec();
+    table.extend((3..300).map(|key| row(key, &format!("{key}@x.io"))));
+
+    let stops = |sync: SyncContacts| sync.stop_when(std::future::ready(()));
+    let (report, calls) = nights.run_with(&table, stops).await;
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (2, 0));
+    // It stops after the first batch, which has the change of the second row.
+    let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+    let mut sender = Some(sender);
+    let stops = |sync: SyncContacts| {
+        let sync = sync.concurrency(1).stop_when(async move {
+            let _ = receiver.await;
+        });
+        sync.on_progress(move |progress| {
+            if progress.finished() >= 100 {
+                sender.take();
+            }
+        })
+    };
+    let (report, calls) = nights.run_with(&table, stops).await;
+    assert_eq!(
+        (report.opt_ins_not_sent(), calls),
+        (2, vec!["batch 100".to_owned()])
+    );
+
+    let (report, _) = nights.run(&table).await;
+    assert_eq!(report.opt_ins_not_sent(), 2);
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (0, 0));
 }

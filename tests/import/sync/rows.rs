@@ -265,3 +265,105 @@ async fn the_progress_covers_all_that_is_sent() {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.last(), Some(&(2, Some(2))), "{seen:?}");
 }
+
+/// The first name, and whether there are properties.
+fn data(nights: &Nights, address: &str) -> (String, bool) {
+    let contact = nights.server.contact(address).unwrap();
+    let name = contact.first_name.unwrap_or_default();
+    (name, !contact.properties.is_empty())
+}
+
+#[tokio::test]
+async fn whoever_takes_the_address_of_another_row_gets_none_of_its_data() {
+    let bare = |key: u64, address: &str| SyncRow::new(key, NewContact::new(address));
+    let nothing = || (String::new(), false);
+    let ada = || ("Ada".to_owned(), true);
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), bare(2, "b@x.io")]).await;
+
+    // They swap their addresses.
+    nights.run(&[row(1, "b@x.io"), bare(2, "a@x.io")]).await;
+    assert_eq!(data(&nights, "a@x.io"), nothing());
+    assert_eq!(data(&nights, "b@x.io"), ada());
+    // A new row takes the address of one that has another now, and later of one that was deleted.
+    nights.run(&[row(1, "c@x.io"), bare(3, "b@x.io")]).await;
+    assert_eq!(data(&nights, "b@x.io"), nothing());
+    nights.run(&[row(1, "c@x.io").deleted(true)]).await;
+    nights.run(&[bare(4, "c@x.io")]).await;
+    assert_eq!(data(&nights, "c@x.io"), nothing());
+    // An address that nobody had for a night.
+    nights.run(&[row(5, "d@x.io")]).await;
+    nights.run(&[row(5, "e@x.io")]).await;
+    nights.run(&[bare(6, "d@x.io")]).await;
+    assert_eq!(data(&nights, "d@x.io"), nothing());
+}
+
+#[tokio::test]
+async fn an_address_that_no_row_had_keeps_what_the_service_has() {
+    let nights = Nights::new().await;
+    nights.contacts.create(contact("a@x.io")).await.unwrap();
+
+    nights.run(&[SyncRow::new(1, "a@x.io")]).await;
+
+    assert_eq!(data(&nights, "a@x.io"), ("Ada".to_owned(), true));
+}
+
+#[tokio::test]
+async fn of_two_rows_with_one_address_the_contact_has_all_of_the_one_that_was_sent_last() {
+    let grace = || SyncRow::new(2, NewContact::new("A@x.io").last_name("Hopper"));
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), grace()]).await;
+    let stored = nights.server.contact("a@x.io").unwrap();
+    assert_eq!(data(&nights, "a@x.io"), (String::new(), false));
+    assert_eq!(stored.last_name.as_deref(), Some("Hopper"));
+
+    let changed = SyncRow::new(1, NewContact::new("a@x.io").first_name("Eve"));
+    nights.run(&[changed.clone(), grace()]).await;
+    let stored = nights.server.contact("a@x.io").unwrap();
+    assert_eq!(data(&nights, "a@x.io"), ("Eve".to_owned(), false));
+    assert_eq!(stored.last_name.as_deref().unwrap_or_default(), "");
+    assert!(nights.run(&[changed, grace()]).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn a_row_gets_its_data_back_if_the_other_one_with_its_address_leaves() {
+    type Table = fn() -> Vec<SyncRow>;
+    let moved: Table = || vec![row(1, "a@x.io"), SyncRow::new(2, "b@x.io")];
+    let missing: Table = || vec![row(1, "a@x.io")];
+    let deleted: Table = || vec![row(1, "a@x.io"), SyncRow::new(2, "a@x.io").deleted(true)];
+    for table in [moved, missing, deleted] {
+        let nights = Nights::new().await;
+        let both = [row(1, "a@x.io"), SyncRow::new(2, "a@x.io")];
+        nights.run(&both).await;
+        assert_eq!(data(&nights, "a@x.io"), (String::new(), false));
+
+        nights
+            .run_with(&table(), SyncContacts::deletes_missing)
+            .await;
+
+        assert_eq!(data(&nights, "a@x.io"), ("Ada".to_owned(), true));
+        let again = nights
+            .run_with(&table(), SyncContacts::deletes_missing)
+            .await;
+        assert!(again.1.is_empty(), "{:?}", again.1);
+    }
+}
+
+#[tokio::test]
+async fn the_line_of_a_dry_run_says_what_would_be_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(0, "0@x.io"), row(1, "1@x.io")]).await;
+    let table = [
+        row(0, "0@x.io").subscribed(false),
+        row(1, "no address"),
+        row(2, "2@x.io"),
+    ];
+
+    let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
+
+    // The old contact of a row whose new address would be refused stays.
+    assert_eq!(
+        report.to_string(),
+        "dry run: 0 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 1 refused"
+    );
+}
