@@ -150,6 +150,11 @@ impl Reference {
                 self.waiting.insert(*key, opt_outs.clone());
             }
         }
+        let is_reached = |key: &u64| {
+            let contact = self.audience.get(&before[key].address);
+            contact.is_some_and(|contact| contact.reason.is_empty())
+        };
+        let mut reached: BTreeSet<_> = moved.iter().copied().filter(is_reached).collect();
         // What is new goes to the old contact first: the new address may be refused.
         for key in &moved {
             let address = before[key].address.clone();
@@ -168,6 +173,9 @@ impl Reference {
                 if !is_out && !known.no.contains(opt_out) {
                     calls += self.opt_out(&address, opt_out, "manual");
                     known.no.insert(opt_out.clone());
+                    if opt_out == EVERYTHING {
+                        reached.remove(key);
+                    }
                 }
             }
         }
@@ -206,13 +214,14 @@ impl Reference {
         }
         let is_shared = |address: &str| holders.iter().filter(|held| *held == address).count() > 1;
         calls += self.upsert(table, &before, &carried, &freed, is_shared);
-        self.leave(&moved, &before, &held) + calls
+        self.leave(&moved, &reached, &before, &held) + calls
     }
 
     /// Opts out the addresses that rows have left, unless a row still has one because its new one was refused.
     fn leave(
         &mut self,
         moved: &[u64],
+        reached: &BTreeSet<u64>,
         before: &BTreeMap<u64, Row>,
         held: &BTreeSet<String>,
     ) -> usize {
@@ -229,8 +238,7 @@ impl Reference {
                 self.postponed += 1;
                 continue;
             }
-            let contact = self.audience.get(old);
-            if contact.is_some_and(|contact| contact.reason.is_empty()) {
+            if reached.contains(key) {
                 calls += self.opt_out(old, EVERYTHING, "manual");
             }
         }
