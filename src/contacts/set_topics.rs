@@ -525,6 +525,7 @@ impl fmt::Display for TopicsError {
             failed,
             recorded,
             not_sent,
+            error,
             ..
         } = &*self.0;
         match failed {
@@ -538,7 +539,7 @@ impl fmt::Display for TopicsError {
         }
         write!(
             f,
-            " ({} recorded, {} not sent)",
+            " ({} recorded, {} not sent): {error}",
             recorded.len(),
             not_sent.len()
         )
@@ -561,7 +562,8 @@ impl fmt::Debug for TopicsError {
 
 impl StdError for TopicsError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.0.error)
+        // `Display` has the error itself.
+        self.0.error.source()
     }
 }
 

@@ -254,12 +254,10 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
     assert_complete(&error, form);
     assert_eq!(
         error.to_string(),
-        "could not record the answer for topic \"typo\" (0 recorded, 2 not sent)"
+        "could not record the answer for topic \"typo\" (0 recorded, 2 not sent): set_topics: the contact shows no topic of \
+         this name, so no answer was sent; check the spelling"
     );
-    assert_eq!(
-        error.source().unwrap().to_string(),
-        "set_topics: the contact shows no topic of this name, so no answer was sent; check the spelling"
-    );
+    assert!(error.source().is_none());
 }
 
 #[tokio::test]
@@ -326,10 +324,8 @@ async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
             (None, Outcome::NotSent)
         );
         assert_eq!(error.not_sent(), &map(FORM));
-        assert_eq!(
-            error.to_string(),
-            "could not retrieve the contact (0 recorded, 4 not sent)"
-        );
+        let text = "could not retrieve the contact (0 recorded, 4 not sent): ";
+        assert!(error.to_string().starts_with(text), "{error}");
     }
     assert_eq!(sent(&server), ["retrieve"]);
 }
@@ -534,10 +530,8 @@ async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everythi
         (None, Outcome::Applied)
     );
     assert_eq!(error.recorded(), &map([("news", false)]));
-    assert_eq!(
-        error.to_string(),
-        "could not retrieve the contact afterwards (1 recorded, 0 not sent)"
-    );
+    let text = "could not retrieve the contact afterwards (1 recorded, 0 not sent): ";
+    assert!(error.to_string().starts_with(text), "{error}");
 }
 
 #[tokio::test]
@@ -615,10 +609,7 @@ async fn no_output_contains_an_address_even_in_place_of_a_topic() {
 
         let error = call.await.unwrap_err();
 
-        let printed = format!(
-            "{builder} {error} {error:?} {error:#?} {}",
-            error.source().unwrap()
-        );
+        let printed = format!("{builder} {error} {error:?} {error:#?}");
         assert!(!printed.contains("ada@"), "{printed}");
     }
 }
