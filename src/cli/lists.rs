@@ -170,7 +170,8 @@ impl CsvFile {
         }
     }
 
-    /// Creates the file for the rejects. It must not be the input, nor the file that the command keeps.
+    /// Creates the file for the rejects, which only its owner may read. It must not be the input, nor the file that the
+    /// command keeps.
     fn create_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<File, Failure> {
         let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
             (Ok(path), Ok(other)) => path == other,
@@ -184,7 +185,12 @@ impl CsvFile {
         {
             return Err(Failure::failed(format!("--rejects must not be the {name}")));
         }
-        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let created = options.open(path);
+        created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 }
 

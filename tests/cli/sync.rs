@@ -113,6 +113,12 @@ fn an_opt_in_of_the_table_is_not_sent_and_is_a_reject() {
         ended.stdout
     );
     assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    #[cfg(unix)]
+    {
+        let mode = std::fs::metadata(&rejects).unwrap().permissions();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
+        assert_eq!(mode & 0o777, 0o600, "they have addresses");
+    }
     let rejects = std::fs::read_to_string(rejects).unwrap();
     assert!(rejects.contains("opt_in_not_sent"), "{rejects}");
     assert!(rejects.contains("bob@example.com"), "{rejects}");
