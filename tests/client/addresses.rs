@@ -197,13 +197,17 @@ proptest! {
 
             contacts.list().query(&text).after(&topic).segment(&text).await.unwrap();
             contacts.create(NewContact::new(&text).property(&topic, text.as_str())).await.unwrap();
-            contacts.subscribe("ada@example.com").topic(&topic).await.unwrap();
+            let subscribed = contacts.subscribe("ada@example.com").topic(&topic).await;
+            assert_eq!(subscribed.is_err(), topic.is_empty());
 
             let requests = received(&server).await;
             let pairs: Vec<(String, String)> = requests[0].url.query_pairs().into_owned().collect();
             assert_eq!(pairs, [("after".to_owned(), topic.clone()), ("query".to_owned(), text.clone()), ("segment_id".to_owned(), text.clone())]);
             assert_eq!(requests[1].body_json::<Value>().unwrap(), json!({"email": text, "properties": {&topic: &text}}));
-            assert_eq!(requests[2].body_json::<Value>().unwrap(), json!({"topic": topic}));
+            for request in &requests[2..] {
+                assert_eq!(request.body_json::<Value>().unwrap(), json!({"topic": topic}));
+            }
+            assert_eq!(requests.len(), if topic.is_empty() { 2 } else { 3 });
         });
     }
 

@@ -30,7 +30,7 @@ async fn members_that_are_not_set_are_not_sent() {
     contacts
         .unsubscribe(ADA)
         .reason(OptOutReason::Manual)
-        .topic("")
+        .topic(".")
         .await
         .unwrap();
 
@@ -52,7 +52,7 @@ async fn members_that_are_not_set_are_not_sent() {
             ("unsubscribe", Some(json!({"reason": "preferences"}))),
             (
                 "unsubscribe",
-                Some(json!({"reason": "manual", "topic": ""}))
+                Some(json!({"reason": "manual", "topic": "."}))
             ),
         ]
     );
