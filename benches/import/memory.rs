@@ -81,10 +81,10 @@ pub(crate) fn sync(sizes: &Sizes) -> Vec<Figure> {
         ]
     };
     let figures = [
-        measure("all new", Work::Sync, 1, 400.0, 400.0),
-        measure("none changed", Work::Sync, sizes.runs(3), 100.0, 100.0),
-        measure("1 % changed", Work::SyncOfOnePercent, 1, 100.0, 100.0),
-        measure("all changed", Work::SyncOfAll, 1, 400.0, 400.0),
+        measure("all new", Work::Sync, 1, 320.0, 60.0),
+        measure("none changed", Work::Sync, sizes.runs(3), 90.0, 40.0),
+        measure("1 % changed", Work::SyncOfOnePercent, 1, 90.0, 40.0),
+        measure("all changed", Work::SyncOfAll, 1, 320.0, 120.0),
     ];
     std::fs::remove_file(state).expect("the state can be removed");
     figures.into_iter().flatten().collect()
