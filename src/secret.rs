@@ -1,7 +1,9 @@
-//! Keys and signing secrets, and the error for settings that cannot be used.
+//! Keys and signing secrets, files for their owner only, and the error for settings that cannot be used.
 
 use std::borrow::Cow;
 use std::fmt;
+#[cfg(any(feature = "import", feature = "inbox-sqlite"))]
+use std::fs::OpenOptions;
 #[cfg(feature = "client")]
 use std::path::Path;
 
@@ -46,6 +48,15 @@ impl fmt::Debug for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// Lets only its owner read a file that is created with these options. It has no effect on a file that exists, nor on
+/// Windows.
+#[cfg(any(feature = "import", feature = "inbox-sqlite"))]
+pub(crate) fn for_owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
 
 /// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
 #[cfg(feature = "client")]

@@ -23,6 +23,7 @@ use crate::import::{
     Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
     SyncReport, SyncRow, SyncState,
 };
+use crate::secret::for_owner_only;
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind};
 
@@ -187,9 +188,7 @@ impl CsvFile {
         }
         let mut options = File::options();
         options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let created = options.open(path);
+        let created = for_owner_only(&mut options).open(path);
         created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 }

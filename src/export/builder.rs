@@ -16,6 +16,7 @@ use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
 use crate::import::{try_lock, unlock};
+use crate::secret::for_owner_only;
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
@@ -466,8 +467,8 @@ impl ExportReport {
 /// The file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
 ///
 /// `Display` prints the count and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
-/// `Box<dyn std::error::Error>`.
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it
+/// unchanged, or as a `Box<dyn std::error::Error>`.
 pub struct ExportError(Box<Inner>);
 
 struct Inner {
@@ -781,15 +782,16 @@ fn open_locked(path: &Path, must_exist: bool) -> Result<File, Error> {
     // What is in the file belongs to another export until the lock is there.
     let mut options = OpenOptions::new();
     options.write(true).truncate(false).create(!must_exist);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path).map_err(|error| match must_exist {
+    let file =
+        for_owner_only(&mut options).open(path).map_err(|error| {
+            match must_exist {
         true => Error::config(
             "could not open the file of the export; to start from the beginning, do not resume it",
         )
         .caused_by(error),
         false => unwritable(error),
-    })?;
+    }
+        })?;
     match try_lock(&file) {
         true => Ok(file),
         false => Err(Error::config(

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::secret::for_owner_only;
 
 /// The kind of a file, by which its records and its errors differ.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +40,7 @@ impl Kind {
         let mut options = OpenOptions::new();
         // Appended records cannot overwrite what another process has written in between.
         options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(failed)?;
+        let file = for_owner_only(&mut options).open(path).map_err(failed)?;
         // A device such as /dev/zero could be read forever.
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(Error::config(format!(

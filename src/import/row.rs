@@ -683,6 +683,10 @@ impl AddressHash {
     }
 }
 
+pub(super) fn number_of(address: &str) -> u64 {
+    AddressHash::new(address).number()
+}
+
 impl Hash for AddressHash {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.0);

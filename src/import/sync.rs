@@ -19,7 +19,7 @@ use super::engine::{Keep, Progress, Run, Settings, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
-    add_missing, has,
+    add_missing, has, number_of,
 };
 use super::sync_state::{
     DELETED, EntryReader, History, Place, Seen, StateWriter, SyncState, fingerprint,
@@ -892,8 +892,7 @@ impl Plan {
             return Ok(());
         }
         if !row.is_deleted {
-            self.addresses
-                .push(AddressHash::new(row.address()).number());
+            self.addresses.push(number_of(row.address()));
         }
         match seen {
             Seen::Before(found, place) => self.add_known(&row, found, place),
@@ -1209,10 +1208,6 @@ impl Plan {
             self.silent.push(entry);
         }
     }
-}
-
-fn number_of(address: &str) -> u64 {
-    AddressHash::new(address).number()
 }
 
 /// Returns the entry of a row that keeps its address, or has none any more. The other addresses, which it maybe has at the

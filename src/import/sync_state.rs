@@ -17,8 +17,10 @@ use super::record_file::{
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OptOut, SyncTask, TaskKind, has,
+    number_of,
 };
 use crate::Error;
+use crate::secret::for_owner_only;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
@@ -263,9 +265,7 @@ impl SyncState {
     fn rewrite(&self, header: &Header, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
+        let file = for_owner_only(&mut options).open(path)?;
         let mut new = BufWriter::new(&file);
         let header = Header {
             rewritten: header.rewritten + 1,
@@ -427,16 +427,15 @@ enum Was {
 }
 
 fn former_of(entry: &Entry, slot: &Slot) -> Vec<FormerAddress> {
-    let number = |address: &str| AddressHash::new(address).number();
     let former = entry.former.iter().map(|former| match former.is_out {
-        true => (number(&former.address), Was::OptedOut, slot.key),
-        false => (number(&former.address), Was::Held, slot.key),
+        true => (number_of(&former.address), Was::OptedOut, slot.key),
+        false => (number_of(&former.address), Was::Held, slot.key),
     });
-    let to_leave = entry.to_leave.iter().map(|address| number(address));
+    let to_leave = entry.to_leave.iter().map(|address| number_of(address));
     let to_leave = to_leave.filter(|address| *address != slot.address.number());
     let to_leave = to_leave.map(|address| (address, Was::Held, slot.key));
     let tried = entry.tried.iter();
-    let tried = tried.map(|address| (number(address), Was::Tried, slot.key));
+    let tried = tried.map(|address| (number_of(address), Was::Tried, slot.key));
     former.chain(to_leave).chain(tried).collect()
 }
 
@@ -454,21 +453,21 @@ pub(super) struct History {
 impl History {
     /// Returns whether a row had this address that a new row has, or one that had another address.
     pub(super) fn knows(&self, address: &str, key: &str) -> bool {
-        let (address, key) = (AddressHash::new(address).number(), self.hashes.of(key));
+        let (address, key) = (number_of(address), self.hashes.of(key));
         let is_other = |(_, was, row): &FormerAddress| *was != Was::Tried || *row != key;
         count(&self.held, address) > 0 || self.former(address).iter().any(is_other)
     }
 
     /// Returns whether another row had the address that this row has and had.
     pub(super) fn is_shared(&self, address: &str, key: &str) -> bool {
-        let (address, key) = (AddressHash::new(address).number(), self.hashes.of(key));
+        let (address, key) = (number_of(address), self.hashes.of(key));
         let former = self.former(address);
         count(&self.held, address) > 1 || former.iter().any(|(_, _, row)| *row != key)
     }
 
     /// Returns whether a sync has opted out this address, or knows that it was opted out.
     pub(super) fn is_opted_out(&self, address: &str) -> bool {
-        let address = AddressHash::new(address).number();
+        let address = number_of(address);
         let former = self.former(address);
         let was_left = former.iter().any(|(_, was, _)| *was == Was::OptedOut);
         was_left || count(&self.opted_out, address) > 0

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 
+use super::REPORT_INTERVAL;
 use super::entry::{Entry, State};
 use super::error::StoreError;
 use super::store::{
@@ -69,9 +70,6 @@ struct Moment {
     now: SystemTime,
     room: usize,
 }
-
-/// How long a full store is not reported again.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Since when a limit has been reached.
 #[derive(Debug)]

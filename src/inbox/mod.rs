@@ -228,7 +228,7 @@ use crate::webhooks::{Event, EventId, VerifiedEvent};
 const PAGE: usize = 100;
 /// Kubernetes waits one second for the response to a probe.
 const PROBE_LIMIT: Duration = Duration::from_millis(800);
-/// How long a failure of the store is not logged again.
+/// How long a failure of the store, or that it is full, is not logged again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles every event of an endpoint once. Cheap to clone; clones share their store and their metrics.

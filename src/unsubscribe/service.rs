@@ -251,9 +251,11 @@ impl UnsubscribeService {
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
     async fn has_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
         // Most of the time nothing waits, and to count reads only.
-        if self.pending().await? == 0 {
-            return Ok(false);
-        }
+        Ok(self.pending().await? > 0 && self.waits_for_any(ids).await?)
+    }
+
+    /// The same for a caller that knows that something waits.
+    async fn waits_for_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
         for id in ids {
             if self.0.inbox.has_own(id).await? {
                 return Ok(true);
@@ -472,13 +474,16 @@ impl UnsubscribeService {
         if self.pending().await? == 0 || retrieved.instead == Some(PageNotice::ReportedSpam) {
             return Ok(None);
         }
-        if self.has_any(&OptOut::ids(&target.address, None)).await? {
+        if self
+            .waits_for_any(&OptOut::ids(&target.address, None))
+            .await?
+        {
             return Ok(Some(self.paused()));
         }
         let mut shown = retrieved.clone();
         for (topic, answer) in shown.answers.iter_mut().filter(|(_, answer)| **answer) {
             *answer = !self
-                .has_any(&OptOut::ids(&target.address, Some(topic)))
+                .waits_for_any(&OptOut::ids(&target.address, Some(topic)))
                 .await?;
         }
         Ok(Some(shown))

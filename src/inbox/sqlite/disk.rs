@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::secret::for_owner_only;
 use rusqlite::{Error, ffi};
 
 /// How large the reserve is. To give it up must make room in the file for all that is in the log. The log is copied
@@ -135,9 +136,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn write(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let mut file = for_owner_only(&mut options).open(path)?;
     // A file system may not store zeros, or the same bytes twice.
     let mut random = fastrand::Rng::new();
     let mut bytes = vec![0; 64 * 1024];

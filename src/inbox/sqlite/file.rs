@@ -17,6 +17,7 @@ use super::done::{Done, Filters, Hash, List, Periods};
 use super::session::{Session, from_ms};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{Fingerprint, Token};
+use crate::secret::for_owner_only;
 use crate::webhooks::Clock;
 
 /// How many pages the write-ahead log has before it is copied into the file. The reserve for a full disk has room for
@@ -63,9 +64,7 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
+    match for_owner_only(&mut options).open(path) {
         Ok(_) => Ok(()),
         // A device or a folder, for example.
         Err(error)
