@@ -115,10 +115,7 @@ async fn receive(port: u16, app: App) -> Result<(), Box<dyn Error>> {
     let router = Router::new().route("/hook", post(hook)).with_state(app);
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}/hook", listener.local_addr()?);
-    // Put a proxy in front that limits the time of the headers, or see the example `webhook_axum`.
-    axum::serve(listener, router)
-        .with_graceful_shutdown(interrupted())
-        .await?;
+    audience::serve(listener, router).await?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! cargo run -p audience-receivers --example webhook_axum
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_axum -- --port 8080
-//!     runs the endpoint until Ctrl-C; `audience webhooks send` posts to it
+//!     runs the endpoint until SIGTERM or Ctrl-C; `audience webhooks send` posts to it
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
@@ -15,8 +15,6 @@
 #[path = "support/demo.rs"]
 mod demo;
 mod inbox_store;
-#[path = "support/server.rs"]
-mod server;
 mod support;
 
 use std::error::Error;
@@ -28,7 +26,6 @@ use axum::extract::{FromRef, State};
 use axum::routing::post;
 use clap::Parser;
 use inbox_store::StoreArguments;
-use server::serve;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 
@@ -83,11 +80,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
-    if port.is_some() {
-        serve(listener, router, tokio::signal::ctrl_c()).await?;
-    } else {
-        serve(listener, router, demo::run_demo(address)).await?;
+    let server = audience::serve(listener, router);
+    let mut outcome = Ok(());
+    match port {
+        Some(_) => server.await?,
+        None => {
+            let demo = async { outcome = demo::run_demo(address).await };
+            server.run_until(demo).await?;
+        }
     }
     inbox.wait_idle().await; // a handler continues when its connection is closed
-    Ok(())
+    outcome
 }

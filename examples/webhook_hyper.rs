@@ -1,10 +1,10 @@
-//! A webhook endpoint with bare hyper, as a starting point for your own.
+//! A webhook endpoint without a framework, as a starting point for your own.
 //!
 //! ```text
 //! cargo run -p audience-receivers --example webhook_hyper
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_hyper -- --port 8080
-//!     runs the endpoint until Ctrl-C; `audience webhooks send` posts to it
+//!     runs the endpoint until SIGTERM or Ctrl-C; `audience webhooks send` posts to it
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
@@ -14,8 +14,6 @@
 
 #[path = "support/demo.rs"]
 mod demo;
-#[path = "support/server.rs"]
-mod server;
 mod support;
 
 use std::convert::Infallible;
@@ -27,13 +25,11 @@ use audience::webhooks::{Event, VerifiedEvent, Verifier};
 use clap::Parser;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use server::serve;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tower::{Service, ServiceExt, service_fn};
 
-/// A webhook endpoint with bare hyper, as a starting point for your own
+/// A webhook endpoint without a framework, as a starting point for your own
 #[derive(Parser)]
 #[command(name = "webhook_hyper", after_help = ENVIRONMENT)]
 struct Arguments {
@@ -56,33 +52,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // This store is in memory and is lost when the process ends. It holds 100,000 events of the last 72 hours, and
     // refuses more. In production, use a file or a database.
     let inbox = Inbox::builder(MemoryStore::new()).build()?;
-    let (done, stop) = oneshot::channel::<()>();
-    let stopped = async { stop.await.unwrap_or_default() };
-    let mut worker = tokio::spawn(inbox.worker(handle).run_until(stopped));
     let accepting = inbox.clone();
     let hook = VerifyLayer::new(verifier).handler(move |delivery: VerifiedEvent| {
         let inbox = accepting.clone();
         async move { inbox.accept(delivery).await }
     });
     let router = service_fn(move |request: Request<Incoming>| route(request, hook.clone()));
-    let end = async {
-        match port {
-            Some(_) => Ok(tokio::signal::ctrl_c().await?),
-            None => demo::run_demo(address).await,
+    let server = audience::serve(listener, router).worker(inbox.worker(handle));
+    let mut outcome = Ok(());
+    match port {
+        Some(_) => server.await?,
+        None => {
+            let demo = async { outcome = demo::run_demo(address).await };
+            server.run_until(demo).await?;
         }
-    };
-    serve(listener, router, async {
-        tokio::select! {
-            ended = end => ended,
-            // Without its worker, the program would accept events that nobody handles. A supervisor restarts it.
-            ended = &mut worker => Err(format!("the worker ended: {ended:?}").into()),
-        }
-    })
-    .await?;
-    drop(done);
-    worker.await??;
+    }
     inbox.worker(handle).run_until_idle().await?; // what was accepted last; a file or a database would keep it
-    Ok(())
+    outcome
 }
 
 /// Runs once for each event. Put your own code here; after an error the worker tries again.

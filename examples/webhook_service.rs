@@ -22,10 +22,6 @@
 
 #[path = "support/demo.rs"]
 mod demo;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stop.rs"]
-mod stop;
 mod support;
 
 use std::collections::BTreeSet;
@@ -45,7 +41,6 @@ use axum::routing::{get, post};
 use clap::Parser;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 const DATABASE: &str = "
@@ -103,11 +98,8 @@ async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
     inbox.accept(delivery).await
 }
 
-async fn ready(State(inbox): State<Inbox>) -> StatusCode {
-    match inbox.ready().await {
-        Ok(()) => StatusCode::OK,
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
-    }
+async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
+    Ok(inbox.ready().await?)
 }
 
 #[tokio::main]
@@ -119,23 +111,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => Verifier::new(demo::SECRET)?,
     };
     let inbox = open_inbox(&arguments).await?;
-    let stop = CancellationToken::new();
 
     // The handler is called for many events, so it clones what each call keeps.
     let suppressions = Arc::new(Suppressions {
         addresses: Mutex::default(),
         work: Duration::from_secs(arguments.work),
     });
-    let worker = inbox
-        .worker(move |event, _attempt| {
-            let suppressions = Arc::clone(&suppressions);
-            async move { suppressions.handle(&event).await }
-        })
-        .shutdown_timeout(Duration::from_secs(arguments.grace));
-    let worker = async {
-        let _stop_all = stop.clone().drop_guard(); // when the worker ends
-        worker.run_until(stop.cancelled()).await
-    };
+    let worker = inbox.worker(move |event, _attempt| {
+        let suppressions = Arc::clone(&suppressions);
+        async move { suppressions.handle(&event).await }
+    });
 
     let app = App { verifier, inbox };
     let router = Router::new()
@@ -146,27 +131,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(("127.0.0.1", arguments.port.unwrap_or(0))).await?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
-    let server = async {
-        let _stop_all = stop.clone().drop_guard(); // when the server ends
-        server::serve(listener, router, stop.clone().cancelled_owned()).await;
-    };
-    let end = async {
-        let outcome = tokio::select! {
-            () = stop::told_to_stop() => Ok(()),
-            outcome = demo::run_demo(address), if arguments.port.is_none() => outcome,
-            () = stop.cancelled() => Err("the server or the worker ended".into()),
-        };
-        info!("shutting down");
-        stop.cancel();
-        outcome
-    };
 
-    let (outcome, (), report) = tokio::join!(end, server, worker);
-    let report = report?;
-    info!(
-        report.handled,
-        report.failed, report.released, report.lost, "the worker has ended"
-    );
+    let server = audience::serve(listener, router)
+        .worker(worker)
+        .shutdown_timeout(Duration::from_secs(arguments.grace));
+    let mut outcome = Ok(());
+    match arguments.port {
+        Some(_) => server.await?,
+        None => {
+            let demo = async { outcome = demo::run_demo(address).await };
+            server.run_until(demo).await?;
+        }
+    }
     outcome
 }
 

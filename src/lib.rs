@@ -50,6 +50,8 @@
 //! for tests. If your handler fails, it runs again. [Receiving webhooks] lists the rare cases in which it runs again
 //! after a success, and [Webhooks in production] shows how to exclude them.
 //!
+//! With the feature `serve`, [`serve`] runs the web server of such a receiver with its workers, until SIGTERM.
+//!
 //! # Unsubscribe links
 //!
 //! With the feature `unsubscribe`, [`UnsubscribeLinks`] makes the links and the one-click headers of your mail, and an
@@ -101,6 +103,7 @@
 //! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
 //! | `inbox-sqlx` | | stores events in Postgres or SQLite on your pool of sqlx 0.8 or 0.9; for one of them, turn on `inbox-sqlx-postgres` or `inbox-sqlx-sqlite` |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
+//! | `serve` | | [`serve`]: a web server for an axum router or another tower service, with its workers, until SIGTERM |
 //! | `inbox-conformance` | | test cases for a store of your own |
 //! | `unsubscribe` | | [`unsubscribe`]: unsubscribe links, one click (RFC 8058) and a preference page, as a tower service |
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
@@ -141,7 +144,8 @@
 //! | `reqwest` | 0.13 | `ClientBuilder::http_client` |
 //! | `axum-core` | 0.5 | the feature `axum` |
 //! | `actix-web`, `actix-http` | 4, 3 | the feature `actix` |
-//! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the features `tower` and `unsubscribe` |
+//! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the features `tower`, `unsubscribe` and `serve` |
+//! | `hyper` | 1 | the feature `serve` |
 //! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
 //! | `sqlx-core`, `sqlx-postgres`, `sqlx-sqlite` | 0.8.6 to 0.9 | the feature `inbox-sqlx`; all are parts of `sqlx` |
@@ -161,10 +165,12 @@
         feature = "import",
         feature = "inbox",
         feature = "mock",
+        feature = "serve",
         feature = "unsubscribe"
     ),
     doc = "[`blocking`]: crate::blocking\n[`export`]: crate::export\n[`import`]: crate::import",
     doc = "[`Inbox`]: crate::inbox::Inbox\n[`MockServer`]: crate::mock::MockServer",
+    doc = "[`serve`]: crate::serve",
     doc = "[`unsubscribe`]: crate::unsubscribe\n[`UnsubscribeLinks`]: crate::unsubscribe::UnsubscribeLinks",
     doc = "[`UnsubscribeService`]: crate::unsubscribe::UnsubscribeService"
 )]
@@ -172,6 +178,7 @@
 //! [`export`]: https://docs.rs/audience/latest/audience/export/index.html
 //! [`import`]: https://docs.rs/audience/latest/audience/import/index.html
 //! [`Inbox`]: https://docs.rs/audience/latest/audience/inbox/struct.Inbox.html
+//! [`serve`]: https://docs.rs/audience/latest/audience/fn.serve.html
 //! [`MockServer`]: https://docs.rs/audience/latest/audience/mock/struct.MockServer.html
 //! [`unsubscribe`]: https://docs.rs/audience/latest/audience/unsubscribe/index.html
 //! [`UnsubscribeLinks`]: https://docs.rs/audience/latest/audience/unsubscribe/struct.UnsubscribeLinks.html
@@ -221,6 +228,7 @@ pub mod export;
     feature = "inbox-redis",
     feature = "inbox-sqlx",
     feature = "examine",
+    feature = "serve",
     feature = "unsubscribe"
 ))]
 pub mod guides;
@@ -242,6 +250,10 @@ mod properties;
 pub mod rule;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod secret;
+#[cfg(feature = "serve")]
+mod server;
+#[cfg(any(feature = "mock-server", feature = "serve"))]
+mod signals;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
 #[cfg(any(
@@ -276,6 +288,9 @@ pub use error::{ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome};
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use secret::ConfigError;
+#[cfg(feature = "serve")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
+pub use server::{Serve, serve};
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};
 
@@ -305,6 +320,12 @@ mod primitives {
 }
 
 /// Compiles the README's programs as they are printed, and runs its test.
-#[cfg(all(doctest, feature = "axum", feature = "inbox-sqlite", feature = "mock"))]
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "inbox-sqlite",
+    feature = "mock",
+    feature = "serve"
+))]
 #[doc = include_str!("../README.md")]
 struct Readme;

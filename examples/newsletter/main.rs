@@ -16,11 +16,7 @@
 //! | `/health`, `/ready` | probes |
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
-#[path = "../support/server.rs"]
-mod server;
 mod signup;
-#[path = "../support/stop.rs"]
-mod stop;
 
 use std::env;
 use std::error::Error;
@@ -38,7 +34,6 @@ use axum::routing::{get, post};
 use clap::Parser;
 use futures_util::TryStreamExt;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 /// The topics that the form offers, with their labels.
 const TOPICS: [(&str, &str); 2] = [
@@ -126,11 +121,8 @@ async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
     inbox.accept(delivery).await
 }
 
-async fn ready(State(inbox): State<Inbox>) -> StatusCode {
-    match inbox.ready().await {
-        Ok(()) => StatusCode::OK,
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
-    }
+async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
+    Ok(inbox.ready().await?)
 }
 
 #[tokio::main]
@@ -169,13 +161,9 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Runs the server and both workers until SIGTERM, or until one of them ends.
+/// Runs the server and both workers until SIGTERM or Ctrl-C.
 async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
     let preferences = app.preferences.clone();
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    println!("listening on http://{}", listener.local_addr()?);
-
-    let stop = CancellationToken::new();
     let events = app.inbox.worker({
         let app = app.clone();
         move |event, _attempt| {
@@ -183,14 +171,6 @@ async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
             async move { app.handle(event).await }
         }
     });
-    let events = async {
-        let _stop_all = stop.clone().drop_guard();
-        events.run_until(stop.cancelled()).await
-    };
-    let opt_outs = async {
-        let _stop_all = stop.clone().drop_guard();
-        preferences.worker().run_until(stop.cancelled()).await
-    };
     let router = Router::new()
         .route("/", get(signup::form).post(signup::sign_up))
         .route(
@@ -202,19 +182,11 @@ async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
         .route("/health", get(StatusCode::OK))
         .route("/ready", get(ready))
         .with_state(app);
-    let server = async {
-        let _stop_all = stop.clone().drop_guard();
-        server::serve(listener, router, stop.cancelled()).await;
-    };
-    let end = async {
-        tokio::select! {
-            () = stop::told_to_stop() => stop.cancel(),
-            () = stop.cancelled() => {}
-        }
-    };
-    // The workers finish what runs, and release what they cannot finish.
-    let ((), (), events, opt_outs) = tokio::join!(end, server, events, opt_outs);
-    events?;
-    opt_outs?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    audience::serve(listener, router)
+        .worker(events)
+        .worker(preferences.worker())
+        .await?;
     Ok(())
 }

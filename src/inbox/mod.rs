@@ -96,7 +96,7 @@
 //! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over. With
 //! [`Inbox::handle`], it is called again only if the service delivers the event after that.
 //!
-//! The example `webhook_service` is a program with a server and a worker that ends in this way.
+//! `audience::serve` (feature `serve`) runs a server and its workers, and ends them in this way.
 //!
 //! # Stores
 //!

@@ -43,30 +43,19 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 ///
 /// # In a server program
 ///
-/// A program that accepts events and has no worker stores events that nobody handles. So end the program when its worker
-/// ends, whatever the reason, and have a supervisor restart it:
+/// A program that accepts events and has no worker stores events that nobody handles. `audience::serve` (feature `serve`)
+/// runs a server and its workers, and stops all of them together:
 ///
 /// ```no_run
 /// use audience::inbox::Inbox;
 ///
-/// async fn serve(inbox: Inbox) -> std::io::Result<()> {
-///     # let _ = inbox;
-///     std::future::pending().await // the web server, which calls `inbox.accept`
-/// }
-///
 /// # async fn handle(_: audience::webhooks::Event, _: audience::inbox::Attempt) -> std::io::Result<()> { Ok(()) }
-/// # async fn run(inbox: Inbox) -> Result<(), Box<dyn std::error::Error>> {
-/// let worker = tokio::spawn(inbox.worker(handle).run_until(std::future::pending()));
-///
-/// tokio::select! {
-///     ended = serve(inbox) => Ok(ended?),
-///     ended = worker => Err(format!("the worker ended: {ended:?}").into()),
-/// }
+/// # async fn run(listener: tokio::net::TcpListener, router: axum::Router, inbox: Inbox) -> std::io::Result<()> {
+/// audience::serve(listener, router).worker(inbox.worker(handle)).await
 /// # }
 /// ```
 ///
-/// The guide [Webhooks in production](crate::guides::webhooks_in_production) shows how to shut down cleanly, and
-/// `examples/webhook_service.rs` is such a program.
+/// With another server, pass its shutdown to [`run_until`](Self::run_until).
 ///
 /// # Example: drain until Ctrl-C
 ///

@@ -21,9 +21,9 @@
 //!     .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
 //!     .build();
 //!
-//! let router: Router = Router::new().nest_service("/unsubscribe", service.clone());
-//! let worker = tokio::spawn(service.worker().run_until(std::future::pending()));
-//! # let _ = (router, worker.abort());
+//! let worker = service.worker(); // for `audience::serve(listener, router).worker(worker)`
+//! let router: Router = Router::new().nest_service("/unsubscribe", service);
+//! # let _ = (router, worker);
 //! # Ok(()) }
 //! ```
 

@@ -176,9 +176,9 @@ impl UnsubscribeService {
     ///
     /// ```no_run
     /// # use audience::unsubscribe::UnsubscribeService;
-    /// # async fn run(service: UnsubscribeService, shutdown: impl Future<Output = ()> + Send + 'static) {
-    /// let worker = tokio::spawn(service.worker().run_until(shutdown));
-    /// # let _ = worker;
+    /// # async fn run(listener: tokio::net::TcpListener, service: UnsubscribeService) -> std::io::Result<()> {
+    /// let worker = service.worker();
+    /// audience::serve(listener, service).worker(worker).await // with the feature `serve`
     /// # }
     /// ```
     pub fn worker(&self) -> Worker<impl Fn(Event, Attempt) -> Sending + Send + Sync + 'static> {

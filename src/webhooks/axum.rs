@@ -17,8 +17,8 @@
 //! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
 //! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
 //! requests of each peer at the proxy in front.
-//! The server reads the headers: `axum::serve` waits for them without a time limit. Use hyper's
-//! `header_read_timeout`, as `examples/support/server.rs` does, or a proxy that has one.
+//! The server reads the headers: `axum::serve` waits for them without a time limit. `audience::serve` (feature `serve`)
+//! has one, or put a proxy in front that has one.
 //!
 //! # Handling an event once
 //!

@@ -19,8 +19,8 @@
 //! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
 //! requests of each peer at the proxy in front.
 //!
-//! The server reads the headers: hyper limits their time only if you give it a timer (then 30 s, or its
-//! `header_read_timeout`).
+//! The server reads the headers: `audience::serve` (feature `serve`) limits their time. hyper does so only if you give it a
+//! timer (then 30 s, or its `header_read_timeout`).
 //!
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.
@@ -38,7 +38,8 @@
 //!
 //! | server | how |
 //! |---|---|
-//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util, as in `examples/webhook_hyper.rs` |
+//! | `audience::serve` | `audience::serve(listener, service)`, as in `examples/webhook_hyper.rs` |
+//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util |
 //! | `lambda_http` 1.3 | `lambda_http::run(service)`, as in `examples/webhook_lambda.rs` |
 //! | axum 0.8 | `Router::route_layer(VerifyLayer::new(verifier))`, or `Router::route_service("/hook", service)` |
 //! | poem 3.1 | `Route::new().at("/hook", poem::post(service.compat()))` with poem's `TowerCompatExt` |

@@ -27,6 +27,7 @@ mod postgres_tls;
 mod postgres_transactions;
 mod redis;
 mod responses;
+mod serve;
 mod servers;
 mod sqlite;
 mod sweep;

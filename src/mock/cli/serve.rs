@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{LogFormat, ServeOptions, Signing};
 use crate::mock::{HandledRequest, MockServer, MockServerBuilder, SigningClock};
+use crate::signals::interrupt;
 use crate::terminal::printable;
 
 /// Starts the mock, prints its URL, and serves until an interrupt.
@@ -20,7 +21,8 @@ use crate::terminal::printable;
 /// Fails if the mock cannot be started or its URL cannot be printed. The message has the reason.
 pub(super) async fn serve(options: ServeOptions) -> Result<(), String> {
     // Before the URL is printed: from then on, a caller may send a signal.
-    let interrupt = interrupt()?;
+    let interrupt =
+        interrupt().map_err(|error| format!("could not listen for signals: {error}"))?;
     let log = match log_format(options.log) {
         LogFormat::Off => None,
         format => Some(RequestLog::start(format)),
@@ -94,33 +96,6 @@ fn log_format(chosen: Option<LogFormat>) -> LogFormat {
             LogFormat::Pretty
         } else {
             LogFormat::Off
-        }
-    })
-}
-
-/// Listens for Ctrl-C and SIGTERM from now on. The future ends when one arrives.
-#[cfg(unix)]
-fn interrupt() -> Result<impl Future<Output = ()>, String> {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let listen =
-        |kind| signal(kind).map_err(|error| format!("could not listen for signals: {error}"));
-    let mut interrupted = listen(SignalKind::interrupt())?;
-    let mut terminated = listen(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupted.recv() => {}
-            _ = terminated.recv() => {}
-        }
-    })
-}
-
-#[cfg(not(unix))]
-fn interrupt() -> Result<impl Future<Output = ()>, String> {
-    Ok(async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            // Ctrl-C ends the program anyway.
-            std::future::pending::<()>().await;
         }
     })
 }

@@ -1,0 +1,316 @@
+//! A web server and its workers in one program, from start to shutdown.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::IntoFuture;
+use std::io;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tower_service::Service;
+
+use crate::inbox::{Attempt, InboxError, Worker, WorkerReport};
+use crate::signals::interrupt;
+use crate::webhooks::Event;
+
+/// How long a connection may take to send the headers of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long running requests and handlers may continue after a shutdown, unless the program says otherwise.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// How long to wait if no connection can be accepted, for example because too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves a tower service, such as an axum router, and runs workers beside it until the program is told to stop.
+///
+/// Await the returned [`Serve`]. It serves HTTP/1.1 and ends at **SIGTERM**, which Kubernetes, Docker and systemd send, or
+/// at Ctrl-C. It then accepts no more connections and takes no more events, and waits for the running requests and
+/// handlers, up to the [shutdown timeout](Serve::shutdown_timeout). If a worker panics, everything ends in the same way,
+/// so that a supervisor restarts the program: a program without its worker would accept events that nobody handles.
+///
+/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. (A
+/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) limits the time of a body.) Limit the number of connections at the
+/// proxy in front, which also adds TLS.
+///
+/// For another server, use [`Worker::run_until`] and the server's own shutdown.
+///
+/// # Example: webhooks, with a worker and probes
+///
+/// ```no_run
+/// use audience::inbox::{Attempt, Inbox, Receipt, SqliteStore};
+/// use audience::webhooks::{Event, VerifiedEvent, Verifier};
+/// use axum::extract::{FromRef, State};
+/// use axum::http::StatusCode;
+/// use axum::routing::{get, post};
+/// use axum::{Router, response::IntoResponse};
+///
+/// #[derive(Clone, FromRef)]
+/// struct App {
+///     verifier: Verifier,
+///     inbox: Inbox,
+/// }
+///
+/// async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
+///     inbox.accept(delivery).await
+/// }
+///
+/// async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
+///     Ok(inbox.ready().await?)
+/// }
+///
+/// async fn handle(event: Event, _attempt: Attempt) -> std::io::Result<()> {
+///     println!("{} {}", event.event_type(), event.id);
+///     Ok(())
+/// }
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let verifier = Verifier::new(std::env::var("AUDIENCE_WEBHOOK_SECRET")?)?;
+///     let inbox = Inbox::builder(SqliteStore::open("inbox.db")?).build()?;
+///     let worker = inbox.worker(handle);
+///     let router = Router::new()
+///         .route("/hook", post(hook))
+///         .route("/health", get(StatusCode::OK))
+///         .route("/ready", get(ready))
+///         .with_state(App { verifier, inbox });
+///     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+///     audience::serve(listener, router).worker(worker).await?;
+///     Ok(())
+/// }
+/// ```
+pub fn serve<S>(listener: TcpListener, service: S) -> Serve<S> {
+    Serve {
+        listener,
+        service,
+        workers: Vec::new(),
+        shutdown_timeout: SHUTDOWN_TIMEOUT,
+    }
+}
+
+/// A server with its workers, returned by [`serve`]. Await it to run it.
+#[must_use = "a server does nothing until it is awaited"]
+pub struct Serve<S> {
+    listener: TcpListener,
+    service: S,
+    workers: Vec<StartWorker>,
+    shutdown_timeout: Duration,
+}
+
+type Running = Pin<Box<dyn Future<Output = Result<WorkerReport, InboxError>> + Send>>;
+type StartWorker = Box<dyn FnOnce(Stopped, Duration) -> Running + Send>;
+
+/// Is closed when everything must stop.
+type Stopped = watch::Receiver<()>;
+
+impl<S> Serve<S> {
+    /// Adds a worker, which runs until the server is told to stop.
+    ///
+    /// The server's [shutdown timeout](Self::shutdown_timeout) replaces the worker's.
+    ///
+    /// # Example: webhook events, and the opt-outs of a preference page
+    ///
+    /// ```no_run
+    /// # use audience::inbox::Inbox;
+    /// # use audience::unsubscribe::UnsubscribeService;
+    /// # async fn handle(_: audience::webhooks::Event, _: audience::inbox::Attempt) -> std::io::Result<()> { Ok(()) }
+    /// # async fn run(listener: tokio::net::TcpListener, router: axum::Router, inbox: Inbox, preferences: UnsubscribeService) -> std::io::Result<()> {
+    /// audience::serve(listener, router)
+    ///     .worker(inbox.worker(handle).concurrency(4))
+    ///     .worker(preferences.worker())
+    ///     .await
+    /// # }
+    /// ```
+    pub fn worker<F, Fut, E>(mut self, worker: Worker<F>) -> Self
+    where
+        F: Fn(Event, Attempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
+    {
+        self.workers.push(Box::new(move |stopped, limit| {
+            let worker = worker.shutdown_timeout(limit);
+            Box::pin(worker.run_until(until_closed(stopped)))
+        }));
+        self
+    }
+
+    /// Sets how long running requests and handlers may continue after the program was told to stop. Default: 25 s.
+    ///
+    /// Then connections are closed, and handlers are cut off at their next `await`. Their claims are released within 3 s,
+    /// so that another worker handles these events immediately. Kubernetes kills a program 30 s after SIGTERM, and
+    /// `docker stop` after 10 s: set a time that is at least 4 s shorter.
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown_timeout = limit;
+        self
+    }
+}
+
+impl<S, B> Serve<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    /// Serves until `shutdown` is ready, in place of SIGTERM and Ctrl-C: for tests, or for a program with signals of its own.
+    ///
+    /// Dropping the future closes all connections and cuts the handlers off; their events are taken again after their
+    /// lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a worker panicked.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: serve during a test
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use axum::{Router, routing::get};
+    /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    /// use tokio::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let address = listener.local_addr()?;
+    /// let router = Router::new().route("/health", get(|| async { "up" }));
+    ///
+    /// let test = async {
+    ///     let mut connection = TcpStream::connect(address).await.unwrap();
+    ///     connection.write_all(b"GET /health HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await.unwrap();
+    ///     let mut response = String::new();
+    ///     connection.read_to_string(&mut response).await.unwrap();
+    ///     assert!(response.ends_with("up"));
+    /// };
+    /// audience::serve(listener, router).run_until(test).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let (stop, stopped) = watch::channel(());
+        let mut workers = JoinSet::new();
+        for start in self.workers {
+            workers.spawn(start(stopped.clone(), self.shutdown_timeout));
+        }
+        drop(stopped);
+        let mut connections = Connections::default();
+        let mut shutdown = pin!(shutdown);
+        let ended = loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => connections.spawn(stream, self.service.clone()),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(_) = connections.running.join_next() => {} // makes room
+                Some(ended) = workers.join_next() => break report(ended),
+                () = &mut shutdown => break Ok(()),
+            }
+        };
+        #[cfg(feature = "tracing")]
+        tracing::info!("shutting down");
+        drop((self.listener, self.service, stop));
+        let workers = async {
+            let mut outcome = ended;
+            while let Some(ended) = workers.join_next().await {
+                outcome = outcome.and(report(ended));
+            }
+            outcome
+        };
+        let ((), outcome) = tokio::join!(connections.shut_down(self.shutdown_timeout), workers);
+        outcome
+    }
+}
+
+impl<S, B> IntoFuture for Serve<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Output = io::Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+    /// Serves until SIGTERM or Ctrl-C. It fails if these signals cannot be waited for, or if a worker panicked.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async { self.run_until(interrupt()?).await })
+    }
+}
+
+impl<S> fmt::Debug for Serve<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve")
+            .field("listener", &self.listener)
+            .field("workers", &self.workers.len())
+            .field("shutdown_timeout", &self.shutdown_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn until_closed(mut stopped: Stopped) {
+    while stopped.changed().await.is_ok() {}
+}
+
+/// Reads how a worker ended, and logs its counts.
+fn report(ended: Result<Result<WorkerReport, InboxError>, JoinError>) -> io::Result<()> {
+    let report = ended.map_err(io::Error::other)?.map_err(io::Error::other)?;
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        report.handled,
+        report.failed,
+        report.parked,
+        report.released,
+        report.lost,
+        "a worker has ended"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = report;
+    Ok(())
+}
+
+/// The open connections, each in a task of its own.
+#[derive(Default)]
+struct Connections {
+    graceful: GracefulShutdown,
+    running: JoinSet<()>,
+}
+
+impl Connections {
+    fn spawn<S, B>(&mut self, stream: TcpStream, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        // Without it, small responses are slower. They arrive anyway.
+        let _ = stream.set_nodelay(true);
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = self.graceful.watch(connection);
+        self.running.spawn(async {
+            // The peer closed the connection, or it sent no valid request.
+            let _ = connection.await;
+        });
+    }
+
+    /// Lets running requests finish, and closes what is open after this time.
+    async fn shut_down(mut self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.graceful.shutdown()).await;
+        self.running.shutdown().await;
+    }
+}

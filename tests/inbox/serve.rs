@@ -1,0 +1,165 @@
+//! A server and its workers in one program.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use audience::inbox::{Inbox, Receipt, StoreError};
+use axum::Router;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::deliveries::{FailingStore, delivery, store_in_test_time};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// Reads until the server closes the connection.
+async fn read_all(mut connection: TcpStream) -> String {
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+/// A page that responds as soon as it is told to.
+fn slow_page(started: Arc<Notify>, go_on: Arc<Notify>) -> Router {
+    let page = async move || {
+        started.notify_one();
+        go_on.notified().await;
+        "done"
+    };
+    Router::new().route("/", get(page))
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_running_requests_finish_and_closes_idle_connections_and_the_port() {
+    let (listener, address) = listen().await;
+    let (started, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = slow_page(Arc::clone(&started), Arc::clone(&go_on));
+    let shutdown = async { stopped.await.unwrap() };
+    let server = tokio::spawn(audience::serve(listener, router).run_until(shutdown));
+
+    let idle = connect(address).await;
+    let mut busy = connect(address).await;
+    busy.write_all(REQUEST).await.unwrap();
+    started.notified().await;
+    stop.send(()).unwrap();
+    assert_eq!(read_all(idle).await, "");
+    assert!(!server.is_finished());
+    go_on.notify_one();
+
+    assert!(read_all(busy).await.ends_with("done"));
+    server.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_never_ends_delays_the_shutdown_no_longer_than_its_limit() {
+    let (listener, address) = listen().await;
+    let started = Arc::new(Notify::new());
+    let router = slow_page(Arc::clone(&started), Arc::new(Notify::new()));
+    let mut connection = connect(address).await;
+    connection.write_all(REQUEST).await.unwrap();
+
+    let start = Instant::now();
+    let server = audience::serve(listener, router).shutdown_timeout(Duration::from_secs(6));
+    server.run_until(started.notified()).await.unwrap();
+
+    assert_eq!(start.elapsed().as_secs(), 6);
+    assert_eq!(read_all(connection).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_sends_no_headers_is_closed_after_5_s() {
+    let (listener, address) = listen().await;
+    let mut connection = connect(address).await;
+    connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+
+    let start = Instant::now();
+    let closed = async {
+        read_all(connection).await;
+    };
+    let server = audience::serve(listener, Router::<()>::new());
+    server.run_until(closed).await.unwrap();
+
+    assert_eq!(start.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_handle_events_beside_the_server_and_release_what_the_shutdown_cuts_off() {
+    let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
+    let other = Inbox::builder(store_in_test_time()).build().unwrap();
+    for inbox in [&inbox, &other] {
+        assert_eq!(inbox.accept(delivery("evt_1")).await, Receipt::Accepted);
+    }
+    let handled = Arc::new(Notify::new());
+    let notify = Arc::clone(&handled);
+    let worker = other.worker(move |_, _| {
+        notify.notify_one();
+        async { Ok::<_, String>(()) }
+    });
+
+    let (listener, _) = listen().await;
+    let start = Instant::now();
+    audience::serve(listener, Router::<()>::new())
+        .worker(inbox.worker(|_, _| pending::<Result<(), String>>()))
+        .worker(worker)
+        .shutdown_timeout(Duration::from_secs(6))
+        .run_until(handled.notified())
+        .await
+        .unwrap();
+
+    assert_eq!(start.elapsed().as_secs(), 6);
+    assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
+    assert_eq!(other.accept(delivery("evt_1")).await, Receipt::Duplicate);
+}
+
+fn broken() -> StoreError {
+    panic!("a bug of the store")
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_ends_the_server() {
+    let store = FailingStore::new(store_in_test_time());
+    store.fail(&["take"], broken);
+    let inbox = Inbox::builder(store).build().unwrap();
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+
+    let (listener, address) = listen().await;
+    let server = audience::serve(listener, Router::<()>::new()).worker(worker);
+    let error = server.run_until(pending()).await.unwrap_err();
+
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn dropping_the_future_closes_the_port_and_the_connections() {
+    let (listener, address) = listen().await;
+    let started = Arc::new(Notify::new());
+    let router = slow_page(Arc::clone(&started), Arc::new(Notify::new()));
+    let mut connection = connect(address).await;
+    connection.write_all(REQUEST).await.unwrap();
+
+    tokio::select! {
+        ended = audience::serve(listener, router) => panic!("{ended:?}"),
+        () = started.notified() => {}
+    }
+
+    assert_eq!(read_all(connection).await, "");
+    assert!(TcpStream::connect(address).await.is_err());
+}
