@@ -145,7 +145,7 @@
 //! | `axum-core` | 0.5 | the feature `axum` |
 //! | `actix-web`, `actix-http` | 4, 3 | the feature `actix` |
 //! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the features `tower`, `unsubscribe` and `serve` |
-//! | `hyper` | 1 | the feature `serve` |
+//! | `hyper`, `tokio` | 1, 1 | the feature `serve` |
 //! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
 //! | `sqlx-core`, `sqlx-postgres`, `sqlx-sqlite` | 0.8.6 to 0.9 | the feature `inbox-sqlx`; all are parts of `sqlx` |
