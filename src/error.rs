@@ -258,6 +258,9 @@ impl Error {
             Outcome::Unknown if is_opt_in => {
                 text += "; the opt-in may have been recorded or not: look at the contact";
             }
+            Outcome::Unknown if self.0.operation == Some("change_address") => {
+                text += "; a part of the change may have been made, and it is safe to repeat it";
+            }
             Outcome::Unknown => {
                 text += "; the change may have been made or not: check before you repeat it";
             }
@@ -1003,7 +1006,8 @@ pub enum ErrorKind {
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
     /// the URL longer than 65,534 bytes.
     ///
-    /// Fix the argument. Nothing was sent.
+    /// Fix the argument. Nothing was sent. In one case, it took two retrieve requests to find out:
+    /// [`change_address`](crate::contacts::Contacts::change_address) cannot know who made an opt-out.
     Input,
     /// The service repeated a cursor, so listing stopped to avoid an endless loop. Or the service sent a cursor that is
     /// too long for a URL.
@@ -1960,6 +1964,8 @@ mod tests {
         for text in [opt_in, key] {
             assert!(!text.contains("try again") && !text.contains('@'), "{text}");
         }
+        let changed = refused(StatusCode::SERVICE_UNAVAILABLE).at("change_address");
+        assert!(changed.explanation().contains("it is safe to repeat it"));
         let setting = Error::config("the base URL is invalid").explanation();
         assert_eq!(setting, "the base URL is invalid");
     }

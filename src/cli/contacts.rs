@@ -34,8 +34,7 @@ pub(super) struct ContactsOptions {
 }
 
 const CONTACTS_HELP: &str = "\
-The interface of the service has no call that changes an address, deletes a contact or shows what happened to it.
-`audience sync` moves a contact to a new address with its opt-outs.
+The interface of the service has no call that deletes a contact or shows what happened to it.
 
 Example:
   audience contacts list --query ada";
@@ -57,6 +56,8 @@ Example:
     Create(Create),
     /// Change names and properties of a contact, and keep all others
     Update(Update),
+    /// Give a contact a new address, with its opt-outs, and unsubscribe the old address
+    ChangeAddress(ChangeAddress),
     /// List contacts, newest first
     #[command(after_help = "Example:\n  audience contacts list --property plan=pro --limit 10")]
     List {
@@ -91,6 +92,9 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
         }
         ContactsCommand::Create(create) => create.run(contacts, output).await?,
         ContactsCommand::Update(update) => update.run(contacts, output).await?,
+        ContactsCommand::ChangeAddress(change) => {
+            change.run(contacts, &options.service, output).await?;
+        }
         ContactsCommand::List { filter, limit } => {
             return list(filter.apply(contacts.list()), limit, output).await;
         }
@@ -401,6 +405,70 @@ impl Update {
         }
         let contact = update.await.map_err(about)?;
         output.result(&contact, |contact| in_full(&contact.clone().into()))?;
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = CHANGE_ADDRESS_HELP)]
+struct ChangeAddress {
+    /// Change the address of the contact with this address
+    #[arg(value_name = "OLD", value_parser = NonEmptyStringValueParser::new())]
+    old: String,
+    /// Give the contact this address
+    #[arg(value_name = "NEW", value_parser = NonEmptyStringValueParser::new())]
+    new: String,
+    /// Show the contact, and send no change
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+const CHANGE_ADDRESS_HELP: &str = "\
+It creates the contact of the new address with the names and properties of the old one, unless it exists, then records
+every opt-out of the old contact for it, and unsubscribes the old address last. No opt-in is sent. If it fails or is
+stopped, run it again.
+
+Exit status: 0 if the address was changed, 4 if the old address is not a contact.
+
+Example:
+  audience contacts change-address ada@example.com ada@example.net";
+
+impl ChangeAddress {
+    async fn run(
+        self,
+        contacts: &Contacts,
+        service: &Service,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let about = |error| Failure::from(error).about(&self.old);
+        if self.dry_run {
+            let contact = contacts.retrieve(&self.old).await.map_err(about)?;
+            let new = printable(&self.new);
+            let text = format!("{} would be changed to {new}", printable(&contact.email));
+            return dry_run(output, &contact, &text);
+        }
+        self.confirmation.ask(|| Ok(Some(2)), service)?;
+        let contact = contacts.change_address(&self.old, &self.new).await;
+        let contact = contact.map_err(about)?;
+        let old = normalized_address(&self.old);
+        output.result(&contact, |contact| {
+            let (old, new) = (printable(&old), printable(&contact.email));
+            if old == new {
+                return format!("{new} is the address already\n");
+            }
+            let mut text = format!("{old} was changed to {new}\n");
+            if contact.unsubscribed {
+                let reason = contact.unsubscribe_reason.as_ref();
+                let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+                text += &printable(&format!(
+                    "the new address is opted out of everything{reason}, so no broadcast reaches this contact"
+                ));
+                text.push('\n');
+            }
+            text
+        })?;
         Ok(())
     }
 }

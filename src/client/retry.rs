@@ -20,8 +20,9 @@ use crate::error::is_transient;
 /// | [`emails().send`](crate::emails::Emails::send) | a failed connection, 429: if a response was lost, a retry would send the mail twice |
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
-/// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. `.idempotent()` on a
-/// create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction for that call.
+/// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. `change_address` sends
+/// retrieve, create and unsubscribe requests, all of which are safe to repeat. `.idempotent()` on a create, a batch, a
+/// subscribe, `set_topic`, `set_topics` or a mail removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when

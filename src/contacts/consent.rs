@@ -381,7 +381,6 @@ impl SetTopic {
     }
 }
 
-#[cfg(feature = "import")]
 impl Unsubscribe {
     /// Records the opt-out, for a caller that can do without the contact: `None` if the response has none.
     pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {

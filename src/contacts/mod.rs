@@ -55,6 +55,8 @@ mod merge;
 
 mod update;
 
+mod change_address;
+
 mod full;
 mod model;
 mod new_contact;
@@ -69,6 +71,7 @@ use crate::client::CallOptions;
 
 pub use crate::properties::{Properties, PropertyValue};
 pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
+pub use change_address::ChangeAddress;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use full::FullContactStream;

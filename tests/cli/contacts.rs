@@ -260,6 +260,97 @@ fn a_name_from_the_service_cannot_control_the_terminal() {
 }
 
 #[test]
+fn an_address_is_changed_only_with_yes_if_there_is_no_terminal() {
+    let server = server();
+    let change = |more: &[&str]| {
+        let arguments = [
+            "contacts",
+            "change-address",
+            "Ada@example.com",
+            "ada@example.net",
+        ];
+        end(audience_at(&server, &arguments).args(more))
+    };
+
+    let refused = change(&[]);
+    assert_eq!((refused.code, server.requests().len()), (Some(2), 0));
+    assert!(refused.stderr.contains("change 2 contacts"), "{refused:?}");
+
+    let dry = change(&["--dry-run"]);
+    let dry_json = change(&["--dry-run", "--json"]);
+    assert_eq!(
+        (dry.code, &*dry.stdout),
+        (
+            Some(0),
+            "dry run: nothing was sent; ada@example.com would be changed to ada@example.net\n"
+        )
+    );
+    assert_eq!(dry_json.json()[0]["first_name"], "Ada");
+    assert!(server.contact("ada@example.net").is_none());
+
+    let done = change(&["--yes"]);
+    assert_eq!(
+        (done.code, &*done.stdout),
+        (Some(0), "ada@example.com was changed to ada@example.net\n")
+    );
+    let ada = server.contact("ada@example.net").unwrap();
+    assert_eq!(ada.first_name.as_deref(), Some("Ada"));
+    assert!(server.contact("ada@example.com").unwrap().unsubscribed);
+
+    let again = change(&["--yes"]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stderr.contains("an earlier call may"), "{again:?}");
+    assert!(!server.contact("ada@example.net").unwrap().unsubscribed);
+}
+
+#[test]
+fn a_new_address_that_no_broadcast_reaches_is_said() {
+    let server = server();
+    server.report_spam("ada@example.com");
+    server.seed_contact("bob@example.net");
+    server.report_spam("bob@example.net");
+    let change = |arguments: &[&str]| {
+        let change = ["contacts", "change-address", "--yes"];
+        end(audience_at(&server, &change).args(arguments))
+    };
+
+    let ada = change(&["ada@example.com", "ada@example.net"]);
+    let bob = change(&["bob@example.com", "bob@example.net"]);
+    let same = change(&["bob@example.net", "Bob@example.net"]);
+    let json = change(&["ada@example.net", "ada@example.org", "--json"]);
+
+    let said = "opted out of everything (preferences), so no broadcast reaches this contact\n";
+    assert!(ada.stdout.ends_with(said), "{ada:?}");
+    let said = "opted out of everything (complaint), so no broadcast reaches this contact\n";
+    assert!(bob.stdout.ends_with(said), "{bob:?}");
+    assert_eq!(same.stdout, "bob@example.net is the address already\n");
+    assert_eq!(json.json()[0]["email"], "ada@example.org");
+    assert_eq!(json.json()[0]["unsubscribe_reason"], "preferences");
+}
+
+#[test]
+fn a_change_of_an_address_that_failed_at_its_last_step_can_be_repeated() {
+    let server = server();
+    let arguments = [
+        "contacts",
+        "change-address",
+        "ada@example.com",
+        "ada@example.net",
+        "--yes",
+    ];
+    let fault = Fault::status(500).path("/contacts/ada%40example.com/unsubscribe");
+    server.fault(fault);
+
+    let lost = end(&mut audience_at(&server, &arguments));
+    server.clear_faults();
+    let again = end(&mut audience_at(&server, &arguments));
+
+    assert_eq!((lost.code, again.code), (Some(1), Some(0)), "{lost:?}");
+    assert!(lost.stderr.contains("it is safe to repeat it"), "{lost:?}");
+    assert!(server.contact("ada@example.com").unwrap().unsubscribed);
+}
+
+#[test]
 fn more_than_one_contact_is_unsubscribed_only_with_yes_if_there_is_no_terminal() {
     let server = server();
     let addresses = [
@@ -345,6 +436,12 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
     for arguments in [
         &["show", "nobody@example.com"][..],
         &["update", "nobody@example.com", "--first-name", "N"],
+        &[
+            "change-address",
+            "nobody@example.com",
+            "no@example.com",
+            "--yes",
+        ],
         &["set-topics", "nobody@example.com", "news=false"],
         &["set-topics", "ada@example.com", "nwes=false"],
         &["subscribe", "nobody@example.com", "--yes"],
@@ -567,8 +664,11 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
     }
     let server = server();
     let two = "unsubscribe ada@example.com bob@example.com";
+    let change = "change-address ada@example.com ada@example.net";
     let opt_in = "subscribe ada@example.com --topic offers";
     for (arguments, answer, question) in [
+        (change, "n\n", "change 2 contacts at http://127.0.0.1"),
+        (change, "y\n", "change 2 contacts at http://127.0.0.1"),
         (two, "n\n", "change 2 contacts at http://127.0.0.1"),
         (two, "\n", "change 2 contacts at http://127.0.0.1"),
         (two, "yes\n", "change 2 contacts at http://127.0.0.1"),

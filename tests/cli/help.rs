@@ -3,10 +3,11 @@
 use super::{Folder, audience, end};
 
 /// Every command that does something.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "contacts show",
     "contacts create",
     "contacts update",
+    "contacts change-address",
     "contacts list",
     "contacts count",
     "contacts set-topics",
@@ -61,6 +62,7 @@ fn every_command_that_changes_contacts_has_a_dry_run() {
         let writes = [
             "create",
             "update",
+            "change-address",
             "set-topics",
             "subscribe",
             "import",

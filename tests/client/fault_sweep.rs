@@ -273,6 +273,10 @@ fn further_operations() -> Vec<(String, Run)> {
             let update = client.contacts().update(ADA).first_name("Augusta");
             Report::of_value(&update.await)
         }),
+        operation("change_address", |client| change_address(client, ADA)),
+        operation("change_address, of an opt-out", |client| {
+            change_address(client, BOB)
+        }),
         operation("retrieve, for its contact", |client| async move {
             Report::of_value(&client.contacts().retrieve(ADA).await)
         }),
@@ -361,6 +365,18 @@ async fn set_topics(contacts: Contacts, idempotent: bool) -> Report {
         value: None,
         is_ok: false,
     }
+}
+
+async fn change_address(client: Client, old: &'static str) -> Report {
+    let changed = client.contacts().change_address(old, NEW).await;
+    let mut report = Report::of_value(&changed);
+    if changed.is_err_and(|error| error.outcome() == Outcome::Unknown) {
+        report.claims = vec![
+            Claim::Contact(old, Truth::Either),
+            Claim::Contact(NEW, Truth::Unknown),
+        ];
+    }
+    report
 }
 
 async fn import(contacts: Contacts, strict: bool) -> Report {

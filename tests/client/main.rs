@@ -8,6 +8,7 @@ mod blocking_in_async;
 mod bodies;
 mod builders;
 mod cancellation;
+mod change_address;
 mod consent;
 mod contacts;
 mod deadlines;

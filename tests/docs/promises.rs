@@ -143,6 +143,8 @@ const _: () = {
     call::<SetTopic>();
     call::<SetTopics>();
     call::<MergeProperties>();
+    call::<UpdateContact>();
+    call::<ChangeAddress>();
     call::<FindColumns>();
 };
 

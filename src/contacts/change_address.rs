@@ -1,0 +1,218 @@
+use std::pin::Pin;
+
+use super::retrieve::Retrieve;
+use super::{
+    Contact, Contacts, NewContact, OnConflict, OptOutReason, Unsubscribe, UnsubscribeReason,
+    normalized_address,
+};
+use crate::client::{
+    CallOptions, Endpoint as _, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
+use crate::{Error, Outcome};
+
+impl Contacts {
+    /// Gives a contact another address: creates the contact of the new address with the names, the properties and the
+    /// opt-outs of the old one, and then opts the old one out. It returns the new contact.
+    ///
+    /// The address identifies a contact, and the interface has no request that changes it
+    /// ([section 4](crate::interface#4)). So both contacts exist afterwards. If both addresses are the same, apart from
+    /// spaces and capital letters, the contact is only retrieved.
+    ///
+    /// # What is sent
+    ///
+    /// 1. The call retrieves the old contact.
+    /// 2. It creates the new contact with the names and properties of the old one. If the new address is a contact
+    ///    already, its names and properties stay.
+    /// 3. It records every opt-out that the old contact shows for the new one. An opt-out of everything gets the reason
+    ///    `preferences`. For a topic that the old contact never answered, the default counts.
+    /// 4. It retrieves the new contact.
+    /// 5. It opts the old contact out with the reason `manual`, unless it is opted out already.
+    ///
+    /// # Consent
+    ///
+    /// - **No opt-in is sent.** A new contact has the defaults of the topics that the old one did not opt out of. If the
+    ///   new address is a contact that is opted out or reported spam, it stays so, and no broadcast reaches the person at
+    ///   either address: [`Contact::unsubscribed`] of the returned contact is then true.
+    /// - **A spam report** locks the old address only. The new contact gets an opt-out of everything instead, which the
+    ///   service would let you end.
+    /// - A broadcast can reach the new contact before its opt-outs are recorded, because the service creates no contact
+    ///   that is opted out already. An opt-out of the old contact that arrives while the call runs may not be recorded for
+    ///   the new one.
+    ///
+    /// # A call after a failure
+    ///
+    /// It is safe to repeat the call after any error, and after the program was killed. No opt-out of the old contact is
+    /// lost, and the old contact is opted out last. So as long as it is subscribed, a further call does the rest.
+    ///
+    /// An old contact that is opted out with the reason `manual`, or without a reason, may have been opted out by step 5
+    /// of an earlier call, whose response may have been lost, or on behalf of the person. The new contact decides:
+    ///
+    /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it creates
+    ///   the new contact, so that a further call does not take it for its own.
+    /// - If it is opted out, too, nobody is subscribed, and the call records the other opt-outs.
+    /// - If it is subscribed, the call cannot know. It changes nothing and fails with
+    ///   [`ErrorKind::Input`](crate::ErrorKind::Input). If an earlier call made the opt-out, there is nothing left to do. If
+    ///   not, [`unsubscribe`](Self::unsubscribe) the new contact and call again.
+    ///
+    /// If the old contact was opted out for another reason, each call opts out the new one. So once a call has succeeded,
+    /// do not repeat it later: the person may have opted in again at the new address.
+    ///
+    /// # Errors
+    ///
+    /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`].
+    /// - `validation_error` (422) if the new address is not an email address.
+    /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if an address is empty, `.` or `..`, and in the case above.
+    /// - The errors of [`retrieve`](Self::retrieve), [`create`](Self::create) and [`unsubscribe`](Self::unsubscribe).
+    ///
+    /// [`Error::outcome`] is about all requests. [`Unknown`](Outcome::Unknown) means that some changes were made or may
+    /// have been made, and that at least one is missing or may be. With any other outcome, nothing was changed.
+    ///
+    /// # Example: a new address, and the opt-out that goes with it
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let ada = audience::mock::SeedContact::new("ada@example.com").first_name("Ada");
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact(ada).start().await;
+    /// # let contacts = server.client().contacts();
+    /// contacts.unsubscribe("ada@example.com").topic("news").await?;
+    ///
+    /// let ada = contacts.change_address("ada@example.com", "ada@example.net").await?;
+    ///
+    /// assert_eq!((ada.email.as_str(), ada.first_name.as_deref()), ("ada@example.net", Some("Ada")));
+    /// assert_eq!((ada.unsubscribed, ada.topics["news"]), (false, false));
+    /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// # Ok(()) }
+    /// ```
+    pub fn change_address(&self, old: impl Into<String>, new: impl Into<String>) -> ChangeAddress {
+        ChangeAddress {
+            contacts: self.clone(),
+            old: old.into(),
+            new: new.into(),
+            options: CallOptions::default(),
+        }
+    }
+}
+
+/// Changes the address of a contact when it is awaited: see [`Contacts::change_address`].
+///
+/// The timeout and the retry policy apply to each request, the deadline to the whole call.
+///
+/// Dropping the future cancels the requests that were not sent yet. A further call does the rest.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct ChangeAddress {
+    contacts: Contacts,
+    old: String,
+    new: String,
+    options: CallOptions,
+}
+
+impl ChangeAddress {
+    /// `written` becomes [`Outcome::Unknown`] with the first change.
+    async fn send(mut self, written: &mut Outcome) -> Result<Contact, Error> {
+        // Nothing is sent if a later request could not be.
+        let address = self.new.clone();
+        Retrieve { address }.request()?;
+        // All requests of the call share one deadline.
+        self.options = self.contacts.client.start_deadline(self.options);
+        let old = self.retrieve(&self.old).await?;
+        if normalized_address(&self.old) == normalized_address(&self.new) {
+            return Ok(old);
+        }
+        if old.unsubscribed && may_be_own(&old) {
+            self.tell_opt_out_from_own(written).await?;
+        }
+        self.create(&old).await?;
+        *written = Outcome::Unknown;
+        // Before anything else can fail: until then, broadcasts reach the new contact.
+        if old.unsubscribed {
+            let everything = self.contacts.unsubscribe(&self.new);
+            let everything = everything.reason(OptOutReason::Preferences);
+            self.opt_out(everything).await?;
+        }
+        for (topic, is_wanted) in &old.topics {
+            if !is_wanted {
+                let opt_out = self.contacts.unsubscribe(&self.new).topic(topic);
+                self.opt_out(opt_out).await?;
+            }
+        }
+        let new = self.retrieve(&self.new).await?;
+        // Last: if the call is repeated, this opt-out must not be there yet.
+        if !old.unsubscribed {
+            self.opt_out(self.contacts.unsubscribe(&self.old)).await?;
+        }
+        Ok(new)
+    }
+
+    /// Makes sure that the opt-out of the old contact is not taken for one of this call when the call is repeated.
+    async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
+        match self.retrieve(&self.new).await {
+            Ok(new) if new.unsubscribed => Ok(()),
+            Ok(_) => Err(Error::input(
+                "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
+            )),
+            // No call has come as far as its last step.
+            Err(error) if error.is_not_found() => {
+                let opt_out = self.contacts.unsubscribe(&self.old);
+                self.opt_out(opt_out.reason(OptOutReason::Preferences))
+                    .await?;
+                *written = Outcome::Unknown;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, old: &Contact) -> Result<(), Error> {
+        let mut new = NewContact::new(&self.new).on_conflict(OnConflict::Skip);
+        new.first_name.clone_from(&old.first_name);
+        new.last_name.clone_from(&old.last_name);
+        if !old.properties.is_empty() {
+            new = new.properties(old.properties.clone());
+        }
+        let create = self.contacts.create(new).options(self.options.clone());
+        match create.await {
+            // The contact is retrieved later.
+            Err(error) if error.outcome() == Outcome::Applied => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    async fn retrieve(&self, address: &str) -> Result<Contact, Error> {
+        let retrieve = self.contacts.retrieve(address);
+        retrieve.options(self.options.clone()).await
+    }
+
+    async fn opt_out(&self, opt_out: Unsubscribe) -> Result<(), Error> {
+        let opt_out = opt_out.options(self.options.clone());
+        opt_out.apply().await.map(drop)
+    }
+}
+
+/// Whether the last step of a call may have opted out this contact.
+fn may_be_own(contact: &Contact) -> bool {
+    matches!(
+        contact.unsubscribe_reason,
+        None | Some(UnsubscribeReason::Manual)
+    )
+}
+
+call_settings!(ChangeAddress);
+wait_for_call!(ChangeAddress => Result<Contact, Error>);
+opaque_debug!(ChangeAddress);
+
+impl IntoFuture for ChangeAddress {
+    type Output = Result<Contact, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async {
+            let mut written = Outcome::NotSent;
+            self.send(&mut written).await.map_err(|error| {
+                let attempts = error.attempts();
+                error.after(attempts, written).at("change_address")
+            })
+        })
+    }
+}

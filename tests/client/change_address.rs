@@ -1,0 +1,451 @@
+//! `contacts.change_address`: what goes to the new address, in which order it is sent, and what holds after a failure at
+//! any step.
+
+use audience::contacts::{Contacts, UnsubscribeReason};
+use audience::mock::{Fault, MockServer, Reason, SeedContact, StoredContact};
+use audience::{Error, ErrorKind, Outcome, RetryPolicy};
+use serde_json::json;
+
+use support::cancellation::{for_each_number_of_polls, poll_times};
+use support::{ADA, in_time, mock_builder};
+
+use crate::dialects::{dialects, patient_settings};
+
+const NEW: &str = "ada@example.net";
+/// Every state of consent that a contact can have.
+const STATES: [Option<Reason>; 4] = [
+    None,
+    Some(Reason::Manual),
+    Some(Reason::Preferences),
+    Some(Reason::Complaint),
+];
+
+fn contact(address: &str, opted_out: Option<Reason>) -> SeedContact {
+    let contact = SeedContact::new(address);
+    match opted_out {
+        Some(reason) => contact.unsubscribed(reason),
+        None => contact,
+    }
+}
+
+/// Ada has opted out of one topic, did not answer two, and opted in to one.
+fn ada(opted_out: Option<Reason>) -> SeedContact {
+    let ada = contact(ADA, opted_out).first_name("Ada");
+    let ada = ada.last_name("Lovelace").property("plan", "pro");
+    ada.answer("news", false).answer("beta", true)
+}
+
+/// Starts a mock with Ada. The outer `None` means that her new address is not a contact.
+async fn start(old: Option<Reason>, new: Option<Option<Reason>>) -> (MockServer, Contacts) {
+    let settings = MockServer::builder().clock(1_700_000_000);
+    let settings = settings.topic("news", true).topic("offers", false);
+    let settings = settings.topic("deals", true).topic("beta", false);
+    let mut settings = settings.seed_contact(ada(old));
+    if let Some(new) = new {
+        let new = contact(NEW, new).first_name("Augusta");
+        settings = settings.seed_contact(new.answer("beta", true));
+    }
+    let server = settings.start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    (server, contacts)
+}
+
+/// The requests that the mock received, without the beginning of their paths.
+fn sent(server: &MockServer) -> Vec<String> {
+    let requests = server.requests().into_iter().map(|request| {
+        let path = request.path.replace("%40", "@").replace("/contacts", "");
+        let json = request.json().unwrap_or_default();
+        let members = ["reason", "topic"].map(|name| json[name].as_str());
+        let members: Vec<_> = members.into_iter().flatten().collect();
+        format!("{} {path} {}", request.method, members.join(" "))
+    });
+    requests.map(|line| line.trim_end().to_owned()).collect()
+}
+
+fn stored(server: &MockServer) -> [StoredContact; 2] {
+    [ADA, NEW].map(|address| server.contact(address).unwrap())
+}
+
+#[tokio::test]
+async fn names_properties_and_opt_outs_go_to_the_new_address_and_the_old_one_is_opted_out_last() {
+    let (server, contacts) = start(None, None).await;
+
+    let new = contacts.change_address(" Ada@Example.com", " Ada@Example.net");
+    let new = new.await.unwrap();
+
+    let expected = [
+        "GET /ada@example.com",
+        "POST",
+        "POST /ada@example.net/unsubscribe news",
+        "POST /ada@example.net/unsubscribe offers",
+        "GET /ada@example.net",
+        "POST /ada@example.com/unsubscribe",
+    ];
+    assert_eq!(sent(&server), expected);
+    assert_eq!((new.email.as_str(), new.unsubscribed), (NEW, false));
+    assert_eq!(new.first_name.as_deref(), Some("Ada"));
+    assert_eq!(new.last_name.as_deref(), Some("Lovelace"));
+    assert_eq!(json!(new.properties), json!({"plan": "pro"}));
+    let topics = json!({"news": false, "offers": false, "deals": true, "beta": false});
+    assert_eq!(json!(new.topics), topics);
+    let [old, new] = stored(&server);
+    assert_eq!(old.unsubscribe_reason, "manual");
+    // No opt-in moves, and an answer that was not given may be an opt-out.
+    assert_eq!(json!(new.answers), json!({"news": false, "offers": false}));
+}
+
+#[tokio::test]
+async fn a_contact_of_the_new_address_keeps_its_names_properties_and_opt_ins() {
+    let (server, contacts) = start(None, Some(None)).await;
+
+    let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+    assert_eq!(new.first_name.as_deref(), Some("Augusta"));
+    assert!(new.properties.is_empty() && !new.unsubscribed);
+    let [old, new] = stored(&server);
+    let answers = json!({"news": false, "offers": false, "beta": true});
+    assert_eq!(json!(new.answers), answers);
+    assert!(old.unsubscribed);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_everything_goes_along_and_the_old_contact_keeps_its_reason() {
+    for reason in [Reason::Preferences, Reason::Complaint] {
+        for new in [None, Some(None)] {
+            let (server, contacts) = start(Some(reason), new).await;
+
+            let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+            let preferences = Some(UnsubscribeReason::Preferences);
+            assert_eq!(new.unsubscribe_reason, preferences, "{reason:?}");
+            // Nothing can fail between the new contact and its opt-out.
+            let first = [
+                "GET /ada@example.com",
+                "POST",
+                "POST /ada@example.net/unsubscribe preferences",
+            ];
+            assert_eq!(sent(&server)[..3], first);
+            let [old, new] = stored(&server);
+            let is_complaint = reason == Reason::Complaint;
+            assert_eq!(old.unsubscribe_reason == "complaint", is_complaint);
+            assert!(new.unsubscribed && !new.answers["news"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_manual_opt_out_goes_along_and_is_marked_before_the_new_contact_exists() {
+    let (server, contacts) = start(Some(Reason::Manual), None).await;
+
+    let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+    assert!(new.unsubscribed);
+    let first = [
+        "GET /ada@example.com",
+        "GET /ada@example.net",
+        "POST /ada@example.com/unsubscribe preferences",
+        "POST",
+    ];
+    assert_eq!(sent(&server)[..4], first);
+    // A further call does not take it for its own.
+    let again = contacts.change_address(ADA, NEW).await.unwrap();
+    assert_eq!(again, new);
+}
+
+#[tokio::test]
+async fn a_manual_opt_out_that_may_be_of_an_earlier_call_changes_nothing_until_the_new_contact_is_opted_out()
+ {
+    let (server, contacts) = start(Some(Reason::Manual), Some(None)).await;
+    let before = stored(&server);
+
+    let error = contacts.change_address(ADA, NEW).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Input);
+    assert_eq!(error.outcome(), Outcome::NotSent);
+    let text = error.to_string();
+    assert!(
+        text.starts_with("change_address: the old contact is opted out and the new one is not"),
+        "{text}"
+    );
+    assert_eq!(stored(&server), before);
+
+    contacts.unsubscribe(NEW).await.unwrap();
+    let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+    assert!(new.unsubscribed);
+    assert!(!stored(&server)[1].answers["news"]);
+}
+
+#[tokio::test]
+async fn a_second_call_after_a_first_that_succeeded_changes_nothing() {
+    let (server, contacts) = start(None, None).await;
+    contacts.change_address(ADA, NEW).await.unwrap();
+    // In between, the person subscribes to a topic.
+    contacts.subscribe(NEW).topic("news").await.unwrap();
+    let before = stored(&server);
+
+    let error = contacts.change_address(ADA, NEW).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Input);
+    assert_eq!(stored(&server), before);
+}
+
+#[tokio::test]
+async fn a_new_address_that_is_opted_out_or_reported_spam_stays_so() {
+    for reason in [Reason::Manual, Reason::Preferences, Reason::Complaint] {
+        let (server, contacts) = start(None, Some(Some(reason))).await;
+
+        let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+        assert!(new.unsubscribed);
+        let [old, new] = stored(&server);
+        let reason = format!("{reason:?}").to_lowercase();
+        assert_eq!(new.unsubscribe_reason, reason);
+        assert!(old.unsubscribed);
+    }
+}
+
+#[tokio::test]
+async fn the_same_address_in_another_spelling_is_only_retrieved() {
+    let (server, contacts) = start(None, None).await;
+
+    let ada = contacts.change_address(ADA, " Ada@EXAMPLE.com ");
+    let ada = ada.await.unwrap();
+
+    assert_eq!((ada.email.as_str(), ada.unsubscribed), (ADA, false));
+    assert_eq!(sent(&server), ["GET /ada@example.com"]);
+}
+
+#[tokio::test]
+async fn an_address_that_is_no_contact_or_cannot_be_one_changes_nothing() {
+    let (server, contacts) = start(None, None).await;
+
+    let missing = contacts.change_address("nobody@example.com", NEW).await;
+    let no_address = contacts.change_address(ADA, "no address").await;
+
+    let [missing, no_address] = [missing, no_address].map(Result::unwrap_err);
+    assert!(missing.is_not_found() && no_address.is_validation_error());
+    for error in [missing, no_address] {
+        assert_eq!(error.outcome(), Outcome::Refused);
+        assert!(error.to_string().starts_with("change_address: "), "{error}");
+    }
+    server.clear_requests();
+    for (old, new) in [("", NEW), ("..", NEW), (ADA, ""), (ADA, " . ")] {
+        let error = contacts.change_address(old, new).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Input);
+    }
+    assert!(sent(&server).is_empty());
+    assert!(!server.contact(ADA).unwrap().unsubscribed);
+    assert_eq!(server.contacts().len(), 1);
+}
+
+#[tokio::test]
+async fn an_address_is_not_changed_if_the_plan_has_no_room_for_another_contact() {
+    for old in [None, Some(Reason::Manual)] {
+        let (server, contacts) = start(old, None).await;
+        server.set_ceiling(Some(1));
+
+        let error = contacts.change_address(ADA, NEW).await.unwrap_err();
+
+        assert!(error.is_quota_exceeded());
+        // The reason of the manual opt-out was changed.
+        let outcome = match old {
+            None => Outcome::Refused,
+            Some(_) => Outcome::Unknown,
+        };
+        assert_eq!(error.outcome(), outcome);
+        assert!(server.contact(NEW).is_none());
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_changed_in_every_dialect() {
+    for dialect in dialects() {
+        let server = MockServer::builder().dialect(dialect).topic("news", true);
+        let server = server.topic("offers", false).topic("beta", false);
+        let server = server.seed_contact(ada(None)).start().await;
+        let settings = patient_settings(&server, dialect, server.full_key());
+        let contacts = settings.build().unwrap().contacts();
+
+        let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+        let [old, stored] = stored(&server);
+        assert_eq!(json!(new.topics), json!(stored.topics), "{dialect}");
+        assert_eq!((stored.unsubscribed, old.unsubscribed), (false, true));
+    }
+}
+
+type NewFault = fn() -> Fault;
+
+/// What goes wrong with a request.
+const FAULTS: [NewFault; 5] = [
+    || Fault::status(503),
+    || Fault::status(503).applied(),
+    || Fault::close_before(),
+    || Fault::close_after(),
+    || Fault::wrong_body("{}"),
+];
+
+/// A start, and what must hold after any failures and repeated calls.
+struct Case {
+    old: Option<Reason>,
+    new: Option<Option<Reason>>,
+    server: MockServer,
+    contacts: Contacts,
+}
+
+impl Case {
+    async fn call(&self) -> Result<(), Error> {
+        let call = self.contacts.change_address(ADA, NEW);
+        call.retry(RetryPolicy::none()).await.map(drop)
+    }
+
+    /// Calls with one fault for each of these requests, in one call after the other, and then without faults.
+    async fn run(&self, faults: &[(usize, NewFault)]) {
+        self.server.reset();
+        let mut before = self.server.contacts();
+        for (request, fault) in faults {
+            self.server.fault(fault().after(*request as u64).times(1));
+            let called = self.call().await;
+            self.server.clear_faults();
+            let after = self.server.contacts();
+            match called {
+                Err(error) if error.outcome() != Outcome::Unknown => {
+                    assert_eq!(after, before, "{error:?}");
+                }
+                _ => {}
+            }
+            before = after;
+        }
+        let last = self.call().await;
+        self.check(last, &before, faults.len());
+    }
+
+    fn check(&self, last: Result<(), Error>, before: &[StoredContact], faults: usize) {
+        let case = format!("{:?} {:?} {faults}: {last:?}", self.old, self.new);
+        let is_opt_in = |path: &str| path.ends_with("/subscribe");
+        let requests = self.server.requests();
+        assert!(!requests.iter().any(|sent| is_opt_in(&sent.path)), "{case}");
+        let [old, new] = stored(&self.server);
+        assert!(old.unsubscribed, "{case}");
+        let was_opted_out = self.old.is_some() || matches!(self.new, Some(Some(_)));
+        let is_unclear = self.old == Some(Reason::Manual) && self.new == Some(None);
+        if let Err(error) = last {
+            // It cannot be known whether an earlier call has opted out the old contact.
+            assert_eq!(error.kind(), ErrorKind::Input, "{case}");
+            assert!(is_unclear || !was_opted_out && faults > 0, "{case}");
+            assert_eq!(self.server.contacts(), before, "{case}");
+        }
+        if !is_unclear {
+            assert_eq!(new.unsubscribed, was_opted_out, "{case}");
+            assert_eq!(new.answers.get("news"), Some(&false), "{case}");
+            assert_eq!(new.answers.get("offers"), Some(&false), "{case}");
+        }
+        if self.new == Some(Some(Reason::Complaint)) {
+            assert_eq!(new.unsubscribe_reason, "complaint", "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_failed_at_any_request_can_be_repeated_from_every_state_of_both_contacts() {
+    for old in STATES {
+        for new in [None].into_iter().chain(STATES.map(Some)) {
+            let (server, contacts) = start(old, new).await;
+            let case = Case {
+                old,
+                new,
+                server,
+                contacts,
+            };
+            case.run(&[]).await;
+            let requests = case.server.requests().len();
+
+            for first in 0..requests {
+                for fault in FAULTS {
+                    case.run(&[(first, fault)]).await;
+                }
+                // The second call fails, too.
+                for second in 0..requests {
+                    case.run(&[(first, FAULTS[1]), (second, FAULTS[1])]).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_after_any_number_of_polls_can_be_repeated() {
+    for reason in STATES {
+        let (server, contacts) = start(None, None).await;
+
+        let polls = for_each_number_of_polls(async |polls| {
+            // A request of a call that was dropped may arrive later, so each contact has its own addresses.
+            let [old, new] = ["com", "net"].map(|end| format!("{polls}@example.{end}"));
+            server.seed_contact(contact(&old, reason).answer("news", false));
+            let change = || contacts.change_address(&old, &new).into_future();
+            let ended = poll_times(polls, change()).await;
+
+            if let Err(error) = in_time(change()).await {
+                assert_eq!(error.kind(), ErrorKind::Input, "{reason:?}: {error}");
+                assert_eq!(reason, None);
+            }
+
+            let [old, new] = [old, new].map(|address| server.contact(&address).unwrap());
+            assert_eq!(
+                (new.unsubscribed, old.unsubscribed),
+                (reason.is_some(), true)
+            );
+            assert!(!new.answers["news"]);
+            ended.is_some()
+        })
+        .await;
+
+        assert!(polls > 1, "{polls}");
+    }
+}
+
+#[tokio::test]
+async fn a_last_response_that_was_lost_is_asked_for_again_by_the_call_itself() {
+    let (server, contacts) = start(None, None).await;
+    let last = "/contacts/ada@example.com/unsubscribe";
+    server.fault(Fault::close_after().path(last).times(1));
+
+    let new = contacts.change_address(ADA, NEW).await.unwrap();
+
+    assert!(!new.unsubscribed);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn the_deadline_and_the_retry_policy_of_the_call_apply_to_its_requests() {
+    let (server, contacts) = start(None, None).await;
+    server.fault(Fault::status(503).after(1));
+
+    let once = contacts.change_address(ADA, NEW);
+    let once = once.retry(RetryPolicy::none()).await.unwrap_err();
+    assert_eq!((once.attempts(), server.requests().len()), (1, 2));
+
+    server.clear_faults();
+    server.fault(Fault::status(503).retry_after(60));
+    let late = contacts.change_address(ADA, NEW);
+    let late = late.deadline(std::time::Duration::from_secs(5));
+    let late = late.await.unwrap_err();
+    assert_eq!(late.outcome(), Outcome::Unchanged);
+    assert!(late.retry_after().is_some());
+}
+
+#[test]
+fn an_address_is_changed_without_a_runtime() {
+    let server = MockServer::builder().seed_contact(ada(None));
+    let server = server.topic("news", true).topic("beta", false);
+    let server = server.start_blocking();
+    let contacts = server.client().contacts();
+
+    let new = contacts.change_address(ADA, NEW).wait().unwrap();
+
+    assert!(!new.topics["news"]);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    let missing = contacts.change_address("nobody@example.com", NEW).wait();
+    assert!(missing.unwrap_err().is_not_found());
+}
