@@ -49,6 +49,14 @@ impl Undone {
         Self::Handler(Failure::of_error(error.as_ref()))
     }
 
+    /// Returns the error of a handler that ran in a transaction without effect.
+    pub(super) fn into_error(self) -> Box<dyn Error + Send + Sync> {
+        match self {
+            Self::Retry(error) | Self::Store(error) => error.into(),
+            Self::Handler(failure) => failure.reason().into(),
+        }
+    }
+
     pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         Self::Handler(Failure::of_panic(panic))
     }

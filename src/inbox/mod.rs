@@ -11,10 +11,11 @@
 //! |---|---|---|
 //! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails before its success is recorded, or if it blocks its thread for longer than the lease |
 //! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
-//! | in a transaction | `handle_in` or `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
+//! | in a transaction | `handle_in`, `handler_in` (for a worker) or `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
 //!
-//! Use `handle_in` if the effect is a write to that database. Use `accept` if the work can take longer
-//! than 8 s, or if events must be received while something that the work needs is down. Otherwise use `handle`.
+//! Use `handle_in` if the effect is a write to that database. Use `accept` if the work can take longer than 8 s, or if
+//! events must be received while something that the work needs is down; its worker's effect happens exactly once with
+//! `handler_in`. Otherwise use `handle`.
 //!
 //! # Example: an endpoint with axum
 //!
@@ -161,6 +162,12 @@ mod error;
     feature = "inbox-sqlx-sqlite"
 ))]
 mod handle_in;
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres"
+))]
+mod handler_in;
 mod mail_status;
 mod memory;
 #[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
@@ -174,6 +181,20 @@ mod store;
 mod worker;
 
 pub use error::{InboxError, StoreError, StoreErrorKind};
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres"
+))]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "inbox-sqlite",
+        feature = "inbox-postgres",
+        feature = "inbox-sqlx-postgres"
+    )))
+)]
+pub use handler_in::EventHandler;
 pub use mail_status::{MailState, MailStatus};
 pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "inbox-sqlx-postgres")]
@@ -290,7 +311,7 @@ impl Inbox {
     /// Each event is handled at least once, and duplicates are dropped. The handler runs a second time if the process
     /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for longer
     /// than the lease, or if the event arrives again after the retention. For exactly once, make the claim part of your
-    /// transaction: `claim_in` of the SQLite and Postgres stores.
+    /// transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
     ///
     /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
     /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)
@@ -437,7 +458,8 @@ impl Inbox {
 
     /// Starts building a worker that calls this handler for each accepted event.
     ///
-    /// If the handler returns `Ok`, the event is done and its body is deleted.
+    /// If the handler returns `Ok`, the event is done and its body is deleted. For a handler that is one transaction with
+    /// its claim, see `handler_in` of the SQLite and Postgres stores.
     ///
     /// The lease of an event is extended while its handler waits, but not while it blocks its thread: run long
     /// blocking work in `tokio::task::spawn_blocking`, or the event may be handled a second time.

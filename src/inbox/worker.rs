@@ -35,6 +35,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// If a handler fails, it is called again after 5 s, then after twice as long each time, up to an hour. After ten
 /// attempts the event is parked with the text of the last error.
 ///
+/// A handler runs again if its process dies before its success is recorded. If its effect is a write to a database, the
+/// `handler_in` of the SQLite and Postgres stores returns a handler whose effect happens exactly once.
+///
 /// # When the store fails
 ///
 /// A worker that runs [until a shutdown](Self::run_until) keeps trying: after 1 s, then after twice as long each time, up

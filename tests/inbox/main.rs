@@ -8,6 +8,7 @@ mod entry_model;
 mod faulty_store;
 mod handle;
 mod handle_broken;
+mod handler_in;
 mod linearizability;
 mod lossy_proxy;
 mod mail_status;

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, Transaction};
-use audience::inbox::{ClaimState, PostgresStore, Receipt, Store};
+use audience::inbox::{ClaimState, Inbox, PostgresStore, Receipt, Store};
 use audience::webhooks::{Event, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::body::Body;
@@ -290,7 +291,7 @@ async fn a_deadlock_is_resolved_by_running_one_transaction_again() {
     };
     let client = postgres::client(&database.url).await;
     let update = "UPDATE counters SET value = value + 1 WHERE name = $1";
-    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let barrier = Arc::new(tokio::sync::Barrier::new(2));
     let mut tasks = tokio::task::JoinSet::new();
 
     for names in [["a", "b"], ["b", "a"]] {
@@ -464,6 +465,60 @@ async fn a_server_that_dies_under_a_transaction_is_a_503_and_the_event_is_handle
     );
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
     assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    inbox.accept(delivery("evt_1")).await;
+    let runs = Arc::new(AtomicU32::new(0));
+
+    let counted = Arc::clone(&runs);
+    let handler = store.handler_in("main", async move |transaction, event| {
+        apply_effect(transaction, event).await?;
+        if counted.fetch_add(1, Ordering::Relaxed) < 2 {
+            let lose = "DO $$ BEGIN RAISE 'lost' USING ERRCODE = '40001'; END $$";
+            transaction.batch_execute(lose).await?;
+        }
+        Ok::<_, tokio_postgres::Error>(())
+    });
+    let report = inbox.worker(handler).run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (1, 0));
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    inbox.accept(delivery("evt_1")).await;
+    let handler = store.handler_in("main", async |transaction, event| {
+        apply_effect(transaction, event).await?;
+        tokio::time::pause();
+        transaction.batch_execute("SELECT pg_sleep(60)").await
+    });
+
+    let worker = inbox.worker(move |event, attempt| {
+        let handled = handler(event, attempt);
+        async move {
+            let handled = handled.await;
+            tokio::time::resume();
+            handled
+        }
+    });
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (0, 1));
+    wait_for(&client, 0, IN_TRANSACTION).await;
+    assert_eq!(effects(&database).await, 0);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -15,9 +16,10 @@ use super::session::{Session, failed, is_conflict};
 use super::statements;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
+use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::delegate_store;
-use crate::inbox::{ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
+use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
@@ -440,11 +442,11 @@ impl PostgresStore {
     /// The transaction may be one of tokio-postgres or of deadpool-postgres, and may have savepoints.
     ///
     /// [`handle_in`](Self::handle_in) does this and all that belongs to it: the transaction, the time limit, and the
-    /// response.
+    /// response. [`handler_in`](Self::handler_in) does the same for a worker.
     ///
     /// Once a minute, a task of the store deletes the forgotten ids, on a connection of the store's own.
     ///
-    /// Inside a handler or a worker of an [`Inbox`](crate::inbox::Inbox), use another endpoint name than the
+    /// In a handler of your own for an [`Inbox`](crate::inbox::Inbox) or its worker, use another endpoint name than the
     /// inbox has. The inbox holds a claim of its own under its name.
     ///
     /// # Errors
@@ -560,28 +562,118 @@ impl PostgresStore {
     where
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let handled = async {
-            let mut retries = Retries::default();
-            loop {
-                // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if
-                // the handler borrows.
-                let undone = match self.transact(endpoint, &delivery, handler.clone()).await {
-                    Ok(receipt) => return Ok(receipt),
-                    Err(undone) => undone,
-                };
-                retries.wait_after(undone).await?;
-            }
-        };
+        let claim = ClaimTarget::from(&delivery);
+        let handled = self.transact(endpoint, claim, &delivery, handler);
         let receipt = respond_in_time(endpoint, &delivery, handled).await;
         self.entries.purge_if_due();
         receipt
     }
 
-    /// Runs the transaction of a delivery once. A future that is dropped leaves no statement running.
+    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
+    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    ///
+    /// The closure is like that of [`handle_in`](Self::handle_in), and is run again if its transaction loses against
+    /// another one. If it returns an error or panics, nothing is committed, and the worker retries the event. If the
+    /// process dies after the commit and before the inbox has recorded it, the event is taken again, and the closure is
+    /// not called again.
+    ///
+    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
+    /// that name.
+    ///
+    /// An attempt fails if its transaction has not ended after 15 s. The transaction is then cancelled and undone. If
+    /// your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
+    ///
+    /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for the
+    /// inbox. The id is remembered for the [retention](PostgresStoreBuilder::retention).
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    ///
+    /// # Panics
+    ///
+    /// The handler panics outside a tokio runtime.
+    ///
+    /// # Example: a worker that counts bounces
+    ///
+    /// ```no_run
+    /// use audience::inbox::deadpool_postgres::tokio_postgres;
+    /// use audience::inbox::{Inbox, PostgresStore};
+    /// use audience::webhooks::EventData;
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::connect("postgres://shop:secret@localhost/shop").await?;
+    /// store.migrate().await?;
+    /// let inbox = Inbox::builder(store.clone()).build()?;
+    ///
+    /// let worker = inbox.worker(store.handler_in("main", async |transaction, event| {
+    ///     if let EventData::Bounced(mail) = &event.data {
+    ///         let count = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
+    ///         transaction.execute(count, &[&mail.to]).await?;
+    ///     }
+    ///     Ok::<_, tokio_postgres::Error>(())
+    /// }));
+    /// worker.run_until(std::future::pending()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn handler_in<F, E>(
+        &self,
+        endpoint: &str,
+        effect: F,
+    ) -> impl EventHandler<
+        Future = impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + use<F, E>,
+    > + Clone
+    + use<F, E>
+    where
+        F: AsyncFnOnce(&mut Transaction<'_>, Event) -> Result<(), E>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + 'static,
+    {
+        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        move |event: Event, _: Attempt| {
+            let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
+            let effect = effect.clone();
+            async move {
+                let claim = ClaimTarget::from(&event.id);
+                let applied = store.transact(&endpoint, claim, &event, effect);
+                let applied = async { applied.await.map_err(Undone::into_error) };
+                let applied = apply_in_time(applied).await;
+                store.entries.purge_if_due();
+                applied
+            }
+        }
+    }
+
+    /// Runs the transaction of an event, and again if it loses against another one.
     async fn transact<E>(
         &self,
         endpoint: &str,
-        delivery: &VerifiedEvent,
+        claim: ClaimTarget<'_>,
+        event: &Event,
+        handler: impl AsyncFnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Clone,
+    ) -> Result<Receipt, Undone>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut retries = Retries::default();
+        loop {
+            // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if the
+            // handler borrows.
+            let run = self.transact_once(endpoint, claim, event, handler.clone());
+            match run.await {
+                Ok(receipt) => return Ok(receipt),
+                Err(undone) => retries.wait_after(undone).await?,
+            }
+        }
+    }
+
+    /// Runs the transaction of an event once. A future that is dropped leaves no statement running.
+    async fn transact_once<E>(
+        &self,
+        endpoint: &str,
+        claim: ClaimTarget<'_>,
+        event: &Event,
         handler: impl AsyncFnOnce(&mut Transaction<'_>, Event) -> Result<(), E>,
     ) -> Result<Receipt, Undone>
     where
@@ -591,12 +683,11 @@ impl PostgresStore {
         let client: &mut Client = connection.client();
         let mut transaction = client.transaction().await.map_err(failed)?;
         let handled = async {
-            let event = ClaimTarget::from(delivery);
-            let claimed = entries::claim_in(&mut transaction, endpoint, event, self.retention);
+            let claimed = entries::claim_in(&mut transaction, endpoint, claim, self.retention);
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
                 return Ok(receipt);
             }
-            let handled = handler(&mut transaction, (**delivery).clone());
+            let handled = handler(&mut transaction, event.clone());
             run_handler(handled, is_conflict).await?;
             Ok(Receipt::Handled)
         };

@@ -30,16 +30,16 @@ use self::entries::{Entries, Shared};
 use self::file::{SCHEMA, connect, connect_in_memory, create_tables, store_error};
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
-use crate::inbox::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
+use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new, state_of_outcome};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 use crate::inbox::{
-    DEFAULT_RETENTION, PurgeTimer, Settings, purge_all, report_conflict, report_receipt,
-    report_rollback, report_store_failure,
+    Attempt, ClaimTarget, DEFAULT_RETENTION, PurgeTimer, Settings, purge_all, report_conflict,
+    report_receipt, report_rollback, report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -91,11 +91,12 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// # Exactly once
 ///
 /// If your own tables are in the same file, an event and its effect can commit together. See
-/// [`handle_in`](Self::handle_in), [`transaction`](Self::transaction) and [`claim_in`](Self::claim_in). For a pool of sqlx,
-/// there is `SqlxSqliteStore` (feature `inbox-sqlx-sqlite`), and for every other driver, [`CLAIM_IN`](Self::CLAIM_IN). These
-/// methods name types of rusqlite, which is exported as `audience::inbox::rusqlite`. Any release from 0.32 to 0.42 fits.
-/// A program can link only one of them, so Cargo picks the one that the rest of the program needs: 0.32 beside sqlx 0.8,
-/// 0.39 beside sqlx 0.9, the newest if nothing else links SQLite.
+/// [`handle_in`](Self::handle_in), [`handler_in`](Self::handler_in), [`transaction`](Self::transaction) and
+/// [`claim_in`](Self::claim_in). For a pool of sqlx, there is `SqlxSqliteStore` (feature `inbox-sqlx-sqlite`), and for
+/// every other driver, [`CLAIM_IN`](Self::CLAIM_IN). These methods name types of rusqlite, which is exported as
+/// `audience::inbox::rusqlite`. Any release from 0.32 to 0.42 fits. A program can link only one of them, so Cargo picks
+/// the one that the rest of the program needs: 0.32 beside sqlx 0.8, 0.39 beside sqlx 0.9, the newest if nothing else
+/// links SQLite.
 ///
 /// # Example: an inbox that outlives its process
 ///
@@ -734,6 +735,9 @@ impl SqliteStore {
     /// read fails to write if another one committed since. Your connection's `PRAGMA synchronous` decides whether
     /// the commit survives a power cut; SQLite's default, `FULL`, does.
     ///
+    /// [`handle_in`](Self::handle_in) does this on the store's own connection, and [`handler_in`](Self::handler_in) does the
+    /// same for a worker.
+    ///
     /// The future completes immediately: `.await` it, or use `into_inner()` in code without a runtime.
     ///
     /// # Errors
@@ -1008,17 +1012,8 @@ impl SqliteStore {
     {
         let arrived_at = delivery.arrived_at().unwrap_or_else(Instant::now);
         let respond_by = arrived_at + Settings::default().respond_within;
-        let name: Box<str> = endpoint.into();
-        let store = self.clone();
-        let handled = self.run_transaction(move |transaction| {
-            let state = store.claim_done(transaction, &name, (&delivery).into())?;
-            match Receipt::of_claim(state) {
-                Ok(_) => handler(transaction, delivery.into_event())
-                    .map(|()| Receipt::Handled)
-                    .map_err(|error| TransactionError::RolledBack(error.into())),
-                Err(receipt) => Ok(receipt),
-            }
-        });
+        let fingerprint = ClaimTarget::from(&delivery).fingerprint;
+        let handled = self.apply(endpoint, fingerprint, delivery.into_event(), handler);
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
             Ok(Err(error)) => receipt_of(endpoint, &error),
@@ -1030,6 +1025,113 @@ impl SqliteStore {
         }
         report_receipt(endpoint, receipt);
         receipt
+    }
+
+    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
+    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    ///
+    /// The closure is like that of [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short. If
+    /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
+    /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
+    ///
+    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
+    /// that name.
+    ///
+    /// An attempt fails if its transaction has not ended after 15 s. A closure that runs by then continues. If it is
+    /// committed, the next attempt does not call it again.
+    ///
+    /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    ///
+    /// # Panics
+    ///
+    /// The handler panics outside a tokio runtime.
+    ///
+    /// # Example: a worker that counts events by their type
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, SqliteStore, rusqlite};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let store = SqliteStore::in_memory()?;
+    /// store
+    ///     .transaction(|transaction| {
+    ///         transaction.execute_batch("CREATE TABLE counter AS SELECT 'email.sent' AS type, 0 AS events")
+    ///     })
+    ///     .await?;
+    /// let inbox = Inbox::builder(store.clone()).build()?;
+    /// inbox.accept(delivery).await; // in the web server
+    ///
+    /// let worker = inbox.worker(store.handler_in("main", |transaction, event| {
+    ///     let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";
+    ///     transaction.execute(count, [event.event_type().as_str()])?;
+    ///     Ok::<_, rusqlite::Error>(())
+    /// }));
+    ///
+    /// assert_eq!(worker.run_until_idle().await?.handled, 1);
+    /// # let sum = store.transaction(|t| t.query_row("SELECT sum(events) FROM counter", (), |row| row.get::<_, i64>(0)));
+    /// # assert_eq!(sum.await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn handler_in<F, E>(
+        &self,
+        endpoint: &str,
+        effect: F,
+    ) -> impl EventHandler<
+        Future = impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + use<F, E>,
+    > + Clone
+    + use<F, E>
+    where
+        F: FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Clone + Send + Sync + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + 'static,
+    {
+        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        move |event: Event, _: Attempt| {
+            let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
+            let effect = effect.clone();
+            async move {
+                let applied = store.apply(&endpoint, None, event, effect);
+                let applied = async {
+                    applied.await.map_err(|error| match error {
+                        TransactionError::RolledBack(error) => error,
+                        TransactionError::Store(error) => error.into(),
+                    })
+                };
+                apply_in_time(applied).await
+            }
+        }
+    }
+
+    /// Runs the transaction of an event.
+    async fn apply<E>(
+        &self,
+        endpoint: &str,
+        fingerprint: Option<Fingerprint>,
+        event: Event,
+        handler: impl FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Send + 'static,
+    ) -> Result<Receipt, TransactionError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (store, endpoint) = (self.clone(), Box::<str>::from(endpoint));
+        let work = move |transaction: &mut Transaction<'_>| {
+            let claim = ClaimTarget {
+                id: &event.id,
+                fingerprint,
+            };
+            let state = store.claim_done(transaction, &endpoint, claim)?;
+            match Receipt::of_claim(state) {
+                Ok(_) => handler(transaction, event)
+                    .map(|()| Receipt::Handled)
+                    .map_err(|error| TransactionError::RolledBack(error.into())),
+                Err(receipt) => Ok(receipt),
+            }
+        };
+        self.run_transaction(work).await
     }
 }
 

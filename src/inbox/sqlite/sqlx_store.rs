@@ -15,11 +15,12 @@ use tokio::task::spawn_blocking;
 
 use super::file::{store_error, store_error_of_code};
 use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder};
-use crate::inbox::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::{Undone, respond_in_time, run_handler};
+use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::{ClaimState, Fingerprint, delegate_store};
+use crate::inbox::{Attempt, ClaimTarget};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// A store in the SQLite file of your pool of sqlx, for the receivers of one machine.
@@ -143,7 +144,7 @@ impl SqlxSqliteStore {
     /// has read fails to write if another one committed since. It may be one of any pool on the same file.
     ///
     /// [`handle_in`](Self::handle_in) does this and all that belongs to it: the transaction, the time limit, and the
-    /// response. With a transaction of your own, make sure that its future is not dropped, for example because the sender
+    /// response. [`handler_in`](Self::handler_in) does the same for a worker. With a transaction of your own, make sure that its future is not dropped, for example because the sender
     /// disconnects: run it in a task. If sqlx is interrupted while it begins or commits a transaction, it may put the
     /// connection back into the pool with the transaction still open, and the file stays locked.
     ///
@@ -260,14 +261,89 @@ impl SqlxSqliteStore {
     where
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let handled = self.transact(endpoint, &delivery, handler);
+        let claim = ClaimTarget::from(&delivery);
+        let handled = self.transact(endpoint, claim, &delivery, handler);
         respond_in_time(endpoint, &delivery, handled).await
+    }
+
+    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
+    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    ///
+    /// The closure is like that of [`handle_in`](Self::handle_in): it waits for its turn, uses one connection of the
+    /// pool, and should be short. If it returns an error or panics, nothing is committed, and the worker retries the
+    /// event. If the process dies after the commit and before the inbox has recorded it, the event is taken again, and
+    /// the closure is not called again.
+    ///
+    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
+    /// that name.
+    ///
+    /// An attempt fails if its transaction has not ended after 15 s. The transaction is then undone as soon as its last
+    /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
+    ///
+    /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    ///
+    /// # Panics
+    ///
+    /// The handler panics outside a tokio runtime.
+    ///
+    /// # Example: a worker that counts bounces
+    ///
+    /// ```no_run
+    /// use audience::inbox::{Inbox, SqlxSqliteStore, sqlx};
+    /// use audience::webhooks::EventData;
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = sqlx::SqlitePool::connect("sqlite:shop.db").await?;
+    /// let store = SqlxSqliteStore::open(pool).await?;
+    /// let inbox = Inbox::builder(store.clone()).build()?;
+    ///
+    /// let worker = inbox.worker(store.handler_in("main", async |transaction, event| {
+    ///     if let EventData::Bounced(mail) = &event.data {
+    ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
+    ///             .bind(&mail.to)
+    ///             .execute(&mut **transaction)
+    ///             .await?;
+    ///     }
+    ///     Ok::<_, sqlx::Error>(())
+    /// }));
+    /// worker.run_until(std::future::pending()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn handler_in<F, E>(
+        &self,
+        endpoint: &str,
+        effect: F,
+    ) -> impl EventHandler<
+        Future = impl Future<Output = Result<(), Box<dyn StdError + Send + Sync>>> + use<F, E>,
+    > + Clone
+    + use<F, E>
+    where
+        F: AsyncFnOnce(&mut Transaction<'_, Sqlite>, Event) -> Result<(), E>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>> + 'static,
+    {
+        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        move |event: Event, _: Attempt| {
+            let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
+            let effect = effect.clone();
+            async move {
+                let claim = ClaimTarget::from(&event.id);
+                let applied = store.transact(&endpoint, claim, &event, effect);
+                let applied = async { applied.await.map_err(Undone::into_error) };
+                apply_in_time(applied).await
+            }
+        }
     }
 
     async fn transact<E>(
         &self,
         endpoint: &str,
-        delivery: &VerifiedEvent,
+        claim: ClaimTarget<'_>,
+        event: &Event,
         handler: impl AsyncFnOnce(&mut Transaction<'_, Sqlite>, Event) -> Result<(), E>,
     ) -> Result<Receipt, Undone>
     where
@@ -289,11 +365,11 @@ impl SqlxSqliteStore {
             tokio::time::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
         };
         let handled = async {
-            let claimed = self.claim_done(&mut transaction, endpoint, delivery.into());
+            let claimed = self.claim_done(&mut transaction, endpoint, claim);
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
                 return Ok(receipt);
             }
-            let handled = handler(&mut transaction, (**delivery).clone());
+            let handled = handler(&mut transaction, event.clone());
             // To run it again would not help: it has the only right to write.
             run_handler(handled, |_| false).await?;
             Ok(Receipt::Handled)

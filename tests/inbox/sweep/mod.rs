@@ -19,6 +19,14 @@ use self::chaos::{Sweep, sweep};
 use self::effects::SQLX;
 use self::receiver::Mode;
 
+/// What an inbox offers.
+const MODES: [Mode; 4] = [
+    Mode::Handle,
+    Mode::Accept,
+    Mode::Transaction,
+    Mode::WorkerTransaction,
+];
+
 /// How long a receiver holds a claim.
 const LEASE: Duration = Duration::from_millis(1_500);
 const SECRET: &str = "Zq4Lm8Vx1Rt6Yb3N";
@@ -43,7 +51,7 @@ async fn sweep_postgres(driver: &str) {
     let Some(postgres) = support::postgres::server().await else {
         return;
     };
-    for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
+    for mode in MODES {
         let database = postgres.database().await;
         let settings = Sweep::new(mode, format!("{driver}{}", database.url), 3, events());
 
@@ -56,7 +64,7 @@ async fn sweep_postgres(driver: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_receiver_on_sqlite_loses_nothing_and_doubles_only_what_a_crash_explains() {
-    for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
+    for mode in MODES {
         sweep_sqlite("", mode, 1).await;
     }
 }
@@ -64,7 +72,9 @@ async fn one_receiver_on_sqlite_loses_nothing_and_doubles_only_what_a_crash_expl
 /// The rest of its store is the one above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sqlx_two_receivers_on_one_sqlite_file_lose_and_double_nothing() {
-    sweep_sqlite(SQLX, Mode::Transaction, 2).await;
+    for mode in [Mode::Transaction, Mode::WorkerTransaction] {
+        sweep_sqlite(SQLX, mode, 2).await;
+    }
 }
 
 async fn sweep_sqlite(driver: &str, mode: Mode, receivers: usize) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use audience::inbox::sqlx::{self, PgPool, SqlitePool};
 use audience::inbox::{
-    Inbox, InboxBuilder, PostgresStore, Receipt, SqliteStore, SqlxPostgresStore, SqlxSqliteStore,
-    Store,
+    Attempt, Inbox, InboxBuilder, PostgresStore, Receipt, SqliteStore, SqlxPostgresStore,
+    SqlxSqliteStore, Store,
 };
 use audience::webhooks::{Event, EventId, VerifiedEvent, Verifier};
 use axum::Router;
@@ -29,14 +29,17 @@ pub(super) enum Mode {
     Handle,
     Accept,
     Transaction,
+    /// The transaction of a worker.
+    WorkerTransaction,
     /// A set of ids in memory, as many receivers have it.
     NaiveSet,
 }
 
-const MODES: [(&str, Mode); 4] = [
+const MODES: [(&str, Mode); 5] = [
     ("handle", Mode::Handle),
     ("accept", Mode::Accept),
     ("transaction", Mode::Transaction),
+    ("worker-transaction", Mode::WorkerTransaction),
     ("naive", Mode::NaiveSet),
 ];
 
@@ -179,7 +182,7 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
         generation,
         seen: Arc::default(),
     };
-    if mode == Mode::Accept {
+    if matches!(mode, Mode::Accept | Mode::WorkerTransaction) {
         tokio::spawn(drain(application.clone()));
     }
     let router = Router::new()
@@ -214,7 +217,9 @@ async fn connect(url: &str) -> PostgresStore {
 async fn hook(State(application): State<Application>, delivery: VerifiedEvent) -> Response {
     match application.mode {
         Mode::Handle => application.handle(delivery).await.into_response(),
-        Mode::Accept => application.inbox.accept(delivery).await.into_response(),
+        Mode::Accept | Mode::WorkerTransaction => {
+            application.inbox.accept(delivery).await.into_response()
+        }
         Mode::Transaction => application.in_transaction(&delivery).await.into_response(),
         Mode::NaiveSet => application.naively(&delivery).await.into_response(),
     }
@@ -222,15 +227,102 @@ async fn hook(State(application): State<Application>, delivery: VerifiedEvent) -
 
 async fn drain(application: Application) {
     let inbox = application.inbox.clone();
-    let worker = inbox.worker(move |event, _| {
-        let application = application.clone();
-        async move { application.record(&event.id).await }
-    });
-    let worker = worker
+    let generation = application.generation;
+    if application.mode == Mode::Accept {
+        let handler = move |event: Event, _| {
+            let application = application.clone();
+            async move { application.record(&event.id).await }
+        };
+        return work_off(&inbox, handler).await;
+    }
+    match &application.store {
+        AnyStore::Postgres(store) => {
+            let handler = store.handler_in("main", async move |transaction, event| {
+                record_in_postgres(transaction, &event.id, generation).await
+            });
+            work_off(&inbox, handler).await;
+        }
+        AnyStore::Sqlite(store) => {
+            let handler = store.handler_in("main", move |transaction, event| {
+                record_in_sqlite(transaction, event.id.as_str(), generation)
+            });
+            work_off(&inbox, handler).await;
+        }
+        AnyStore::SqlxPostgres(store) => {
+            let handler = store.handler_in("main", async move |transaction, event| {
+                record_in_sqlx_postgres(transaction, &event.id, generation).await
+            });
+            work_off(&inbox, handler).await;
+        }
+        AnyStore::SqlxSqlite(store) => {
+            let handler = store.handler_in("main", async move |transaction, event| {
+                record_in_sqlx_sqlite(transaction, &event.id, generation).await
+            });
+            work_off(&inbox, handler).await;
+        }
+    }
+}
+
+async fn work_off<H, F, E>(inbox: &Inbox, handler: H)
+where
+    H: Fn(Event, Attempt) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+{
+    let worker = inbox
+        .worker(handler)
         .poll_interval(Duration::from_millis(100))
         .backoff(Duration::from_millis(100), Duration::from_secs(1))
         .max_attempts(1_000);
     worker.run_until(std::future::pending()).await.unwrap();
+}
+
+async fn record_in_sqlx_postgres(
+    transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
+    id: &EventId,
+    generation: i64,
+) -> Result<(), sqlx::Error> {
+    work().await;
+    let insert = "INSERT INTO effects (event, generation, at)
+        VALUES ($1, $2, extract(epoch FROM clock_timestamp())::double precision)";
+    sqlx::query(insert)
+        .bind(id.as_str())
+        .bind(generation)
+        .execute(&mut **transaction)
+        .await?;
+    work().await;
+    Ok(())
+}
+
+async fn record_in_sqlx_sqlite(
+    transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
+    id: &EventId,
+    generation: i64,
+) -> Result<(), sqlx::Error> {
+    work().await;
+    let insert = "INSERT INTO effects (event, generation, at) VALUES (?, ?, unixepoch('subsec'))";
+    sqlx::query(insert)
+        .bind(id.as_str())
+        .bind(generation)
+        .execute(&mut **transaction)
+        .await?;
+    work().await;
+    Ok(())
+}
+
+async fn record_in_postgres(
+    transaction: &tokio_postgres::Transaction<'_>,
+    id: &EventId,
+    generation: i64,
+) -> Result<(), tokio_postgres::Error> {
+    work().await;
+    let insert =
+        format!("INSERT INTO effects (event, generation, at) VALUES ($1, $2, {POSTGRES_NOW})");
+    transaction
+        .execute(&insert, &[&id.as_str(), &generation])
+        .await?;
+    work().await;
+    Ok(())
 }
 
 impl Application {
@@ -277,14 +369,7 @@ impl Application {
             .claim_in(&mut transaction, "main", &delivery.id)
             .await?
         {
-            work().await;
-            let insert = format!(
-                "INSERT INTO effects (event, generation, at) VALUES ($1, $2, {POSTGRES_NOW})"
-            );
-            transaction
-                .execute(&insert, &[&delivery.id.as_str(), &self.generation])
-                .await?;
-            work().await;
+            record_in_postgres(&transaction, &delivery.id, self.generation).await?;
         }
         transaction.commit().await?;
         Ok(())
@@ -298,15 +383,7 @@ impl Application {
         let mut transaction = store.pool().begin().await?;
         let id = &delivery.id;
         if store.claim_in(&mut transaction, "main", id).await? {
-            work().await;
-            let insert = "INSERT INTO effects (event, generation, at)
-                VALUES ($1, $2, extract(epoch FROM clock_timestamp())::double precision)";
-            sqlx::query(insert)
-                .bind(id.as_str())
-                .bind(self.generation)
-                .execute(&mut *transaction)
-                .await?;
-            work().await;
+            record_in_sqlx_postgres(&mut transaction, id, self.generation).await?;
         }
         transaction.commit().await?;
         Ok(())
@@ -319,16 +396,7 @@ impl Application {
     ) -> StatusCode {
         let handler = async |transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
                              event: Event| {
-            work().await;
-            let insert =
-                "INSERT INTO effects (event, generation, at) VALUES (?, ?, unixepoch('subsec'))";
-            sqlx::query(insert)
-                .bind(event.id.as_str())
-                .bind(self.generation)
-                .execute(&mut **transaction)
-                .await?;
-            work().await;
-            Ok::<_, sqlx::Error>(())
+            record_in_sqlx_sqlite(transaction, &event.id, self.generation).await
         };
         let receipt = store.handle_in("main", delivery.clone(), handler).await;
         receipt.status()

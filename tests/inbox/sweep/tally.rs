@@ -80,7 +80,7 @@ impl Tally {
             "doubled: {:#?}",
             self.unexplained
         );
-        if mode == Mode::Transaction {
+        if matches!(mode, Mode::Transaction | Mode::WorkerTransaction) {
             assert_eq!(self.explained, 0, "doubled in a transaction");
         }
     }
