@@ -1,8 +1,19 @@
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use std::future::poll_fn;
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use std::pin::Pin;
+
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use futures_core::Stream;
 use http::Method;
 
 use super::model::address_in_path;
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use super::normalized_address;
 use super::{Contact, Contacts};
 use crate::Error;
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use crate::client::{CallOptions, TakesOptions};
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::Target;
 
@@ -31,6 +42,24 @@ impl Contacts {
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
         let address = address.into();
         RetrieveContact::new(&self.client, Retrieve { address })
+    }
+
+    /// Returns whether the service certainly has no contact with this address: the list of the contacts whose address
+    /// contains it does not have it. A 404 alone is no proof. A gateway may have sent it, or the base URL is wrong.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
+    pub(crate) async fn is_absent(
+        &self,
+        address: &str,
+        options: CallOptions,
+    ) -> Result<bool, Error> {
+        let address = normalized_address(address);
+        let mut found = self.list().query(&address).options(options).stream();
+        while let Some(contact) = poll_fn(|context| Pin::new(&mut found).poll_next(context)).await {
+            if normalized_address(&contact?.email) == address {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -31,11 +31,12 @@ use url::form_urlencoded;
 
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
+use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{Contact, Contacts, OptOutReason, TopicsError, UnsubscribeReason};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, Missing, RetryPolicy};
+use crate::{Error, ErrorKind, RetryPolicy};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
@@ -161,9 +162,10 @@ impl UnsubscribeService {
     ///
     /// It never gives up: after a failure it waits for 5 s, then for twice as long each time, up to 5 minutes.
     ///
-    /// - If the service says that the contact does not exist, the opt-out is done: nobody sends broadcasts to the address.
-    /// - If the topic does not exist, or the response does not say what is missing, the contact is opted out of everything,
-    ///   so that the opt-out is not lost.
+    /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a response,
+    ///   too. If the list of the contacts does not have the address, the opt-out is done: nobody sends broadcasts to it.
+    /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is not
+    ///   lost. Otherwise the worker retries.
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has such an
     ///   address. The links of such an address are invalid.
     ///
@@ -783,42 +785,75 @@ impl OptOut {
 
     /// Opts out once, without retries: the worker retries.
     async fn send(self, contacts: &Contacts) -> Result<(), SendError> {
-        let everything = || {
-            let call = contacts.unsubscribe(&self.address);
-            let call = call.reason(OptOutReason::Preferences);
-            call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE)
-        };
         let result = match &self.topic {
-            None => everything().await,
-            Some(topic) => {
-                let call = contacts.unsubscribe(&self.address).topic(topic);
-                let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
-                match call.await {
-                    // The topic may be what is missing or invalid. Without this, the opt-out would be lost.
-                    Err(error)
-                        if error.missing() != Some(Missing::Contact)
-                            && (error.is_not_found()
-                                || error.is_validation_error()
-                                || error.kind() == ErrorKind::Input) =>
-                    {
-                        everything().await
-                    }
-                    result => result,
+            None => self.send_for(None, contacts).await,
+            Some(topic) => match self.send_for(Some(topic), contacts).await {
+                // No topic has such a name. Without this, the opt-out would be lost.
+                Err(error) if error.kind() == ErrorKind::Input => {
+                    self.send_for(None, contacts).await
                 }
-            }
+                result => result,
+            },
         };
         match result {
-            // The address is no contact, so it gets no broadcasts.
-            Err(error) if error.is_not_found() => Ok(()),
-            // Nor is an address that cannot be sent.
+            Ok(()) => Ok(()),
+            // No contact has an address that cannot be sent.
             Err(error) if error.kind() == ErrorKind::Input => {
                 #[cfg(feature = "tracing")]
                 tracing::error!(target: "audience::unsubscribe", %error, "an opt-out can never be sent, and is dropped");
                 Ok(())
             }
-            result => Ok(result.map(drop)?),
+            Err(error) if is_about_the_request(&error) => self.finish(error, contacts).await,
+            Err(error) => Err(error.into()),
         }
     }
+
+    async fn send_for(&self, topic: Option<&str>, contacts: &Contacts) -> Result<(), Error> {
+        let call = contacts.unsubscribe(&self.address);
+        let call = match topic {
+            None => call.reason(OptOutReason::Preferences),
+            Some(topic) => call.topic(topic),
+        };
+        let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
+        call.await.map(drop)
+    }
+
+    /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof, because
+    /// a gateway may have sent it.
+    async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<(), SendError> {
+        let call = contacts.retrieve(&self.address);
+        match call
+            .retry(RetryPolicy::none())
+            .deadline(SEND_DEADLINE)
+            .await
+        {
+            Ok(contact) => match &self.topic {
+                // All broadcasts, so that the opt-out is not lost.
+                Some(topic) if !contact.topics.contains_key(topic) => {
+                    Ok(self.send_for(None, contacts).await?)
+                }
+                _ => Err(refusal.into()),
+            },
+            Err(_) => {
+                let options = CallOptions {
+                    retry: Some(RetryPolicy::none()),
+                    deadline: CallDeadline::After(SEND_DEADLINE),
+                    ..CallOptions::default()
+                };
+                // An address that is no contact gets no broadcasts.
+                match contacts.is_absent(&self.address, options).await? {
+                    true => Ok(()),
+                    false => Err(refusal.into()),
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether a response may mean that the contact or the topic does not exist.
+fn is_about_the_request(error: &Error) -> bool {
+    let status = error.status().map(|status| status.as_u16());
+    matches!(status, Some(400 | 404 | 410 | 422))
 }
 
 /// Returns the contact afterwards.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use audience::Client;
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
     SqliteStore, Store, Take, Token,
 };
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::tower::BytesBody;
 use bytes::Bytes;
@@ -36,7 +37,12 @@ pub(super) fn one_click_url(address: &str, topic: &str) -> String {
 }
 
 async fn mock() -> MockServer {
+    mock_with(Dialect::default()).await
+}
+
+async fn mock_with(dialect: Dialect) -> MockServer {
     let server = MockServer::builder()
+        .dialect(dialect)
         .topic("news", true)
         .topic("offers", false)
         .topic("internal", true);
@@ -1041,20 +1047,76 @@ async fn a_program_that_asks_learns_that_the_store_fails() {
 }
 
 #[tokio::test]
-async fn a_missing_topic_opts_out_of_everything_and_a_foreign_404_is_retried() {
+async fn a_topic_that_does_not_exist_opts_out_of_everything() {
+    for dialect in Dialect::all() {
+        let server = mock_with(dialect).await;
+        let service = service(&server, MemoryStore::new());
+
+        post_form(&service, &one_click_url(ADA, "closed"), ONE_CLICK).await;
+        service.worker().run_until_idle().await.unwrap();
+
+        assert_eq!(service.pending().await.unwrap(), 0, "{dialect:?}");
+        assert!(server.contact(ADA).unwrap().unsubscribed, "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_of_an_address_that_is_no_contact_is_done() {
+    for dialect in Dialect::all() {
+        let server = mock_with(dialect).await;
+        // A list of the addresses that contain this one is not empty.
+        server.seed_contact("bob@example.com.au");
+        let service = service(&server, MemoryStore::new());
+
+        let news = one_click_url("bob@example.com", "news");
+        post_form(&service, &news, ONE_CLICK).await;
+        post_form(&service, &links().link("bob@example.com"), ONE_CLICK).await;
+        service.worker().run_until_idle().await.unwrap();
+
+        assert_eq!(service.pending().await.unwrap(), 0, "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_of_a_gateway_ends_no_opt_out() {
+    for body in [
+        r#"{"message": "no Route matched with those values"}"#,
+        r#"{"error": {"code": "not_found", "message": "Not Found"}}"#,
+        "<html>no such host",
+        "",
+    ] {
+        for refused in 1..=3 {
+            let server = mock().await;
+            let clock = TestClock::new();
+            let service = service(&server, clock.builder().build());
+            server.fault(Fault::status(404).body(body).times(refused));
+
+            post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+            service.worker().run_until_idle().await.unwrap();
+            assert_eq!(service.pending().await.unwrap(), 1, "{body} {refused}");
+
+            clock.advance(MINUTES);
+            service.worker().run_until_idle().await.unwrap();
+            assert_eq!(service.pending().await.unwrap(), 0, "{body} {refused}");
+            let contact = server.contact(ADA).unwrap();
+            assert!(!contact.topics["news"] && !contact.unsubscribed, "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_a_wrong_base_url_opt_outs_wait() {
     let server = mock().await;
-    let clock = TestClock::new();
-    let service = service(&server, clock.builder().build());
-    server.fault(Fault::status(404).body("<html>no such host").times(1));
+    let client = Client::new(format!("{}/v1", server.url()), server.full_key()).unwrap();
+    let service =
+        UnsubscribeService::builder(links(), client.contacts(), MemoryStore::new()).build();
 
-    post_form(&service, &one_click_url(ADA, "closed"), ONE_CLICK).await;
-    service.worker().run_until_idle().await.unwrap();
-    assert_eq!(service.pending().await.unwrap(), 1);
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    post_form(&service, &links().link("bob@example.com"), ONE_CLICK).await;
+    let report = service.worker().run_until_idle().await.unwrap();
 
-    clock.advance(MINUTES);
-    service.worker().run_until_idle().await.unwrap();
-    assert_eq!(service.pending().await.unwrap(), 0);
-    assert!(server.contact(ADA).unwrap().unsubscribed);
+    assert_eq!((report.handled, report.failed), (0, 2));
+    assert_eq!(service.pending().await.unwrap(), 2);
 }
 
 /// An opt-out, an opt-in and an opt-out again, faster than any store's clock.
