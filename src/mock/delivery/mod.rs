@@ -776,18 +776,14 @@ pub struct DeliveryAttempt {
     /// When the attempt started, by the server's clock.
     pub at: Timestamp,
     /// The status of the response. `None` if no complete response arrived in time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The reason that no complete response arrived, as text. `None` if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The name of the [`DeliveryFault`](crate::mock::DeliveryFault) that affected the attempt, such as `stale`.
     /// `None` if the attempt was genuine.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<&'static str>,
     /// The reason for which a receiver has to reject the delivery, if its signature is invalid or too old. `None` if the
     /// signature is valid for the endpoint's secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signature_problem: Option<String>,
     /// When the next attempt is due. `None` if there is no next attempt.
     pub next_at: Option<Timestamp>,

@@ -518,8 +518,10 @@ async fn an_event_is_sent_logged_and_redelivered() {
 
     assert_eq!(receiver.ids(), ["evt_1", "evt_1"]);
     let log = json!({"data": [
-        {"number": 1, "event_id": "evt_1", "endpoint": "crm", "attempt": 1, "at": 1_700_000_000, "status": 500, "next_at": 1_700_000_035},
-        {"number": 2, "event_id": "evt_1", "endpoint": "crm", "attempt": 2, "at": 1_700_000_000, "status": 200, "next_at": null},
+        {"number": 1, "event_id": "evt_1", "endpoint": "crm", "attempt": 1, "at": 1_700_000_000, "status": 500, "error": null,
+            "fault": null, "signature_problem": null, "next_at": 1_700_000_035},
+        {"number": 2, "event_id": "evt_1", "endpoint": "crm", "attempt": 2, "at": 1_700_000_000, "status": 200, "error": null,
+            "fault": null, "signature_problem": null, "next_at": null},
     ]});
     assert_eq!(
         call(&server, "GET", "attempts", Value::Null).await,

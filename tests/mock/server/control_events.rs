@@ -37,7 +37,8 @@ async fn events_are_listed_with_their_attempts_and_their_state() {
     assert_eq!(
         events[1]["attempts"],
         json!([{
-            "number": 1, "event_id": "evt_2", "endpoint": "crm", "attempt": 1, "at": START, "status": 200, "fault": "other_secret",
+            "number": 1, "event_id": "evt_2", "endpoint": "crm", "attempt": 1, "at": START, "status": 200, "error": null,
+            "fault": "other_secret",
             "signature_problem": "the signature does not match the endpoint's secret, the timestamp and the body",
             "next_at": null,
         }])
@@ -47,7 +48,10 @@ async fn events_are_listed_with_their_attempts_and_their_state() {
         (&json!("evt_mine"), &json!(7))
     );
     assert_eq!(events[2]["attempts"][0]["next_at"], START + 35);
-    assert!(events[2]["attempts"][0].get("signature_problem").is_none());
+    assert_eq!(
+        events[2]["attempts"][0].get("signature_problem"),
+        Some(&Value::Null)
+    );
     let ids = async |query: &str| members(&server, &format!("events?{query}"), "id").await;
     assert_eq!(ids("order=newest&limit=2").await, ["evt_mine", "evt_2"]);
     assert_eq!(ids("type=email.sent").await, ["evt_2"]);
