@@ -104,7 +104,7 @@
 //! | `complain@…` | `email.sent`, `email.delivered`, `email.complained`; the address is suppressed afterwards |
 //! | `open@…` | `email.sent`, `email.delivered`, `email.opened` |
 //! | `click@…` | `email.sent`, `email.delivered`, `email.opened`, `email.clicked` |
-//! | `pending@…` | `email.sent`; the rest is up to [`MockServer::mail_outcome`] |
+//! | `pending@…` | `email.sent`, and nothing more until you apply an outcome |
 //! | a suppressed address | `email.refused` |
 //! | any other | `email.sent`, `email.delivered` |
 //!

@@ -642,6 +642,23 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_lists_the_addresses_with_events_of_their_own_as_the_documentation_does() {
+        let guide = include_str!("../../../docs/mock-over-http.md");
+        let documentation = include_str!("../mod.rs");
+        let rows = |text: &str| {
+            let (_, table) = text.split_once("| address | events |")?;
+            let lines = table.lines().skip(1);
+            let rows = lines.map(|line| line.trim_start_matches("//! ").to_owned());
+            Some(rows.take_while(|row| row.starts_with('|')).collect())
+        };
+
+        let documented: Option<Vec<String>> = rows(documentation);
+
+        assert!(documented.as_ref().is_some_and(|rows| rows.len() > 5));
+        assert_eq!(rows(guide), documented);
+    }
+
+    #[test]
     fn a_path_is_matched_segment_by_segment() {
         assert_eq!(path(&[]), Some((vec!["GET"], "")));
         assert_eq!(path(&[""]), Some((vec!["GET"], "")));
