@@ -3,6 +3,8 @@
 import { createHmac, randomUUID, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
+const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
+
 /** The service refused a request. `status` is the HTTP status. */
 export class Refused extends Error {
   constructor(status, message) {
@@ -59,15 +61,23 @@ export class Newsletter {
   async #send(method, path, body, attempts = 1) {
     for (;;) {
       attempts -= 1;
-      const response = await fetch(this.serviceUrl + path, {
-        method,
-        headers: { authorization: `Bearer ${this.key}`, "content-type": "application/json" },
-        body: JSON.stringify(body),
-      });
-      if (response.ok) return response.json();
-      const text = await response.text();
-      if (response.status !== 503 || attempts === 0) throw new Refused(response.status, text);
-      await this.wait(Number(response.headers.get("retry-after") ?? 1));
+      let seconds = 1;
+      try {
+        const response = await fetch(this.serviceUrl + path, {
+          method,
+          headers: { authorization: `Bearer ${this.key}`, "content-type": "application/json" },
+          body: JSON.stringify(body),
+          signal: AbortSignal.timeout(30_000),
+        });
+        const text = await response.text();
+        if (response.ok) return JSON.parse(text);
+        if (!TRANSIENT.includes(response.status) || attempts === 0) throw new Refused(response.status, text);
+        seconds = Number(response.headers.get("retry-after")) || 1;
+      } catch (error) {
+        const isBroken = error instanceof TypeError || error.name === "TimeoutError"; // or there was no connection
+        if (!isBroken || attempts === 0) throw error;
+      }
+      await this.wait(seconds);
     }
   }
 }
@@ -83,13 +93,23 @@ export function isGenuine(secret, headers, body, now) {
 
 /** Starts a server for deliveries. Resolves when it listens. */
 export function serveWebhooks(newsletter, secret, port = 0) {
+  const statusOf = (headers, body) => {
+    if (!isGenuine(secret, headers, body, Date.now() / 1000)) return 401;
+    let event;
+    try { event = JSON.parse(body); } catch { return 400; }
+    if (typeof event?.id !== "string" || !event.data) return 400; // signed, but not an event
+    newsletter.handle(event);
+    return 204;
+  };
   const server = createServer(async (request, response) => {
     const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
+    try {
+      for await (const chunk of request) chunks.push(chunk);
+    } catch {
+      return; // the connection broke
+    }
     const body = Buffer.concat(chunks);
-    const genuine = isGenuine(secret, request.headers, body, Date.now() / 1000);
-    if (genuine) newsletter.handle(JSON.parse(body));
-    response.writeHead(genuine ? 204 : 401).end();
+    response.writeHead(statusOf(request.headers, body)).end();
   });
   return new Promise((resolve) => server.listen(port, "127.0.0.1", () => resolve(server)));
 }

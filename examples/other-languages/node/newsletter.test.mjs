@@ -63,6 +63,16 @@ test("a short outage is waited out", async () => {
   assert.deepEqual(await statuses(), [200, 503, 503, 201, 200]);
 });
 
+test("a connection that breaks is retried where that is safe", async () => {
+  await newsletter.signUp("cy@example.com", "Cy");
+  await mock.control("POST", "faults", { close: "after", path: "/contacts", times: 1 });
+  await mock.control("POST", "faults", { close: "before", path: "*/subscribe", times: 1 });
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), TypeError);
+
+  assert.deepEqual(await statuses(), [200, null, 200, null]);
+});
+
 test("an opt-in that failed is repeated only by another click", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
   await mock.control("POST", "faults", { status: 503, times: 1, path: "*/subscribe" });

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import http.client
 import http.server
 import json
 import secrets
@@ -10,6 +11,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+
+
+TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
 class Refused(Exception):
@@ -78,17 +82,22 @@ class Newsletter:
                 with urllib.request.urlopen(request, timeout=30) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
-                if error.code != 503 or attempts == 0:
+                if error.code not in TRANSIENT or attempts == 0:
                     raise Refused(error.code, error.read().decode()) from error
-                self.wait(float(error.headers.get("retry-after", "1")))
+                seconds = error.headers.get("retry-after", "")
+                self.wait(int(seconds) if seconds.isdecimal() else 1)
+            except (OSError, http.client.HTTPException):  # no connection, one that broke, or a timeout
+                if attempts == 0:
+                    raise
+                self.wait(1)
 
 
 def is_genuine(secret, headers, body, now):
     """Whether the service sent this delivery, and lately: a MAC over the raw body, compared in constant time."""
     timestamp = headers.get("webhook-timestamp", "")
     mac = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    signature = headers.get("webhook-signature", "")
-    if not hmac.compare_digest(mac.encode(), signature.encode()):
+    signature, *others = headers.get_all("webhook-signature", [""])
+    if others or not hmac.compare_digest(mac.encode(), signature.encode()):
         return False
     return timestamp.isdecimal() and abs(now - int(timestamp)) <= 300
 
@@ -98,12 +107,21 @@ def serve_webhooks(newsletter, secret, port=0):
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"]))
-            genuine = is_genuine(secret, self.headers, body, time.time())
-            if genuine:
-                newsletter.handle(json.loads(body))
-            self.send_response(204 if genuine else 401)
+            self.send_response(self.handle_delivery())
             self.end_headers()
+
+        def handle_delivery(self):
+            length = self.headers.get("content-length", "")
+            if not length.isdecimal():
+                return 411  # this server reads no body that is sent in chunks
+            body = self.rfile.read(int(length))
+            if not is_genuine(secret, self.headers, body, time.time()):
+                return 401
+            try:
+                newsletter.handle(json.loads(body))
+            except (ValueError, TypeError, KeyError):
+                return 400  # signed, but not an event
+            return 204
 
         def log_message(self, *_):
             pass

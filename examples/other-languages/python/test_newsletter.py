@@ -59,6 +59,20 @@ def test_a_short_outage_is_waited_out(mock, newsletter):
     assert statuses(mock) == [200, 503, 503, 201, 200]
 
 
+def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter):
+    newsletter.sign_up("cy@example.com", "Cy")
+    mock.control("POST", "faults", {"close": "after", "path": "/contacts", "times": 1})
+    mock.control("POST", "faults", {"close": "before", "path": "*/subscribe", "times": 1})
+
+    try:
+        newsletter.confirm(mailed_token(mock))
+        raise AssertionError("the opt-in was repeated")
+    except OSError:
+        pass
+
+    assert statuses(mock) == [200, None, 200, None]
+
+
 def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
     mock.control("POST", "faults", {"status": 503, "times": 1, "path": "*/subscribe"})

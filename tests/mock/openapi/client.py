@@ -3,7 +3,8 @@
     client.py URL FULL_KEY SENDING_KEY
 
 The mock at URL has the topic `news` and the contact `charles@example.com`, who reported spam. Its response to the path
-`/contacts/odd%40example.com` has a reason that the description does not list.
+`/contacts/odd%40example.com` has a reason that the description does not list, and the one to
+`/contacts/hasty%40example.com` a status.
 """
 
 import json
@@ -19,6 +20,7 @@ from generated.api.contacts import (
     retrieve_contact,
 )
 from generated.api.mail import send_email
+from generated.errors import UnexpectedStatus
 from generated.models import (
     AcceptedEmail,
     ApiError,
@@ -131,6 +133,16 @@ def errors():
     refused(retrieve_contact.sync_detailed(ADA, client=unknown), 401, "unauthorized")
 
 
+def undocumented_status():
+    lenient = AuthenticatedClient(base_url=url, token=full_key)
+    equal(retrieve_contact.sync("hasty@example.com", client=lenient), None)
+    try:
+        retrieve_contact.sync("hasty@example.com", client=client)
+    except UnexpectedStatus as error:
+        return equal(error.status_code, 429)
+    raise AssertionError("no exception")
+
+
 def mail():
     for sender in ["shop@example.com", '"Shop, Inc." <shop@example.com>']:
         sent = send_email.sync(client=client, body=NewEmail(from_=sender, to=[ADA], subject="Hello"))
@@ -141,6 +153,6 @@ def values_that_are_new():
     equal(retrieve_contact.sync("odd@example.com", client=client).unsubscribe_reason, "bounced")
 
 
-for step in [create, batch, lists, consent, errors, mail, values_that_are_new]:
+for step in [create, batch, lists, consent, errors, undocumented_status, mail, values_that_are_new]:
     step()
     print(step.__name__)

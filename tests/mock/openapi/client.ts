@@ -106,6 +106,14 @@ async function errors() {
   refused(await retrieveContact({ client: clientWith('another key'), path }), 401, 'unauthorized');
 }
 
+async function undocumented_status() {
+  const path = { address: 'hasty@example.com' };
+  const { data, error, response } = await retrieveContact({ client, path });
+  equal([data, error, response.status], [undefined, 'slow down', 429]);
+  const thrown = await retrieveContact({ client, path, throwOnError: true }).catch((thrown: unknown) => ({ thrown }));
+  equal(thrown, { thrown: 'slow down' });
+}
+
 async function mail() {
   const senders: Mailbox[] = ['shop@example.com', '"Shop, Inc." <shop@example.com>'];
   for (const from of senders) {
@@ -121,7 +129,7 @@ async function values_that_are_new() {
 }
 
 async function main() {
-  for (const step of [create, batch, lists, consent, errors, mail, values_that_are_new]) {
+  for (const step of [create, batch, lists, consent, errors, undocumented_status, mail, values_that_are_new]) {
     await step();
     console.log(step.name);
   }

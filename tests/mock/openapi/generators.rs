@@ -22,12 +22,13 @@ const NODE_PACKAGES: [&str; 2] = ["@hey-api/openapi-ts@0.95.0", "typescript@5.9.
 const OLDEST_NODE: (u32, u32) = (20, 19);
 
 /// What `client.py` and `client.ts` do, in this order.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     "create",
     "batch",
     "lists",
     "consent",
     "errors",
+    "undocumented_status",
     "mail",
     "values_that_are_new",
 ];
@@ -116,6 +117,8 @@ fn mock() -> MockServer {
     });
     let odd = Fault::status(200).body(odd.to_string());
     server.fault(odd.path("/contacts/odd%40example.com"));
+    let hasty = Fault::status(429).body("slow down");
+    server.fault(hasty.path("/contacts/hasty%40example.com"));
     server
 }
 
