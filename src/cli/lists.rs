@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -23,7 +22,6 @@ use crate::import::{
     Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
     SyncReport, SyncRow, SyncState,
 };
-use crate::secret::for_owner_only;
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind};
 
@@ -171,9 +169,8 @@ impl CsvFile {
         }
     }
 
-    /// Creates the file for the rejects, which only its owner may read. It must not be the input, nor the file that the
-    /// command keeps.
-    fn create_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<File, Failure> {
+    /// Checks that the file for the rejects is neither the input nor the file that the command keeps.
+    fn check_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<(), Failure> {
         let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
             (Ok(path), Ok(other)) => path == other,
             _ => false,
@@ -186,10 +183,7 @@ impl CsvFile {
         {
             return Err(Failure::failed(format!("--rejects must not be the {name}")));
         }
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true);
-        let created = for_owner_only(&mut options).open(path);
-        created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        Ok(())
     }
 }
 
@@ -254,7 +248,8 @@ impl ImportOptions {
         }
         if let Some(path) = &self.rejects {
             let journal = journal.as_ref().map(|journal| ("journal", journal.path()));
-            import = import.rejects(self.input.create_rejects(path, journal)?);
+            self.input.check_rejects(path, journal)?;
+            import = import.rejects_file(path);
         }
         if let Some(journal) = journal {
             import = import.journal(journal);
@@ -274,11 +269,10 @@ impl ImportOptions {
             Err(error) => error.report(),
         };
         output.result(report, |report| self.summary(report))?;
-        let is_finished = report.unknown() == 0
-            && match self.dry_run {
-                true => report.not_sent() == report.valid(),
-                false => report.not_sent() == 0,
-            };
+        let is_finished = match self.dry_run {
+            true => report.not_sent() == report.valid(),
+            false => report.is_complete() && report.opt_out_failed() == 0,
+        };
         let with_hint = |failure: Failure| match to_continue {
             Some(command) => failure.note(&format!("to continue: {command}")),
             None if self.dry_run => failure,
@@ -347,7 +341,9 @@ fn refused(report: &ImportReport) -> Vec<String> {
         .collect();
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
-        lines.push(format!("applied without their opt-out: {count}"));
+        lines.push(format!(
+            "applied without their opt-out: {count}; the next run with the same journal or state file sends it again"
+        ));
     }
     lines
 }
@@ -479,10 +475,10 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         sync = sync.dry_run();
     }
     if let Some(rejects) = &options.rejects {
-        let rejects = options
+        options
             .input
-            .create_rejects(rejects, Some(("state", &path)))?;
-        sync = sync.rejects(rejects);
+            .check_rejects(rejects, Some(("state", &path)))?;
+        sync = sync.rejects_file(rejects);
     }
     let result = sync.await;
     clear_progress();
@@ -496,6 +492,8 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
 fn sync_row(row: ImportRow) -> SyncRow {
     match row.key_text().map(str::to_owned) {
         Some(key) if !key.is_empty() => SyncRow::new(key, row),
+        // It cannot be read, so it has no key for a reason that says more.
+        _ if row.contact().is_none() => SyncRow::new("", row),
         _ => {
             let mut refused = ImportRow::unreadable("the row has no key");
             if let Some(line) = row.line_number() {
@@ -548,14 +546,15 @@ impl SyncOptions {
         };
         output.result(report, |report| self.summary(report))?;
         let changes = report.changes();
-        let is_finished = changes.unknown() == 0 && (self.dry_run || changes.not_sent() == 0);
+        let is_finished = self.dry_run || changes.is_complete() && changes.opt_out_failed() == 0;
         let is_whole = changes.refused() == 0 && report.opt_ins_not_sent() == 0;
         let to_continue = format!("to continue: {same_command}");
         match result {
             Err(error) => {
                 let failure = Failure::from(error.error()).after("the sync stopped");
                 Err(match error.error().kind() {
-                    // The same command would fail in the same way.
+                    // The same command would fail in the same way. If there are rows, the file itself is at fault.
+                    ErrorKind::Input if changes.total() > 0 => failure,
                     ErrorKind::Input => failure.note(
                         "--leave-at-most N sets another limit, and --state FILE another file",
                     ),

@@ -208,7 +208,8 @@ impl Sender {
     /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
     /// outcome of its row; the others are tried nevertheless, unless the key was refused.
     ///
-    /// Returns the rows whose opt-outs a resumed import should send, by their places.
+    /// Returns the rows whose opt-outs a resumed import should send, by their places. An opt-out that fails is always one of
+    /// them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
     async fn opt_out(
         &self,
         rows: &[NumberedRow],
@@ -242,7 +243,7 @@ impl Sender {
                     may_be_gone && error.is_not_found() && error.missing() != Some(Missing::Topic);
                 if !has_no_contact {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
-                    is_left |= error.is_retryable() || is_refused_key(&error);
+                    is_left = true;
                 }
                 refused_key = Some(error).filter(is_refused_key);
             }

@@ -1,6 +1,8 @@
 use std::fmt;
+use std::fs::File;
 use std::future::poll_fn;
 use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
@@ -12,10 +14,12 @@ use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings};
 use super::journal::Journal;
+use super::record_file::{lock_in_time, unlock};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{ImportRow, OptOut, Source};
 use crate::client::{CallDeadline, CallOptions, wait_for_call, wait_for_items};
 use crate::contacts::{Contacts, NewContact};
+use crate::secret::for_owner_only;
 use crate::{Error, RetryPolicy};
 
 impl Contacts {
@@ -35,7 +39,7 @@ impl Contacts {
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses
-    ///   the journal, or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
+    ///   the journal or the [`rejects_file`](Import::rejects_file), or the rejects could not be written. Rows that the journal could not record
     ///   are reported as unknown.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
     ///   a CSV file could not be read to its end.
@@ -103,7 +107,7 @@ pub struct Import {
     options: CallOptions,
     journal: Option<Journal>,
     settings: Settings,
-    rejects: Option<Box<dyn Write + Send>>,
+    rejects: Option<RejectsTo>,
 }
 
 impl Import {
@@ -306,13 +310,42 @@ impl Import {
         self
     }
 
-    /// Writes every row that was not applied in full to this file, as CSV in UTF-8, in input order. Default: no
-    /// rejects are written.
+    /// Writes every row that was not applied in full to this file, as [`rejects`](Self::rejects) does. Default: no rejects
+    /// are written.
+    ///
+    /// The run empties the file when it has locked its journal, if it has one, and the file itself. So a second run that is
+    /// started by mistake cannot destroy the rejects of the first one: it waits 5 s for the locks, and then fails. Only
+    /// the owner can read a new file (on Unix). On Windows, no other program can read the file until the run has ended.
+    ///
+    /// It must not be the file that the rows are read from.
+    ///
+    /// # Example: rejects beside the list
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-beside-{}.csv", std::process::id()));
+    /// let report = contacts.import(["ada@example.com", "no address"]).rejects_file(&path).await?;
+    ///
+    /// assert_eq!((report.created(), report.refused()), (1, 1));
+    /// assert!(std::fs::read_to_string(&path)?.contains("no address"));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn rejects_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.rejects = Some(RejectsTo::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Writes every row that was not applied in full to this writer, as CSV in UTF-8, in input order. Default: no
+    /// rejects are written. To write them to a file, use [`rejects_file`](Self::rejects_file): `File::create` would empty
+    /// the file even if another run writes to it.
     ///
     /// The first line names the columns: `line`, `code`, `message` and `retryable`, then the columns of the input. You
     /// can fix the file and import it again, because [`CsvRows`](super::CsvRows) ignores the first four. Rows that are
     /// not from CSV have the columns `email`, `first_name`, `last_name`, `properties`, `on_conflict`, `unsubscribed`,
-    /// `unsubscribe_reason`, `topics` and `import_key`, which `CsvRows` also reads. The file is empty if every row was
+    /// `unsubscribe_reason`, `topics` and `import_key`, which `CsvRows` also reads. Nothing is written if every row was
     /// applied.
     ///
     /// A cell that begins with `=`, `+`, `-`, `@`, a tab or a line break, and is not a number, gets an apostrophe in
@@ -328,12 +361,12 @@ impl Import {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-rejects-{}.csv", std::process::id()));
-    /// use std::fs::{self, File};
+    /// use std::fs;
     ///
     /// use audience::import::CsvRows;
     ///
     /// let rows = CsvRows::new("email,plan\nada@example.com,pro\ngrace at example.com,free\n".as_bytes())?;
-    /// let report = contacts.import(rows).rejects(File::create(&path)?).await?;
+    /// let report = contacts.import(rows).rejects_file(&path).await?;
     /// assert_eq!((report.created(), report.refused()), (1, 1));
     ///
     /// let rejects = fs::read_to_string(&path)?;
@@ -345,8 +378,8 @@ impl Import {
     /// # fs::remove_file(&path)?;
     /// # Ok(()) }
     /// ```
-    pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
-        self.rejects = Some(Box::new(file));
+    pub fn rejects(mut self, writer: impl Write + Send + 'static) -> Self {
+        self.rejects = Some(RejectsTo::Writer(Box::new(writer)));
         self
     }
 
@@ -499,22 +532,21 @@ impl Import {
 impl Import {
     /// Runs the import to its end, and writes the rejects.
     async fn run(mut self) -> Result<ImportReport, ImportError> {
-        let mut rejects = self.rejects.take().map(Rejects::new);
+        let rejects = RejectsTo::open(self.rejects.take()).map_err(ImportError::not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
         let mut run = self.start(keep).await?;
+        let begun = Rejects::begin(rejects).await;
+        let mut rejects = begun.map_err(ImportError::not_started)?;
         drive(&mut run, rejects.as_mut()).await;
         // Flushed even if the import has failed: the rejects then list the rows up to the stop.
         let written = rejects.map_or(Ok(()), Rejects::finish);
         let report = run.finish()?;
         match written {
             Ok(()) => Ok(report),
-            Err(error) => {
-                let error = Error::config("could not write the rejects").caused_by(error);
-                Err(ImportError::new(report, error))
-            }
+            Err(error) => Err(ImportError::new(report, unwritable(error))),
         }
     }
 
@@ -704,6 +736,72 @@ const OWN_COLUMNS: [&str; 9] = [
     "import_key",
 ];
 
+/// Where the rejects go, as the caller has set it.
+pub(super) enum RejectsTo {
+    Writer(Box<dyn Write + Send>),
+    Path(PathBuf),
+}
+
+impl RejectsTo {
+    /// Opens the file, if it is one, without changing it: it may belong to another run. A path that cannot be written is
+    /// an error before anything is recorded.
+    pub(super) fn open(rejects: Option<Self>) -> Result<Option<Opened>, Error> {
+        Ok(match rejects {
+            None => None,
+            Some(Self::Writer(writer)) => Some(Opened::Writer(writer)),
+            Some(Self::Path(path)) => {
+                let mut options = File::options();
+                options.write(true).create(true).truncate(false);
+                let file = for_owner_only(&mut options).open(path);
+                Some(Opened::File(file.map_err(unwritable)?))
+            }
+        })
+    }
+}
+
+pub(super) enum Opened {
+    Writer(Box<dyn Write + Send>),
+    File(File),
+}
+
+fn unwritable(error: io::Error) -> Error {
+    Error::config("could not write the rejects").caused_by(error)
+}
+
+/// A file that is locked until this is dropped.
+struct LockedFile(File);
+
+impl LockedFile {
+    /// Locks a file and empties it. A device, such as a terminal, is used as it is.
+    async fn empty(file: File) -> Result<Self, Error> {
+        if file.metadata().map_err(unwritable)?.is_file() {
+            if !lock_in_time(&file).await {
+                return Err(Error::config(
+                    "another run is writing to the file of the rejects; wait for its end, or choose another file",
+                ));
+            }
+            file.set_len(0).map_err(unwritable)?;
+        }
+        Ok(Self(file))
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        unlock(&self.0);
+    }
+}
+
+impl Write for LockedFile {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Writes rejects: `line, code, message, retryable`, then the columns of the input.
 pub(super) struct Rejects {
     file: BufWriter<Box<dyn Write + Send>>,
@@ -713,12 +811,18 @@ pub(super) struct Rejects {
 }
 
 impl Rejects {
-    pub(super) fn new(file: Box<dyn Write + Send>) -> Self {
-        Self {
-            file: BufWriter::new(file),
+    /// Begins to write. Call it when the run has locked its other files.
+    pub(super) async fn begin(rejects: Option<Opened>) -> Result<Option<Self>, Error> {
+        let writer: Box<dyn Write + Send> = match rejects {
+            None => return Ok(None),
+            Some(Opened::Writer(writer)) => writer,
+            Some(Opened::File(file)) => Box::new(LockedFile::empty(file).await?),
+        };
+        Ok(Some(Self {
+            file: BufWriter::new(writer),
             columns: None,
             result: Ok(()),
-        }
+        }))
     }
 
     pub(super) fn write(&mut self, row: &ImportRow, outcome: &RowOutcome) {

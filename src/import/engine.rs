@@ -586,7 +586,7 @@ enum Reading {
 
 fn cut_off() -> Error {
     Error::input(
-        "the input could not be read to its end, so the rows after the last reject are missing; fix the input and import it again",
+        "the input could not be read to its end, so the rows after the last reject are missing; fix the input, and start again",
     )
 }
 

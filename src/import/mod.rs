@@ -56,7 +56,7 @@
 //! | the row was | a resumed import |
 //! |---|---|
 //! | created, updated, skipped or refused | does not send it, and reports the same |
-//! | created, updated or skipped, but an opt-out failed | sends only its opt-outs, if the failure may pass: a timeout, a 503, a refused key |
+//! | created, updated or skipped, but an opt-out failed | sends only its opt-outs |
 //! | refused by the plan's ceiling or, with its whole batch, by a rate limit | sends it |
 //! | not sent | sends it |
 //! | sent, with an unknown outcome | sends it again. Even if it is refused then, its opt-outs are recorded |

@@ -8,7 +8,8 @@ use crate::{Error, ErrorCode};
 
 /// Counts the rows of an import by outcome.
 ///
-/// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`.
+/// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs failed,
+/// it says how many of the refused rows were applied: `3 refused (2 of them applied without their opt-out)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ImportReport {
@@ -78,8 +79,9 @@ impl ImportReport {
         self.skipped
     }
 
-    /// Returns how many rows were refused. They include rows that could not be read, and rows whose opt-out was not
-    /// recorded.
+    /// Returns how many rows were not applied in full, because the service refused the row or one of its opt-outs, or
+    /// because the row could not be read. It is the sum of [`refused_by_code`](Self::refused_by_code) and
+    /// [`opt_out_failed`](Self::opt_out_failed).
     ///
     /// # Example: fail a job if rows were refused
     ///
@@ -98,7 +100,8 @@ impl ImportReport {
         self.refused.values().sum::<u64>() + self.opt_out_failed
     }
 
-    /// Returns how many rows were refused, for each code.
+    /// Returns how many rows were refused and not applied, for each code. Rows that were applied without an opt-out are not
+    /// among them: [`opt_out_failed`](Self::opt_out_failed) counts those.
     ///
     /// # Example: count the reasons
     ///
@@ -118,7 +121,9 @@ impl ImportReport {
             .map(|(code, count)| (code.as_str(), *count))
     }
 
-    /// Returns how many rows were applied, but without all of their opt-outs.
+    /// Returns how many rows were applied, but without all of their opt-outs. [`refused`](Self::refused) includes them.
+    ///
+    /// With a journal, the next run sends these opt-outs again.
     ///
     /// # Example: a topic that the service does not have
     ///
@@ -131,7 +136,8 @@ impl ImportReport {
     /// let row = ImportRow::from("ada@example.com").opt_out(OptOut::Topic("nwes".to_owned()));
     /// let report = contacts.import([row]).await?;
     ///
-    /// // The contact exists, and may get mail that it opted out of: fix the row, and import it again.
+    /// // The contact exists, and may get mail that it opted out of. Create the topic and run a resumed import, or fix
+    /// // the row and import it again.
     /// assert_eq!(report.opt_out_failed(), 1);
     /// # Ok(()) }
     /// ```
@@ -229,7 +235,8 @@ impl ImportReport {
         applied + self.refused() + self.not_sent() + self.unknown
     }
 
-    /// Returns whether every row was sent and has a known outcome. Some of them may have been refused.
+    /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may have
+    /// been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed).
     ///
     /// # Example: decide whether to run the import again
     ///
@@ -245,7 +252,7 @@ impl ImportReport {
     /// ```
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.not_sent() == 0 && self.unknown == 0
+        self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
     }
 
     /// Returns whether the plan's ceiling stopped the import.
@@ -368,11 +375,19 @@ impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} created, {} updated, {} skipped, {} refused, {} not sent, {} unknown",
+            "{} created, {} updated, {} skipped, {} refused",
             self.created,
             self.updated,
             self.skipped,
             self.refused(),
+        )?;
+        if self.opt_out_failed > 0 {
+            let failed = self.opt_out_failed;
+            write!(f, " ({failed} of them applied without their opt-out)")?;
+        }
+        write!(
+            f,
+            ", {} not sent, {} unknown",
             self.not_sent(),
             self.unknown
         )
@@ -409,9 +424,9 @@ pub enum RowOutcome {
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
     ///
-    /// If the failure may pass, such as a timeout, a 503 or a refused key, a resumed import records it. Otherwise, fix the
-    /// row and import it again with upsert or skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would
-    /// be refused, because the contact exists.
+    /// A resumed import sends the opt-out again, whatever the failure was. If the row itself is wrong, such as the name of a
+    /// topic, fix the row and import it again with upsert or skip: with
+    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the contact exists.
     OptOutFailed {
         /// The code of the refusal, `http_` and a status, or `no_response`.
         code: ErrorCode,

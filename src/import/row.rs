@@ -210,13 +210,13 @@ impl ImportRow {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-cells-{}.csv", std::process::id()));
-    /// use std::fs::{self, File};
+    /// use std::fs;
     ///
     /// use audience::import::ImportRow;
     ///
     /// let columns: Vec<_> = ["mail", "city"].map(str::to_owned).into();
     /// let row = ImportRow::from("no address").input(["no address", "Bonn"]).input_columns(columns);
-    /// contacts.import([row]).rejects(File::create(&path)?).await?;
+    /// contacts.import([row]).rejects_file(&path).await?;
     ///
     /// let rejects = fs::read_to_string(&path)?;
     /// assert!(rejects.starts_with("line,code,message,retryable,mail,city\n"));

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::Write;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
-use super::builder::{DEFAULT_CONCURRENCY, Rejects, drive};
+use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
 use super::engine::{Keep, Progress, Run, Settings, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
@@ -294,7 +295,7 @@ pub struct SyncContacts {
     state: SyncState,
     options: CallOptions,
     settings: Settings,
-    rejects: Option<Box<dyn Write + Send>>,
+    rejects: Option<RejectsTo>,
     deletes_missing: bool,
     leave_at_most: Option<u64>,
 }
@@ -420,10 +421,10 @@ impl SyncContacts {
         self
     }
 
-    /// Writes every row that was not applied in full to this file, as [`Import::rejects`](super::Import::rejects) does.
-    /// Default: no rejects are written.
+    /// Writes every row that was not applied in full to this file, as
+    /// [`Import::rejects_file`](super::Import::rejects_file) does. Default: no rejects are written.
     ///
-    /// The column `import_key` has the key. A row with an opt-in that is not sent has the code `opt_in_not_sent`.
+    /// The run empties the file when it has locked the state file and knows what to send. The column `import_key` has the key. A row with an opt-in that is not sent has the code `opt_in_not_sent`.
     ///
     /// # Example: who has a "yes" in the table and an opt-out at the service
     ///
@@ -433,24 +434,29 @@ impl SyncContacts {
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-opt-in-{}.sync", std::process::id()));
     /// # let rejects = path.with_extension("csv");
-    /// use std::fs::{self, File};
-    ///
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = |is_subscribed| [SyncRow::new(7, "ada@example.com").subscribed(is_subscribed)];
     /// contacts.sync(table(false), SyncState::open(&path)?).await?;
     ///
     /// let sync = contacts.sync(table(true), SyncState::open(&path)?);
-    /// let report = sync.rejects(File::create(&rejects)?).await?;
+    /// let report = sync.rejects_file(&rejects).await?;
     ///
     /// assert_eq!(report.opt_ins_not_sent(), 1);
-    /// assert!(fs::read_to_string(&rejects)?.contains("opt_in_not_sent"));
-    /// # fs::remove_file(path)?;
-    /// # fs::remove_file(rejects)?;
+    /// assert!(std::fs::read_to_string(&rejects)?.contains("opt_in_not_sent"));
+    /// # std::fs::remove_file(path)?;
+    /// # std::fs::remove_file(rejects)?;
     /// # Ok(()) }
     /// ```
-    pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
-        self.rejects = Some(Box::new(file));
+    pub fn rejects_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.rejects = Some(RejectsTo::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Writes the rejects to this writer, as [`Import::rejects`](super::Import::rejects) does. Default: no rejects are
+    /// written. To write them to a file, use [`rejects_file`](Self::rejects_file).
+    pub fn rejects(mut self, writer: impl Write + Send + 'static) -> Self {
+        self.rejects = Some(RejectsTo::Writer(Box::new(writer)));
         self
     }
 
@@ -492,6 +498,7 @@ impl SyncContacts {
         let service = self.contacts.base_url();
         let mut report = SyncReport::default();
         let not_started = |error| SyncError::new(SyncReport::default(), error);
+        let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
         let mut state = self.state.claim(&service).await.map_err(not_started)?;
         let reader = state_reader(&state).map_err(not_started)?;
         let mut plan = Plan::new(reader, state.known().history());
@@ -503,7 +510,7 @@ impl SyncContacts {
         planned.map_err(not_started)?;
         report.unchanged = plan.unchanged;
         report.opt_ins_not_sent = plan.opt_ins.len() as u64;
-        let mut rejects = self.rejects.take().map(Rejects::new);
+        let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;
         if let Some(rejects) = &mut rejects {
             for row in &plan.opt_ins {
                 rejects.write(row, &opt_in_not_sent());
@@ -526,7 +533,7 @@ impl SyncContacts {
             true => {
                 report.is_dry_run = true;
                 let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
-                report.planned_opt_outs = opt_outs as u64;
+                report.opted_out = opt_outs as u64;
                 let freed = plan.freed;
                 let rows = plan.second.filter_map(Result::ok);
                 let rows = rows.filter(move |later| later.is_sent(&freed));
@@ -582,6 +589,7 @@ impl SyncContacts {
                 changes
             }
         };
+        report.opted_out += report.changes.opted_out();
         // A row that has left an address was counted when it looked at it, too.
         report.changes.uncount_skipped(left.load(Ordering::Relaxed));
         if let Some(writer) = writer {
@@ -1485,8 +1493,7 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
 #[non_exhaustive]
 pub struct SyncReport {
     unchanged: u64,
-    #[serde(default)]
-    planned_opt_outs: u64,
+    opted_out: u64,
     opt_ins_not_sent: u64,
     changes: ImportReport,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -1510,7 +1517,7 @@ impl SyncReport {
     /// opt-out and a change is counted in both.
     #[must_use]
     pub fn opted_out(&self) -> u64 {
-        self.planned_opt_outs + self.changes.opted_out()
+        self.opted_out
     }
 
     /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out, or

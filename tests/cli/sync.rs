@@ -147,6 +147,70 @@ fn a_row_without_a_key_is_refused_and_the_others_are_sent() {
 }
 
 #[test]
+fn a_table_that_cannot_be_read_to_its_end_is_exit_status_1_with_the_reason() {
+    let folder = Folder::new("sync-cut-off");
+    let server = MockServer::builder().start_blocking();
+    let rest = "3,eve@example.com,\"Eve,1\n4,dan@example.com,Dan,1\n";
+    let file = folder.file("users.csv", format!("{TABLE}{rest}"));
+    let rejects = folder.path("rejects.csv");
+
+    for flags in [&["--dry-run"][..], &["--deletes-missing"]] {
+        let flags = [flags, &["--rejects", &rejects]].concat();
+        let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
+
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let reason = "the input could not be read to its end";
+        assert!(ended.stderr.contains(reason), "{ended:?}");
+        for other in ["--leave-at-most", "to continue"] {
+            assert!(!ended.stderr.contains(other), "{ended:?}");
+        }
+        let rejects = std::fs::read_to_string(&rejects).unwrap();
+        assert!(
+            rejects.contains("\n4,invalid_row,\"a quote in this row is not closed"),
+            "{rejects}"
+        );
+    }
+    assert_eq!(server.contact_count(), 2);
+}
+
+#[test]
+fn the_json_of_a_run_counts_the_opt_outs_as_that_of_a_dry_run_does() {
+    let folder = Folder::new("sync-json");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    folder.file("users.csv", TABLE.replace("Ada,1", "Ada,0"));
+
+    for flags in [&["--json", "--dry-run"][..], &["--json"]] {
+        let ended = end(&mut audience_at(&server, &sync(&file, flags)));
+
+        let report = &ended.json()[0];
+        assert_eq!(
+            (&report["opted_out"], &report["unchanged"]),
+            (&json!(1), &json!(1)),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_full_plan_is_exit_status_1_even_if_every_row_was_sent() {
+    let folder = Folder::new("sync-full");
+    let server = MockServer::builder().start_blocking();
+    server.set_ceiling(Some(1));
+    let file = folder.file("users.csv", TABLE);
+
+    let full = end(&mut audience_at(&server, &sync(&file, &[])));
+    let import = ["import", &file, "--map", "newsletter=subscribed", "--yes"];
+    let import = end(&mut audience_at(&server, &import));
+
+    for ended in [full, import] {
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("is not finished"), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
     let folder = Folder::new("sync-emptied");
     let server = MockServer::builder().start_blocking();

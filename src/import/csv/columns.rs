@@ -353,10 +353,15 @@ impl Mapping {
             )));
         }
         let mut columns = self.columns();
-        if self.is_named_as_opt_outs && !columns.any(|(_, column)| column.is_consent()) {
+        // A "no" to a topic leaves a contact subscribed to everything else.
+        let opts_out = |column: &Column| {
+            let is_topic = matches!(column, Column::Topic(_) | Column::Topics);
+            column.is_consent() && !is_topic
+        };
+        if self.is_named_as_opt_outs && !columns.any(|(_, column)| opts_out(column)) {
             return Err(Error::input(
-                "the name of the file says that its people opted out or never opted in, but no column does; call \
-                 `opt_out_all` (in the program: `--opt-out-all`), or rename the file if they may get mail",
+                "the name of the file says that its people opted out or never opted in, but no column says who opted out of \
+                 everything; call `opt_out_all` (in the program: `--opt-out-all`), or rename the file if they may get mail",
             ));
         }
         let mut earlier = HashMap::new();

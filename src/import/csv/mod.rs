@@ -43,7 +43,8 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
 /// of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of the other two do not say whose they
 /// are, so call it yourself. If the name of an [opened](Self::open) file says that its people must not get mail, such as
-/// `nonsubscribed_….csv`, but none of its columns does, [`rows`](Self::rows) fails until you call it.
+/// `nonsubscribed_….csv`, but none of its columns says who opted out of everything, [`rows`](Self::rows) fails until you
+/// call it. A column for a topic is not enough.
 ///
 /// A CSV [`export`](crate::export) can be imported unchanged. Its `id` and `created_at` are ignored, because only the
 /// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
@@ -293,7 +294,7 @@ impl CsvInput {
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
     /// same meaning, if a column may say who opted out and was not [mapped](Self::map), or if the name of the file says
-    /// that its people must not get mail and no column does.
+    /// that its people must not get mail and no column says who opted out of everything.
     ///
     /// # Example: a column that may say who opted out
     ///

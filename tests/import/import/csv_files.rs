@@ -603,6 +603,9 @@ fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else()
         ("Global Unsubscribes.csv", "email,created\n", true),
         ("suppression_bounces.csv", "email,created\n", true),
         ("unsubscribed.rejects.csv", "unsubscribed,email\n", false),
+        ("nonsubscribed_1.csv", "email,topic:news\n", true),
+        ("nonsubscribed_2.csv", "email,topics\n", true),
+        ("nonsubscribed_3.csv", "email,unsubscribe_reason\n", false),
         ("list.csv", "email\n", false),
     ] {
         let path = folder.join(name);

@@ -179,6 +179,69 @@ fn a_second_process_with_the_same_journal_is_refused_until_the_first_has_ended_i
 }
 
 #[tokio::test]
+async fn a_run_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
+    let server = MockServer::start().await;
+    server.fault(Fault::delay(Duration::from_secs(600)));
+    let (journal, other) = (JournalPath::new(), JournalPath::new());
+    let rejects = journal.0.with_extension("rejects.csv");
+    std::fs::write(&rejects, "of an earlier run").unwrap();
+    let contacts = contacts(&server);
+    let import = |journal: Option<&JournalPath>| {
+        let import = contacts.import(numbered(50)).rejects_file(&rejects);
+        match journal {
+            Some(journal) => import.journal(journal.open()),
+            None => import,
+        }
+    };
+    let first = tokio::spawn(import(Some(&journal)).into_future());
+    while server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(std::fs::read_to_string(&rejects).unwrap(), "");
+    std::fs::write(&rejects, "of the first run").unwrap();
+
+    for (second, reason) in [
+        (import(Some(&journal)), "using the journal"),
+        (import(Some(&other)), "writing to the file of the rejects"),
+        (import(None).dry_run(), "writing to the file of the rejects"),
+    ] {
+        let refused = in_time(second).await.unwrap_err();
+
+        assert_eq!(refused.error().kind(), ErrorKind::Config);
+        assert!(refused.error().to_string().contains(reason), "{refused}");
+        let text = std::fs::read_to_string(&rejects).unwrap();
+        assert_eq!(text, "of the first run");
+    }
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    server.clear_faults();
+    std::fs::remove_file(&rejects).unwrap();
+    in_time(import(Some(&journal))).await.unwrap();
+    #[cfg(unix)]
+    {
+        let mode = std::fs::metadata(&rejects).unwrap().permissions();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
+        assert_eq!(mode & 0o777, 0o600, "they have addresses");
+    }
+    std::fs::remove_file(rejects).unwrap();
+}
+
+#[tokio::test]
+async fn rejects_that_cannot_be_written_are_an_error_before_the_journal_records_anything() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let import = contacts(&server)
+        .import(numbered(1))
+        .journal(journal.open());
+
+    let rejects = journal.0.with_extension("no-such-folder").join("rejects");
+    let stopped = in_time(import.rejects_file(rejects)).await.unwrap_err();
+
+    assert_eq!(stopped.error().to_string(), "could not write the rejects");
+    assert!(journal.open().is_empty() && server.requests().is_empty());
+}
+
+#[tokio::test]
 async fn an_import_stops_if_another_program_writes_to_its_journal() {
     let server = MockServer::start().await;
     let slow = Fault::delay(Duration::from_millis(300)).after(1).times(1);

@@ -338,13 +338,40 @@ async fn a_resumed_import_sends_an_opt_out_that_failed_for_a_while_and_does_not_
     server.clear_faults();
     let resumed = in_time(run()).await.unwrap();
 
-    // The topic still does not exist, so that failure is final.
+    // The topic still does not exist.
     assert_eq!((resumed.created(), resumed.opt_out_failed()), (3, 1));
     assert_eq!(opted_out(), ["ada@x.io", "bob@x.io"]);
+    server.topic("typo", true);
+    let last = in_time(run()).await.unwrap();
+    assert_eq!((last.created(), last.opt_out_failed()), (4, 0));
     assert_eq!(batches(&server).len(), 1);
     let requests = server.requests().len();
-    assert_eq!(in_time(run()).await.unwrap(), resumed);
+    assert_eq!(in_time(run()).await.unwrap(), last);
     assert_eq!(server.requests().len(), requests, "everything is finished");
+}
+
+#[tokio::test]
+async fn a_resumed_import_sends_every_opt_out_that_failed_whatever_the_reason_was() {
+    let sign_in = || Fault::wrong_body("<html>Sign in</html>");
+    let refused = [302, 400, 404, 405, 409, 413, 422, 451, 501].map(Fault::status);
+    let faults = [Fault::wrong_body(r#"{"ok": false}"#), sign_in()];
+    for (number, fault) in faults.into_iter().chain(refused).enumerate() {
+        let server = server().await;
+        server.fault(fault.path("*/unsubscribe").times(1));
+        let (journal, contacts) = (JournalPath::new(), contacts(&server));
+        let rows = || [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+        let run = || contacts.import(rows()).journal(journal.open());
+
+        let failed = in_time(run()).await.unwrap();
+        let text = "0 created, 0 updated, 0 skipped, 1 refused (1 of them applied without their opt-out), 0 not sent, \
+                    0 unknown";
+        assert_eq!(failed.to_string(), text, "{number}");
+        let resumed = in_time(run()).await.unwrap();
+
+        assert_eq!(counts(&resumed), [1, 0, 0, 0, 0, 0], "{number}");
+        assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+        assert_eq!(batches(&server).len(), 1);
+    }
 }
 
 #[tokio::test]

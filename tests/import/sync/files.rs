@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::process::Command;
+use std::time::Duration;
 
 use audience::ErrorKind;
 use audience::import::{SyncRow, SyncState};
-use audience::mock::MockServer;
+use audience::mock::{Fault, MockServer};
 use support::in_time;
 
 use super::{Nights, StatePath, row};
@@ -133,6 +134,26 @@ async fn two_syncs_do_not_use_one_state_at_the_same_time() {
     assert!(first.is_complete() && second.is_complete());
     // One of them has seen the address of the other, and left it.
     assert_eq!(first.opted_out() + second.opted_out(), 1);
+}
+
+#[tokio::test]
+async fn a_sync_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
+    let nights = Nights::new().await;
+    let rejects = nights.state.0.with_extension("sync.rejects.csv");
+    fs::write(&rejects, "of the first run").unwrap();
+    nights.server.fault(Fault::delay(Duration::from_secs(600)));
+    let first = tokio::spawn(nights.sync(&table()).into_future());
+    while nights.server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    let second = nights.sync(&table()).rejects_file(&rejects);
+    let second = in_time(second.into_future()).await.unwrap_err();
+
+    assert!(second.to_string().contains("another sync is using"));
+    assert_eq!(fs::read_to_string(&rejects).unwrap(), "of the first run");
+    first.abort();
+    fs::remove_file(rejects).unwrap();
 }
 
 #[tokio::test]
