@@ -252,7 +252,7 @@ pub mod rule;
 mod secret;
 #[cfg(feature = "serve")]
 mod server;
-#[cfg(any(feature = "mock-server", feature = "serve"))]
+#[cfg(any(feature = "cli", feature = "mock-server", feature = "serve"))]
 mod signals;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;

@@ -13,11 +13,12 @@ use serde_json::json;
 
 use super::contacts::{Conflict, Filter};
 use super::output::{
-    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn, with_causes,
+    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, interrupted, say, warn,
+    with_causes,
 };
 use super::{Confirmation, Service};
 use crate::contacts::ListContacts;
-use crate::export::{Csv, ExportReport, Format, JsonLines};
+use crate::export::{Csv, ExportReport, Format, JsonLines, part_of};
 use crate::import::{
     Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
     SyncReport, SyncRow, SyncState,
@@ -33,6 +34,9 @@ struct CsvFile {
     file: PathBuf,
     #[arg(long, value_name = "COLUMN=MEMBER", value_parser = parse_map, help = MAP_HELP)]
     map: Vec<(String, Column)>,
+    /// Ignore the columns that are neither mapped nor known by their names, which would become properties
+    #[arg(long)]
+    ignore_unmapped: bool,
 }
 
 #[derive(Args)]
@@ -144,7 +148,10 @@ impl CsvFile {
         for (name, column) in &self.map {
             input = input.map(name, column.clone())?;
         }
-        Ok(input)
+        Ok(match self.ignore_unmapped {
+            true => input.ignore_unmapped(),
+            false => input,
+        })
     }
 
     /// Counts the rows, if the file can be read once more.
@@ -606,7 +613,8 @@ impl SyncOptions {
 #[derive(Args)]
 #[command(after_help = EXPORT_HELP)]
 pub(super) struct ExportOptions {
-    /// Write to this file; until the end, the position is saved in FILE.cursor. - writes to standard output
+    /// Write to this file; until the end, the contacts are in FILE.part and the position in FILE.cursor. - writes to
+    /// standard output
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -654,7 +662,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         return Err(Failure::usage("--resume needs a FILE that is not -"));
     }
     let exported = async {
-        let list = options.filter.apply(connection.contacts.list());
+        let list = options.filter.apply(connection.contacts.list()).patient();
         let format = options.format(&list).await?;
         if is_standard_output {
             options.write_out(list, &format).await
@@ -664,7 +672,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     };
     tokio::select! {
         exported = exported => exported,
-        _ = tokio::signal::ctrl_c() => {
+        () = interrupted() => {
             clear_progress();
             Err(options.with_hint(Failure::failed("interrupted")))
         }
@@ -728,11 +736,8 @@ impl ExportOptions {
 
     fn summary(&self, report: &ExportReport) -> String {
         format!(
-            "{}\n{} exported, {} vanished, {} malformed\n",
-            printable(&self.file.display().to_string()),
-            report.contacts(),
-            report.vanished(),
-            report.malformed()
+            "{}\n{report}\n",
+            printable(&self.file.display().to_string())
         )
     }
 
@@ -762,7 +767,7 @@ impl ExportOptions {
             Csv::new(&self.columns)
         } else if self.resume
             && with_suffix(&self.file, ".cursor").exists()
-            && let Some(csv) = columns_of(&self.file, self.escape_formulas)
+            && let Some(csv) = columns_of(&part_of(&self.file), self.escape_formulas)
         {
             csv
         } else if self.full {

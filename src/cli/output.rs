@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode};
+use crate::{Error, ErrorCode, signals};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
@@ -249,23 +249,29 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
     }
 }
 
-/// Ready at the first Ctrl-C. The second one ends the program.
+/// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
 pub(super) async fn interrupt(to_continue: Option<String>) {
-    if tokio::signal::ctrl_c().await.is_err() {
-        return std::future::pending().await;
-    }
+    interrupted().await;
     warn("stopping: what is in flight is finished first; press Ctrl-C again to stop immediately");
     tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            match to_continue {
-                Some(command) => warn(format_args!(
-                    "stopped; what was in flight is sent again if you continue: {command}"
-                )),
-                None => warn("stopped; what was in flight may have been applied or not"),
-            }
-            std::process::exit(1);
+        interrupted().await;
+        match to_continue {
+            Some(command) => warn(format_args!(
+                "stopped; what was in flight is sent again if you continue: {command}"
+            )),
+            None => warn("stopped; what was in flight may have been applied or not"),
         }
+        std::process::exit(1);
     });
+}
+
+/// Ready at the next Ctrl-C or SIGTERM.
+pub(super) async fn interrupted() {
+    match signals::interrupt() {
+        Ok(interrupted) => interrupted.await,
+        // They end the program anyway.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// A line on the terminal that shows how far the work is. It is only shown on a terminal.

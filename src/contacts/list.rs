@@ -235,6 +235,12 @@ impl ListContacts {
         self
     }
 
+    /// Makes all requests patient, unless the list or the client has settings of its own.
+    pub(crate) fn patient(mut self) -> Self {
+        self.options = self.client.patient(self.options);
+        self
+    }
+
     /// Returns the contacts of the same service.
     pub(crate) fn contacts(&self) -> Contacts {
         self.client.contacts()

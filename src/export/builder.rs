@@ -2,10 +2,12 @@ use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use futures_core::stream::FusedStream;
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,8 @@ impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
     ///
     /// Unless a [`limit`](Self::limit) is set, pages have 200 contacts. Timeout, deadline and retries apply to each
-    /// request.
+    /// request. Unless the list or the client has settings of its own, an export is as patient as an
+    /// [import](crate::import::Import::retry): it survives an outage of minutes.
     ///
     /// # Example: every contact in full, as JSON lines
     ///
@@ -51,6 +54,7 @@ impl ListContacts {
             is_full: false,
             concurrency: None,
             resumes: false,
+            stop_signal: None,
             on_progress: None,
             on_malformed: None,
         }
@@ -61,19 +65,22 @@ impl ListContacts {
 ///
 /// It is run by `.await`, or by `.wait()` with the feature `blocking`.
 ///
-/// # The cursor file
+/// # The files
 ///
-/// The export keeps a cursor file beside the file. After each page, it appends the contacts, syncs the file, and then
-/// replaces the cursor file, which holds the cursor, the length of the file, and the counts. A
-/// [resumed](Self::resume) export truncates the file to that length and continues the list after that cursor. So the
-/// finished file has every contact exactly once, even if the program or the machine stops at any moment.
+/// Until its end, the export writes to a file beside the file, with `.part` appended to the name. Then it gives that file
+/// the name of the file. So whoever reads the file finds either all contacts or the export of before.
 ///
-/// At its end, the export removes the cursor file. So the file is complete if the export returned `Ok`, or if it is
-/// there without a cursor file. The cursor file contains no contacts. Only the owner can read a new file (on Unix); a file
-/// that exists keeps its mode.
+/// Another file is the cursor file. After each page, the export appends the contacts, syncs the part file, and then
+/// replaces the cursor file, which holds the cursor, the length of the part file, and the counts. A
+/// [resumed](Self::resume) export truncates the part file to that length and continues the list after that cursor. So the
+/// finished file has every contact exactly once, even if the program or the machine stops at any moment. At its end, the
+/// export removes the cursor file. It contains no contacts.
 ///
-/// Only one export at a time can write to a file. It holds a lock on the file while it runs, and another export to the same
-/// file fails. On Windows, no other program can read the file until the export has ended.
+/// Only the owner can read a new file (on Unix). A file that exists is replaced by one with its mode. Its group is that of
+/// a new file.
+///
+/// Only one export at a time can write to a file. It holds a lock on the part file while it runs, and another export to the
+/// same file fails.
 ///
 /// A list is not a snapshot. Contacts that are created after the export began are not in the file, also if the export
 /// is resumed later; run another export for them.
@@ -84,7 +91,7 @@ impl ListContacts {
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
 /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be written, or if the file to resume belongs to
-///   another export, or if another export is writing to the file.
+///   another export, if another export is writing to the file, or if the export was [stopped](Self::stop_when).
 /// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
@@ -97,10 +104,12 @@ pub struct Export {
     is_full: bool,
     concurrency: Option<usize>,
     resumes: bool,
+    stop_signal: Option<StopSignal>,
     on_progress: Option<OnProgress>,
     on_malformed: Option<OnMalformed>,
 }
 
+type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 type OnProgress = Box<dyn FnMut(&ExportReport) + Send>;
 type OnMalformed = Box<dyn FnMut(&Error) + Send>;
 
@@ -153,10 +162,9 @@ impl Export {
         self
     }
 
-    /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning and overwrites
-    /// the file.
+    /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning.
     ///
-    /// If there is no cursor file, the export starts from the beginning, too. That is so after an export that
+    /// If there is no cursor file or no part file, the export starts from the beginning, too. That is so after an export that
     /// finished. To resume, the list, the format and the service must be the same as before. If the columns were
     /// [found](super::Csv::find_columns) both times, the export keeps those of the unfinished file.
     ///
@@ -212,6 +220,36 @@ impl Export {
     /// ```
     pub fn cursor_file(mut self, path: impl AsRef<Path>) -> Self {
         self.cursor_path = path.as_ref().to_owned();
+        self
+    }
+
+    /// Stops the export when this future is ready, for example after Ctrl-C. Default: the export runs to its end.
+    ///
+    /// The requests in flight are canceled, and the export ends with an [`ExportError`]. What was written stays, so that a
+    /// [resumed](Self::resume) export continues there. A file of before stays as it is.
+    ///
+    /// # Example: stop when another part of the program says so
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-stop-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let (stop, asked) = tokio::sync::oneshot::channel();
+    /// stop.send(()).unwrap(); // for example in a handler of SIGTERM
+    ///
+    /// let export = contacts.list().export(&path, JsonLines).resume();
+    /// let stopped = export.stop_when(async { asked.await.unwrap_or(()) }).await.unwrap_err();
+    /// assert_eq!(stopped.report().contacts(), 0);
+    ///
+    /// contacts.list().export(&path, JsonLines).resume().await?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop_signal = Some(Box::pin(signal));
         self
     }
 
@@ -275,7 +313,7 @@ impl Export {
         self.format = self.format.with_found_columns(record.columns.as_deref());
         let mut report = record.report;
         // Fewer requests for the whole list, unless the caller has set the length of a page.
-        let mut list = self.list.clone().large_pages();
+        let mut list = self.list.clone().patient().large_pages();
         if let Some(cursor) = record.cursor {
             list = list.after(cursor);
         }
@@ -284,7 +322,12 @@ impl Export {
             (true, None) => Parts::full(list.full(), self.format.clone()),
             (true, Some(most)) => Parts::full(list.full().concurrency(most), self.format.clone()),
         };
-        while let Some(part) = parts.next().await {
+        let mut stop_signal = self.stop_signal.take();
+        loop {
+            let next = next_unless_stopped(&mut parts, stop_signal.as_mut()).await;
+            let Some(part) = next.map_err(|error| ExportError::new(report, error))? else {
+                break;
+            };
             let part = match part {
                 Ok(part) => part,
                 // The list itself ends after three failures in a row. Until then, the next call tries again.
@@ -311,6 +354,7 @@ impl Export {
         self.format.check(self.is_full)?;
         let settings = Settings::new(&self.list, self.format.description(), self.is_full)?;
         let (path, format) = (self.path.clone(), self.format.clone());
+        let part = part_of(&path);
         let cursor_file = CursorFile::new(self.cursor_path.clone());
         let (start, resumes) = (self.list.start(), self.resumes);
         let opened = output.open(move || {
@@ -318,11 +362,16 @@ impl Export {
                 true => cursor_file.read(&settings, &format),
                 false => Ok(None),
             };
-            let file = open_locked(&path, find()?.is_some())?;
+            check_regular(&path)?;
+            // A record that does not fit is an error before a file is created.
+            find()?;
+            let paths = Paths { part, path };
+            let file = open_locked(&paths.part)?;
+            let is_begun = file.metadata().map_err(unwritable)?.len() > 0;
             // Again: another export may have written to the file until it was locked.
-            match find()? {
-                Some(record) => Output::resume(file, cursor_file, record),
-                None => Output::begin(file, &path, cursor_file, settings, &format, start),
+            match find()?.filter(|_| is_begun) {
+                Some(record) => Output::resume(file, paths, cursor_file, record),
+                None => Output::begin(file, paths, cursor_file, settings, &format, start),
             }
         });
         opened.await
@@ -364,7 +413,7 @@ impl fmt::Debug for Export {
 
 /// The progress or the result of an export.
 ///
-/// The counts of a resumed export include its earlier runs.
+/// Its `Display` is the summary line: `1205 exported, 0 vanished, 0 malformed`. The counts of a resumed export include its earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExportReport {
@@ -390,8 +439,8 @@ impl ExportReport {
     ///
     /// let report = contacts.list().export(&path, Csv::new(["email"])).await?;
     ///
-    /// println!("{} contacts, {} vanished", report.contacts(), report.vanished());
-    /// # assert_eq!((report.contacts(), report.vanished()), (1, 0));
+    /// println!("{report}"); // "1 exported, 0 vanished, 0 malformed"
+    /// # assert_eq!(report.to_string(), "1 exported, 0 vanished, 0 malformed");
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -462,9 +511,24 @@ impl ExportReport {
     }
 }
 
+impl fmt::Display for ExportReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            contacts,
+            vanished,
+            malformed,
+            ..
+        } = self;
+        write!(
+            f,
+            "{contacts} exported, {vanished} vanished, {malformed} malformed"
+        )
+    }
+}
+
 /// An export that stopped before its end, with its report and the error that stopped it.
 ///
-/// The file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
+/// The part file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
 ///
 /// `Display` prints the count and then the error. So `source()` returns the cause of that error, not the error itself:
 /// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it
@@ -621,6 +685,28 @@ impl Parts {
     }
 }
 
+/// Returns the next part of the list.
+///
+/// # Errors
+///
+/// `ErrorKind::Config` if the signal has come.
+async fn next_unless_stopped(
+    parts: &mut Parts,
+    mut stop_signal: Option<&mut StopSignal>,
+) -> Result<Option<Result<Part, Error>>, Error> {
+    let mut next = pin!(parts.next());
+    poll_fn(|context| {
+        if let Some(signal) = &mut stop_signal
+            && signal.as_mut().poll(context).is_ready()
+        {
+            let stopped = Error::config("the export was asked to stop; resume it to continue");
+            return Poll::Ready(Err(stopped));
+        }
+        next.as_mut().poll(context).map(Ok)
+    })
+    .await
+}
+
 async fn next_page(pages: &mut PageStream, format: &Format) -> Option<Result<Part, Error>> {
     let page = match next(pages).await? {
         Ok(page) => page,
@@ -672,10 +758,29 @@ async fn next_full(
     }
 }
 
-/// The file, and the record of how far it is.
+/// Returns the path of the file to which an export writes until its end. If the path is a link, that is beside the file
+/// to which it leads, so that the link stays.
+pub(crate) fn part_of(path: &Path) -> PathBuf {
+    with_suffix(&real(path), ".part")
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+#[derive(Debug)]
+struct Paths {
+    /// Where the export writes.
+    part: PathBuf,
+    /// Where the file is in the end.
+    path: PathBuf,
+}
+
+/// The part file, and the record of how far it is.
 #[derive(Debug)]
 struct Output {
     file: File,
+    paths: Paths,
     cursor_file: CursorFile,
     record: Record,
 }
@@ -695,7 +800,7 @@ impl Output {
     /// `ErrorKind::Config` if a file cannot be written.
     fn begin(
         mut file: File,
-        path: &Path,
+        paths: Paths,
         cursor_file: CursorFile,
         settings: Settings,
         format: &Format,
@@ -714,12 +819,13 @@ impl Output {
             file.set_len(0)?;
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
-            sync_folder(path)?;
+            sync_folder(&paths.part)?;
             cursor_file.write(&record)
         });
         begun.map_err(unwritable)?;
         Ok(Self {
             file,
+            paths,
             cursor_file,
             record,
         })
@@ -729,13 +835,18 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Config` if the file is shorter than recorded, or cannot be written.
-    fn resume(mut file: File, cursor_file: CursorFile, mut record: Record) -> Result<Self, Error> {
+    /// `ErrorKind::Config` if the part file is shorter than recorded, or cannot be written.
+    fn resume(
+        mut file: File,
+        paths: Paths,
+        cursor_file: CursorFile,
+        mut record: Record,
+    ) -> Result<Self, Error> {
         record.report.resumed = record.report.contacts;
         let length = file.metadata().map_err(unwritable)?.len();
         if length < record.length {
             return Err(Error::config(
-                "the file is shorter than its cursor file says; to start from the beginning, do not resume it",
+                "the part file is shorter than its cursor file says; to start from the beginning, do not resume it",
             ));
         }
         // These lines were written, but a crash came before their record. Their page is listed again.
@@ -744,6 +855,7 @@ impl Output {
             .map_err(unwritable)?;
         Ok(Self {
             file,
+            paths,
             cursor_file,
             record,
         })
@@ -765,39 +877,56 @@ impl Output {
         self.cursor_file.write(&self.record)
     }
 
-    /// Removes the cursor file, so that the next export begins anew. A crash before that leaves the cursor after the
-    /// last contact: the next run finds nothing more to list, and ends here.
+    /// Puts the file in its place, and removes the cursor file, so that the next export begins anew. A crash in between
+    /// leaves a cursor file without a part file: then the next export begins anew, too.
     fn finish(&mut self) -> io::Result<()> {
+        let path = real(&self.paths.path);
+        if let Ok(before) = fs::metadata(&path) {
+            self.file.set_permissions(before.permissions())?;
+        }
+        fs::rename(&self.paths.part, &path)?;
+        sync_folder(&path)?;
         self.cursor_file.remove()
     }
 }
 
-/// Opens the file of an export, and locks it until it is closed.
+/// Opens the part file of an export, and locks it until it is closed.
 ///
 /// # Errors
 ///
-/// `ErrorKind::Config` if the file cannot be opened, is locked, or must exist and does not.
-fn open_locked(path: &Path, must_exist: bool) -> Result<File, Error> {
+/// `ErrorKind::Config` if the file cannot be opened or is locked.
+fn open_locked(path: &Path) -> Result<File, Error> {
     check_regular(path)?;
     // What is in the file belongs to another export until the lock is there.
     let mut options = OpenOptions::new();
-    options.write(true).truncate(false).create(!must_exist);
-    let file =
-        for_owner_only(&mut options).open(path).map_err(|error| {
-            match must_exist {
-        true => Error::config(
-            "could not open the file of the export; to start from the beginning, do not resume it",
-        )
-        .caused_by(error),
-        false => unwritable(error),
-    }
-        })?;
-    match try_lock(&file) {
+    options.write(true).truncate(false).create(true);
+    let file = for_owner_only(&mut options)
+        .open(path)
+        .map_err(unwritable)?;
+    // The other export may have put the file in its place between `open` and the lock.
+    match try_lock(&file) && is_at(&file, path) {
         true => Ok(file),
         false => Err(Error::config(
             "another export is writing to the file, in this process or another; wait for its end, or export to another file",
         )),
     }
+}
+
+/// Returns whether a file still has this path.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let id = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(file), Ok(found)) => id(&file) == id(&found),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 /// Refuses a path that exists and is not a file. Opening a named pipe could wait forever.

@@ -8,7 +8,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use serde::Serialize;
 
-use crate::client::{opaque_debug, wait_for_call};
+use crate::client::{CallOptions, TakesOptions, opaque_debug, wait_for_call};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, ListContacts, Properties, PropertyValue, UnsubscribeReason,
 };
@@ -758,7 +758,8 @@ impl IntoFuture for FindColumns {
 /// Returns the topics that the first of these contacts shows.
 async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeSet<String>, Error> {
     for address in newest {
-        match contacts.retrieve(address).await {
+        let options = contacts.patient(CallOptions::default());
+        match contacts.retrieve(address).options(options).await {
             Ok(contact) => return Ok(contact.topics.into_keys().collect()),
             // The contact was deleted since it was listed. The next one has the same topics.
             Err(error) if error.is_not_found() => {}
@@ -780,7 +781,7 @@ struct Found {
 
 impl Found {
     async fn read(list: ListContacts) -> Result<Self, Error> {
-        let mut pages = list.large_pages().pages().prefetch();
+        let mut pages = list.patient().large_pages().pages().prefetch();
         let mut found = Self::default();
         while let Some(page) = next(&mut pages).await {
             match page {

@@ -33,7 +33,7 @@
 //!     let on_pro = Rule::all([Condition::property("plan").is("pro")]);
 //!     let columns = Csv::new(["email", "first_name", "plan"]);
 //!     let report = contacts.list().rule(on_pro).export(file, columns).await?;
-//!     println!("{} contacts", report.contacts()); // the file is complete: pass it on
+//!     println!("{report}"); // the file is complete: pass it on
 //!     Ok(())
 //! }
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,5 +56,7 @@
 mod builder;
 mod csv;
 
+#[cfg(feature = "cli")]
+pub(crate) use builder::part_of;
 pub use builder::{Export, ExportError, ExportReport};
 pub use csv::{Csv, ExportColumn, ExportedContact, FindColumns, Format, JsonLines};

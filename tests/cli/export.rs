@@ -128,8 +128,15 @@ fn a_cursor_file_of_something_else_is_refused_without_the_command_that_would_be_
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_names_the_command_that_continues_the_export() {
-    let folder = Folder::new("export-ctrl-c");
+fn ctrl_c_and_sigterm_name_the_command_that_continues_the_export() {
+    for signal in ["-INT", "-TERM"] {
+        is_continued_after(signal);
+    }
+}
+
+#[cfg(unix)]
+fn is_continued_after(signal: &str) {
+    let folder = Folder::new(&format!("export{signal}"));
     let mut builder = MockServer::builder();
     for n in 0..1_000 {
         builder = builder.seed_contact(format!("{n}@example.com").as_str());
@@ -147,7 +154,7 @@ fn ctrl_c_names_the_command_that_continues_the_export() {
 
     let id = child.id().to_string();
     let sent = std::process::Command::new("kill")
-        .args(["-INT", &id])
+        .args([signal, &id])
         .status();
     assert!(sent.unwrap().success());
     let stopped = ended(child.wait_with_output().unwrap());

@@ -262,6 +262,15 @@ impl Mapping {
         self
     }
 
+    /// Ignores the columns that are properties only because their names say nothing else.
+    pub(super) fn ignore_unmapped(&mut self) {
+        for guess in &mut self.guesses {
+            if guess.is_by_name {
+                guess.column = Column::Ignored;
+            }
+        }
+    }
+
     /// Takes the name of the file into account.
     pub(super) fn set_file_name(&mut self, name: &str) {
         let letters = letters(name);

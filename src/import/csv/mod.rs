@@ -243,6 +243,31 @@ impl CsvInput {
         self
     }
 
+    /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a column is
+    /// a property.
+    ///
+    /// A column that may say who opted out must be mapped all the same. Call it after
+    /// [`delimiter`](Self::delimiter).
+    ///
+    /// # Example: the addresses and one property of a file with many columns
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    /// use audience::import::{Column, CsvInput};
+    ///
+    /// let file = "email,plan,salary,notes\nada@example.com,pro,9000,call back\n";
+    /// let input = CsvInput::new(file.as_bytes())?;
+    /// let rows = input.map("plan", Column::Property("plan".to_owned()))?.ignore_unmapped().rows()?;
+    ///
+    /// let contacts: Vec<_> = rows.filter_map(|row| row.contact().cloned()).collect();
+    /// assert_eq!(contacts, [NewContact::new("ada@example.com").property("plan", "pro")]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn ignore_unmapped(mut self) -> Self {
+        self.mapping.ignore_unmapped();
+        self
+    }
+
     /// Sets what happens if an address already exists. Default: [`OnConflict::Upsert`].
     ///
     /// A cell of the column [`Column::OnConflict`] sets it for its row.

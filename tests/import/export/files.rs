@@ -181,6 +181,27 @@ async fn a_page_that_fails_twice_is_fetched_again_and_one_that_fails_on_stops_th
 }
 
 #[tokio::test]
+async fn an_export_and_the_search_for_its_columns_wait_as_long_as_an_import_does() {
+    let server = server(3).await;
+    let folder = Folder::new("patient");
+    let client = audience::Client::new(server.url(), server.full_key()).unwrap();
+    let list = || client.contacts().list();
+    let second = Duration::from_secs(1);
+    // Longer than other calls wait.
+    server.fault(Fault::status(503).retry_after(61));
+
+    let export = list().export(folder.file("all.csv"), JsonLines);
+    let export = tokio::time::timeout(second, export.into_future()).await;
+    let columns = tokio::time::timeout(second, Csv::find_columns(list()).into_future()).await;
+
+    assert!(
+        export.is_err() && columns.is_err(),
+        "{export:?} {columns:?}"
+    );
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
 async fn a_full_export_counts_the_contacts_that_vanished() {
     let server = server(3).await;
     let folder = Folder::new("vanished");

@@ -72,7 +72,13 @@ fn finishes_before(step: &str, n: u32, server: &MockServer, folder: &Folder) -> 
     strace
         .args(["-f", "-qq", "-o", "/dev/null", "-e"])
         .arg(format!("inject={step}:signal=SIGKILL:when={n}"));
-    for name in ["", "all.csv", "all.csv.cursor", "all.csv.cursor.new"] {
+    for name in [
+        "",
+        "all.csv",
+        "all.csv.part",
+        "all.csv.cursor",
+        "all.csv.cursor.new",
+    ] {
         strace.arg("-P").arg(folder.file(name));
     }
     let status = strace

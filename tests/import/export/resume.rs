@@ -89,15 +89,76 @@ async fn what_a_crash_left_after_the_recorded_end_is_cut_off() {
     let (server, list) = server(10).await;
     let folder = Folder::new("torn");
     stop_after(2, &server, addresses(&list, &folder)).await;
-    let path = folder.file("all.csv");
-    let text = fs::read_to_string(&path).unwrap();
+    let part = folder.file("all.csv.part");
+    let text = fs::read_to_string(&part).unwrap();
     assert_eq!(text.lines().count(), 7);
 
-    fs::write(&path, text + &"3@x.io\n".repeat(100) + "2@x.").unwrap();
+    fs::write(&part, text + &"3@x.io\n".repeat(100) + "2@x.").unwrap();
     let report = addresses(&list, &folder).await.unwrap();
 
     assert_eq!((report.contacts(), report.resumed()), (10, 6));
-    assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(10));
+    let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+    assert_eq!(text, all_addresses(10));
+}
+
+#[tokio::test]
+async fn an_export_that_is_asked_to_stop_leaves_the_file_of_before_and_is_continued() {
+    for is_full in [false, true] {
+        let (_server, list) = server(120).await;
+        let folder = Folder::new(&format!("asked-{is_full}"));
+        let path = folder.file("all.csv");
+        fs::write(&path, "of yesterday").unwrap();
+        let export = || match is_full {
+            true => addresses(&list, &folder).full(),
+            false => addresses(&list, &folder),
+        };
+        let (stop, asked) = tokio::sync::oneshot::channel();
+        let mut stop = Some(stop);
+
+        let stopped = export()
+            .on_progress(move |_| drop(stop.take()))
+            .stop_when(async { asked.await.unwrap_or(()) });
+        let stopped = in_time(stopped).await.unwrap_err();
+
+        let written = stopped.report().contacts();
+        assert!((1..120).contains(&written), "{written}");
+        assert!(stopped.to_string().ends_with("resume it to continue"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of yesterday");
+        let report = in_time(export()).await.unwrap();
+        assert_eq!((report.contacts(), report.resumed()), (120, written));
+        assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(120));
+        assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 1);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_to_the_file_stays_a_link() {
+    let (_server, list) = server(2).await;
+    let folder = Folder::new("link");
+    let (link, target) = (folder.file("all.csv"), folder.file("target.csv"));
+    fs::write(&target, "of yesterday").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+
+    addresses(&list, &folder).await.unwrap();
+
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&target).unwrap(), all_addresses(2));
+    assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn a_cursor_file_without_a_part_file_begins_anew() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("no-part");
+    stop_after(2, &server, addresses(&list, &folder)).await;
+    fs::remove_file(folder.file("all.csv.part")).unwrap();
+
+    let report = addresses(&list, &folder).await.unwrap();
+
+    assert_eq!((report.contacts(), report.resumed()), (10, 0));
+    let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+    assert_eq!(text, all_addresses(10));
 }
 
 #[tokio::test]
@@ -146,8 +207,8 @@ async fn another_list_format_form_or_service_is_refused_and_the_file_is_left_alo
     let (server, list) = server(10).await;
     let folder = Folder::new("other");
     stop_after(2, &server, addresses(&list, &folder)).await;
-    let path = folder.file("all.csv");
-    let text = fs::read_to_string(&path).unwrap();
+    let (path, part) = (folder.file("all.csv"), folder.file("all.csv.part"));
+    let text = fs::read_to_string(&part).unwrap();
     let elsewhere = MockServer::start().await;
 
     for (export, other) in [
@@ -171,7 +232,7 @@ async fn another_list_format_form_or_service_is_refused_and_the_file_is_left_alo
 
         assert_eq!(stopped.error().kind(), ErrorKind::Config);
         assert!(stopped.error().to_string().contains(other), "{stopped:?}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_to_string(&part).unwrap(), text);
     }
     assert_eq!(
         addresses(&list.limit(5), &folder).await.unwrap().contacts(),
@@ -184,16 +245,14 @@ async fn files_that_do_not_fit_together_are_refused() {
     let (server, list) = server(10).await;
     let folder = Folder::new("unfit");
     stop_after(2, &server, addresses(&list, &folder)).await;
-    let (path, cursor) = (folder.file("all.csv"), folder.file("all.csv.cursor"));
+    let (part, cursor) = (folder.file("all.csv.part"), folder.file("all.csv.cursor"));
     let problem = async || {
         let stopped = addresses(&list, &folder).await.unwrap_err();
         stopped.error().to_string()
     };
 
-    fs::write(&path, "email\n").unwrap();
+    fs::write(&part, "email\n").unwrap();
     assert!(problem().await.contains("shorter"));
-    fs::remove_file(&path).unwrap();
-    assert!(problem().await.contains("could not open"));
     fs::write(&cursor, "{}").unwrap();
     assert!(problem().await.contains("does not belong to an export"));
     fs::remove_file(&cursor).unwrap();
@@ -225,7 +284,7 @@ async fn found_columns_are_those_of_the_unfinished_file() {
         let first_night = export().await;
         // The first pages or contacts are written.
         stop_after(3, &server, first_night).await;
-        let unfinished = fs::read_to_string(&path).unwrap();
+        let unfinished = fs::read_to_string(folder.file("all.csv.part")).unwrap();
         assert!(unfinished.lines().count() > 1, "{unfinished}");
 
         server.seed_contact(SeedContact::new("11@x.io").property("city", "Ulm"));

@@ -593,6 +593,26 @@ fn the_last_row_in_memory_may_be_incomplete_and_decides_nothing() {
 }
 
 #[test]
+fn columns_that_are_not_mapped_can_be_ignored_but_those_of_consent_cannot() {
+    let columns = |header: &str| {
+        let input = CsvInput::new(io::Cursor::new(format!("{header}\n"))).unwrap();
+        let input = input.map("plan", Column::Property("plan".to_owned()));
+        let input = input.unwrap().ignore_unmapped();
+        let columns = input.columns().map(|(_, column)| column.to_string());
+        (columns.collect::<Vec<_>>().join(" "), input.rows().is_ok())
+    };
+
+    assert_eq!(
+        columns("email,First name,plan,salary,property:x,topic:news"),
+        (
+            "email first_name property:plan ignore property:x topic:news".to_owned(),
+            true
+        )
+    );
+    assert!(!columns("email,plan,Accepts Marketing").1);
+}
+
+#[test]
 fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else() {
     let folder = std::env::temp_dir().join(format!("audience-names-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -204,8 +204,15 @@ fn an_input_that_cannot_be_imported_is_exit_status_1_with_the_reason() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_finishes_what_is_in_flight_and_names_the_command_that_continues() {
-    let folder = Folder::new("ctrl-c");
+fn ctrl_c_and_sigterm_finish_what_is_in_flight_and_name_the_command_that_continues() {
+    for signal in ["-INT", "-TERM"] {
+        is_continued_after(signal);
+    }
+}
+
+#[cfg(unix)]
+fn is_continued_after(signal: &str) {
+    let folder = Folder::new(&format!("interrupted{signal}"));
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::delay(Duration::from_millis(100)));
     let rows: String = (0..20_000)
@@ -223,7 +230,7 @@ fn ctrl_c_finishes_what_is_in_flight_and_names_the_command_that_continues() {
     }
 
     let interrupt = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([signal, &child.id().to_string()])
         .status();
     assert!(interrupt.unwrap().success());
     let output = child.wait_with_output().unwrap();
