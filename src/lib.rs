@@ -252,7 +252,12 @@ pub mod rule;
 mod secret;
 #[cfg(feature = "serve")]
 mod server;
-#[cfg(any(feature = "cli", feature = "mock-server", feature = "serve"))]
+#[cfg(any(
+    feature = "cli",
+    feature = "import",
+    feature = "mock-server",
+    feature = "serve"
+))]
 mod signals;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
@@ -291,6 +296,9 @@ pub use secret::ConfigError;
 #[cfg(feature = "serve")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
 pub use server::{Serve, serve};
+#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "import", feature = "serve"))))]
+pub use signals::shutdown_signal;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};
 

@@ -179,7 +179,8 @@ impl Import {
         self
     }
 
-    /// Stops the import when this future is ready, for example after Ctrl-C. Default: the import runs to its end.
+    /// Stops the import when this future is ready. Default: the import runs to its end. For SIGTERM and Ctrl-C, pass
+    /// [`shutdown_signal()`](crate::shutdown_signal).
     ///
     /// The import starts no further batch, finishes the batches in flight, and reports all other rows as not sent. With
     /// a journal, the next import resumes there.
@@ -201,7 +202,7 @@ impl Import {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// let (stop, asked) = tokio::sync::oneshot::channel();
-    /// stop.send(()).unwrap(); // for example in a handler of SIGTERM
+    /// stop.send(()).unwrap();
     ///
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
     /// let report = contacts.import(rows).stop_when(async { asked.await.unwrap_or(()) }).await?;
