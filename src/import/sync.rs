@@ -412,8 +412,8 @@ impl SyncContacts {
         self
     }
 
-    /// Stops the sync when this future is ready, for example after Ctrl-C. Default: it runs to its end. See
-    /// [`Import::stop_when`](super::Import::stop_when).
+    /// Stops the sync when this future is ready. Default: it runs to its end. For SIGTERM and Ctrl-C, pass
+    /// [`shutdown_signal()`](crate::shutdown_signal). See [`Import::stop_when`](super::Import::stop_when).
     ///
     /// The next run sends what was not sent. The table is read to its end before the signal is looked at.
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
