@@ -13,8 +13,7 @@ use serde_json::json;
 
 use super::contacts::{Conflict, Filter};
 use super::output::{
-    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, interrupted, say, warn,
-    with_causes,
+    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn, with_causes,
 };
 use super::{Confirmation, Service};
 use crate::contacts::ListContacts;
@@ -24,7 +23,7 @@ use crate::import::{
     SyncReport, SyncRow, SyncState,
 };
 use crate::terminal::{padded, print, printable};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, shutdown_signal};
 
 /// The CSV file to read.
 #[derive(Args)]
@@ -672,7 +671,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     };
     tokio::select! {
         exported = exported => exported,
-        () = interrupted() => {
+        () = shutdown_signal() => {
             clear_progress();
             Err(options.with_hint(Failure::failed("interrupted")))
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, signals};
+use crate::{Error, ErrorCode, shutdown_signal};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
@@ -251,10 +251,10 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
 
 /// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
 pub(super) async fn interrupt(to_continue: Option<String>) {
-    interrupted().await;
+    shutdown_signal().await;
     warn("stopping: what is in flight is finished first; press Ctrl-C again to stop immediately");
     tokio::spawn(async move {
-        interrupted().await;
+        shutdown_signal().await;
         match to_continue {
             Some(command) => warn(format_args!(
                 "stopped; what was in flight is sent again if you continue: {command}"
@@ -263,15 +263,6 @@ pub(super) async fn interrupt(to_continue: Option<String>) {
         }
         std::process::exit(1);
     });
-}
-
-/// Ready at the next Ctrl-C or SIGTERM.
-pub(super) async fn interrupted() {
-    match signals::interrupt() {
-        Ok(interrupted) => interrupted.await,
-        // They end the program anyway.
-        Err(_) => std::future::pending().await,
-    }
 }
 
 /// A line on the terminal that shows how far the work is. It is only shown on a terminal.
