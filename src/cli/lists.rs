@@ -416,7 +416,7 @@ pub(super) struct SyncOptions {
     #[arg(long)]
     deletes_missing: bool,
     /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
-    /// [default: 100, or a tenth of the rows]
+    /// [default: 100, or a tenth of the rows; at most half of them, and 0 if the file has no rows]
     #[arg(long, value_name = "N")]
     leave_at_most: Option<u64>,
     /// Write the rows that were not applied to this CSV file

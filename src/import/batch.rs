@@ -8,8 +8,8 @@ use super::journal::JournalWriter;
 use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{
-    EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft, TaskKind, ToDo,
-    add_missing, has,
+    EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft, SyncTask, TaskKind,
+    ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
 use crate::client::{CallOptions, TakesOptions};
@@ -101,9 +101,14 @@ impl Sender {
         // A row that looks at an address is alone in its batch.
         if let ([row], Log::State(state)) = (rows, &self.log)
             && let Some(task) = row.row.task()
-            && let (TaskKind::Look(old), Some(entry)) = (task.kind, &task.started)
         {
-            return self.look(row, entry, old, state, watch).await;
+            match (task.kind, &task.started) {
+                (TaskKind::Look(old), Some(entry)) => {
+                    return self.look(row, task, entry, old, state, watch).await;
+                }
+                (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
+                _ => {}
+            }
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
         let contacts = match self.log {
@@ -239,9 +244,8 @@ impl Sender {
                 // The service does not have the contact, as the status of the row says. For a row of a sync that has only
                 // opt-outs, there is no status.
                 let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
-                let has_no_contact =
-                    may_be_gone && error.is_not_found() && error.missing() != Some(Missing::Topic);
-                if !has_no_contact {
+                let address = row.row.address();
+                if !(may_be_gone && self.has_no_contact(address, &error, watch).await) {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
                     is_left = true;
                 }
@@ -264,6 +268,19 @@ impl Sender {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
         }
         all_left
+    }
+
+    /// Returns whether there is no contact, so that a call which ended with this error had nothing to do.
+    async fn has_no_contact(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
+        if !error.is_not_found() || error.missing() == Some(Missing::Topic) {
+            return false;
+        }
+        // Something other than the service may have sent the 404.
+        let options = self.options(watch);
+        let absent = self.contacts.is_absent(address, options).await;
+        watch.request_ended(absent.as_ref().err());
+        self.record_hold(absent.as_ref().err()).await;
+        absent.unwrap_or(false)
     }
 
     async fn record_opt_out(
@@ -320,6 +337,7 @@ impl Sender {
     async fn look(
         &self,
         row: &NumberedRow,
+        task: &SyncTask,
         before: &Entry,
         old: OldAddress,
         state: &StateWriter,
@@ -341,17 +359,19 @@ impl Sender {
             if !old.is_held() {
                 add_missing(&mut to_send, new_opt_outs(row, &entry));
             }
-            let is_reached = contact
-                .as_ref()
-                .is_some_and(|contact| !contact.unsubscribed);
+            let exists = contact.is_some();
+            let is_own = entry.is_maybe_out(&entry.address);
+            let mut maybe_out = task.opted_out.clone();
             let mut carried = match contact {
                 Some(contact) => {
-                    let of_recipient = opt_outs_of_recipient(&contact);
-                    let found = ImportRow::from(contact).opt_outs().to_vec();
+                    let found = opt_outs_of(&contact, false);
                     to_send.retain(|opt_out| !has(&found, opt_out));
+                    if is_own && contact.unsubscribed {
+                        maybe_out.push(entry.address.clone());
+                    }
                     match entry.carried.take().filter(|_| !entry.is_waiting) {
                         // The run that was killed has maybe opted out the contact for another row.
-                        Some(earlier) => [&of_recipient[..], &earlier].concat(),
+                        Some(earlier) => [&opt_outs_of(&contact, is_own)[..], &earlier].concat(),
                         None => found,
                     }
                 }
@@ -369,7 +389,13 @@ impl Sender {
                 }
                 match self.look_at(row, address, watch).await {
                     Ok(Some(contact)) => {
-                        add_missing(&mut carried, &opt_outs_of_recipient(&contact));
+                        let is_own = entry.is_maybe_out(address);
+                        let found = opt_outs_of(&contact, is_own);
+                        let is_new = |opt_out: &&OptOut| !has(&entry.taken, opt_out);
+                        add_missing(&mut carried, found.iter().filter(is_new));
+                        if is_own && contact.unsubscribed {
+                            maybe_out.push(address.clone());
+                        }
                     }
                     Ok(None) => {}
                     Err(unknown) => return unknown,
@@ -380,23 +406,26 @@ impl Sender {
             let address = entry.address.clone();
             entry.remove_to_leave(&address);
             match old {
-                OldAddress::Left if is_reached => entry.to_leave.push(address),
+                OldAddress::Left | OldAddress::LeftByAnother if exists => {
+                    if has(&to_send, &EVERYTHING) {
+                        maybe_out.push(address.clone());
+                    }
+                    entry.to_leave.push(address);
+                }
                 OldAddress::Left | OldAddress::LeftByAnother => entry.add_former(&address, true),
                 OldAddress::Held | OldAddress::Taken => entry.add_former(&address, false),
             }
+            maybe_out.retain(|address| is_among(&entry.to_leave, address));
+            entry.maybe_out = maybe_out;
         }
         entry.left.clone_from(&to_send);
         if let Err(error) = state.record(vec![entry.clone()]).await {
             return failed(error);
         }
         for opt_out in &to_send {
-            match self.record_opt_out(&before.address, opt_out, watch).await {
-                Err(error) if !error.is_not_found() || error.missing() == Some(Missing::Topic) => {
-                    let outcome = opt_out_failed(opt_out, &error);
-                    let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
-                    return sent(outcome, stop);
-                }
-                _ => {}
+            let recorded = self.record_if_exists(&before.address, opt_out, watch).await;
+            if let Err(error) = recorded {
+                return opt_out_not_sent(opt_out, error);
             }
         }
         if to_send.is_empty() {
@@ -405,10 +434,6 @@ impl Sender {
         entry.left.clear();
         add_missing(&mut entry.opt_outs, &to_send);
         let is_out = has(&to_send, &EVERYTHING);
-        if is_out && old == OldAddress::Left {
-            entry.remove_to_leave(&before.address);
-            entry.add_former(&before.address, true);
-        }
         match state.record(vec![entry]).await {
             Err(error) => {
                 let stop = Stop::Fatal(self.unwritable(error));
@@ -419,6 +444,98 @@ impl Sender {
         }
     }
 
+    /// Opts out the contact of an address that rows had before. First, its opt-outs since they looked at it go to their
+    /// new addresses.
+    async fn leave(
+        &self,
+        row: &NumberedRow,
+        keys: &[String],
+        state: &StateWriter,
+        watch: &Arc<Watch>,
+    ) -> SentBatch {
+        let address = row.row.address();
+        let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
+        let contact = match self.retrieve(address, watch).await {
+            Ok(contact) => contact,
+            Err(error) => return opt_out_not_sent(&EVERYTHING, error),
+        };
+        let mut outcome = RowOutcome::Skipped;
+        if let Some(contact) = contact {
+            let leavers: Vec<_> = keys
+                .iter()
+                .filter_map(|key| state.find_recent(key))
+                .collect();
+            let is_own = leavers.iter().any(|entry| entry.is_maybe_out(address));
+            let found = opt_outs_of(&contact, is_own);
+            for entry in &leavers {
+                let is_new = |new: &&OptOut| !has(&entry.taken, new) && !has(&entry.opt_outs, new);
+                for opt_out in found.iter().filter(is_new) {
+                    let recorded = self.record_if_exists(&entry.address, opt_out, watch).await;
+                    if let Err(error) = recorded {
+                        return opt_out_not_sent(opt_out, error);
+                    }
+                }
+            }
+            if !contact.unsubscribed {
+                let started = state.update(keys, |entry| {
+                    add_missing(&mut entry.taken, &found);
+                    entry.set_maybe_out(address, true);
+                });
+                if let Err(error) = started.await {
+                    return failed(error);
+                }
+                if let Err(error) = self.record_if_exists(address, &EVERYTHING, watch).await {
+                    if !self.may_be_out(address, &error, watch).await {
+                        let unchanged = state.update(keys, |entry| {
+                            entry.set_maybe_out(address, false);
+                        });
+                        if let Err(error) = unchanged.await {
+                            return failed(error);
+                        }
+                    }
+                    return opt_out_not_sent(&EVERYTHING, error);
+                }
+                outcome = RowOutcome::OptedOut;
+            }
+        }
+        let left = state.update(keys, |entry| {
+            entry.remove_to_leave(address);
+            entry.add_former(address, true);
+        });
+        let stop = left
+            .await
+            .err()
+            .map(|error| Stop::Fatal(self.unwritable(error)));
+        SentBatch {
+            outcomes: vec![stop.as_ref().map_or(outcome, |_| RowOutcome::Unknown)],
+            stop,
+        }
+    }
+
+    /// Returns whether an opt-out of everything that failed with this error is maybe recorded.
+    async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
+        match error.outcome() {
+            Outcome::NotSent | Outcome::Refused | Outcome::Unchanged => false,
+            Outcome::Unknown | Outcome::Applied => match self.retrieve(address, watch).await {
+                Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
+                Err(_) => true,
+            },
+        }
+    }
+
+    /// Records an opt-out, unless there is no contact.
+    async fn record_if_exists(
+        &self,
+        address: &str,
+        opt_out: &OptOut,
+        watch: &Arc<Watch>,
+    ) -> Result<(), Error> {
+        match self.record_opt_out(address, opt_out, watch).await {
+            Err(error) if !self.has_no_contact(address, &error, watch).await => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Retrieves a contact for a row that looks at it.
     async fn look_at(
         &self,
@@ -426,19 +543,31 @@ impl Sender {
         address: &str,
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
+        self.retrieve(address, watch).await.map_err(|error| {
+            let outcome = match error.is_not_found() {
+                // It is no statement about the row.
+                true => RowOutcome::Unknown,
+                false => outcome_of_failure(&error),
+            };
+            SentBatch {
+                outcomes: vec![outcome],
+                stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
+            }
+        })
+    }
+
+    /// Retrieves a contact; `None` if there certainly is none.
+    async fn retrieve(&self, address: &str, watch: &Arc<Watch>) -> Result<Option<Contact>, Error> {
         let call = self.contacts.retrieve(address).options(self.options(watch));
         watch.set_repeated_later(true);
-        let looked = call.await;
+        let retrieved = call.await;
         watch.set_repeated_later(false);
-        watch.request_ended(looked.as_ref().err());
-        self.record_hold(looked.as_ref().err()).await;
-        match looked {
+        watch.request_ended(retrieved.as_ref().err());
+        self.record_hold(retrieved.as_ref().err()).await;
+        match retrieved {
             Ok(contact) => Ok(Some(contact)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(SentBatch {
-                outcomes: vec![outcome_of_failure(&error)],
-                stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
-            }),
+            Err(error) if self.has_no_contact(address, &error, watch).await => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -485,15 +614,24 @@ fn new_opt_outs<'a>(row: &'a NumberedRow, before: &'a Entry) -> impl Iterator<It
     opt_outs.filter(|opt_out| !has(&before.opt_outs, opt_out))
 }
 
-/// Returns the opt-outs of a contact that a sync cannot have made when a row left the address.
-fn opt_outs_of_recipient(contact: &Contact) -> Vec<OptOut> {
-    let is_own = !matches!(
+/// Returns the opt-outs of a contact. If a sync has maybe opted it out, only those that the sync cannot have made.
+fn opt_outs_of(contact: &Contact, is_maybe_out: bool) -> Vec<OptOut> {
+    let is_by_recipient = matches!(
         contact.unsubscribe_reason,
         Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
     );
+    let is_own = is_maybe_out && !is_by_recipient;
     let mut opt_outs = ImportRow::from(contact.clone()).opt_outs().to_vec();
     opt_outs.retain(|opt_out| !is_own || matches!(opt_out, OptOut::Topic(_)));
     opt_outs
+}
+
+/// Creates the result of a row whose opt-out failed. The next sync sends it.
+fn opt_out_not_sent(opt_out: &OptOut, error: Error) -> SentBatch {
+    SentBatch {
+        outcomes: vec![opt_out_failed(opt_out, &error)],
+        stop: is_refused_key(&error).then_some(Stop::Fatal(error)),
+    }
 }
 
 /// Returns whether the journal needs to know that a row is about to be sent.

@@ -179,11 +179,19 @@ impl Appender {
     }
 
     /// Appends complete lines. When this returns, they are on disk.
-    pub(super) async fn append(&self, lines: Vec<u8>) -> Result<(), Arc<io::Error>> {
+    ///
+    /// The order of the calls is the order in the file, whenever the futures are awaited.
+    pub(super) fn append(
+        &self,
+        lines: Vec<u8>,
+    ) -> impl Future<Output = Result<(), Arc<io::Error>>> + Send + use<> {
         let (done, result) = oneshot::channel();
-        let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
-        self.0.send(Append { lines, done }).map_err(|_| stopped())?;
-        result.await.map_err(|_| stopped())?
+        let sent = self.0.send(Append { lines, done });
+        async move {
+            let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
+            sent.map_err(|_| stopped())?;
+            result.await.map_err(|_| stopped())?
+        }
     }
 }
 

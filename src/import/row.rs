@@ -451,6 +451,10 @@ impl From<Contact> for ImportRow {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SyncTask {
     pub(super) kind: TaskKind,
+    /// For [`TaskKind::Look`], the addresses to leave that this sync opts out for other rows.
+    pub(super) opted_out: Vec<String>,
+    /// For [`TaskKind::Leave`], the keys of the rows that leave the address.
+    pub(super) leavers: Vec<String>,
     /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact was
     /// not there any more.
     pub(super) recorded: Vec<OptOut>,
@@ -483,9 +487,9 @@ pub(super) enum OldAddress {
     Taken,
     /// Another row has it now.
     Held,
-    /// Nobody has it. Another row that had it, too, opts it out.
+    /// Nobody has it. Another row that had it, too, counts as the one that leaves it.
     LeftByAnother,
-    /// Nobody has it, and this row opts it out.
+    /// Nobody has it.
     Left,
 }
 
@@ -525,6 +529,12 @@ pub(super) struct Entry {
     /// while the next one is not known to be usable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) to_leave: Vec<String>,
+    /// The addresses to leave that a sync has maybe opted out since it looked at them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) maybe_out: Vec<String>,
+    /// The opt-outs of the addresses to leave that the row has taken to its address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) taken: Vec<OptOut>,
     /// The addresses that the row had before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) former: Vec<Former>,
@@ -563,9 +573,36 @@ impl Entry {
 
     pub(super) fn remove_to_leave(&mut self, address: &str) {
         let address = normalized_address(address);
-        self.to_leave
-            .retain(|left| normalized_address(left) != address);
+        let is_other = |left: &String| normalized_address(left) != address;
+        self.to_leave.retain(is_other);
+        self.maybe_out.retain(is_other);
+        if self.to_leave.is_empty() {
+            self.taken.clear();
+        }
     }
+
+    pub(super) fn is_maybe_out(&self, address: &str) -> bool {
+        is_among(&self.maybe_out, address)
+    }
+
+    /// Remembers whether a sync has maybe opted out an address to leave.
+    pub(super) fn set_maybe_out(&mut self, address: &str, is_maybe_out: bool) {
+        if !is_maybe_out {
+            let address = normalized_address(address);
+            self.maybe_out
+                .retain(|out| normalized_address(out) != address);
+        } else if !self.is_maybe_out(address) {
+            self.maybe_out.push(address.to_owned());
+        }
+    }
+}
+
+/// Returns whether an address is among these, in whatever spelling.
+pub(super) fn is_among(addresses: &[String], address: &str) -> bool {
+    let address = normalized_address(address);
+    addresses
+        .iter()
+        .any(|other| normalized_address(other) == address)
 }
 
 /// The opt-out of a row that is not subscribed, or deleted.

@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
@@ -43,11 +43,14 @@ impl Contacts {
     /// | is new, or has other names or properties | an entry of a batch of 100, which creates or updates the contact |
     /// | is not subscribed, and was before, or has a new topic opt-out | one opt-out for each |
     /// | is new and not subscribed | the entry of a batch, then the opt-out |
-    /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, and then opts out the old one |
+    /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, retrieves the old one again for opt-outs since, and then opts it out |
     /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | one opt-out of everything: [the interface](crate::interface#4.7) shows no way to delete a contact |
     ///
     /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old addresses.
     /// Each part runs in parallel, at the pace of an [import](Contacts::import).
+    ///
+    /// After a 404, one more request lists the contacts with the address. Only if the address is not among them, there is
+    /// no contact to opt out. Otherwise, a gateway may have sent the 404: the opt-out failed, and the next run sends it.
     ///
     /// # Names and properties
     ///
@@ -62,11 +65,15 @@ impl Contacts {
     /// - **A sync never subscribes anybody.** If a row was not subscribed and is now, no request is sent, because the
     ///   "yes" of the table may be older than an opt-out at the service. [`SyncReport::opt_ins_not_sent`] counts such
     ///   rows, and the [`rejects`](SyncContacts::rejects) have their keys. Call [`subscribe`](Contacts::subscribe) when the
-    ///   person asks for it. A row counts, too, if it has an address that an earlier run has opted out, such as one that
+    ///   person asks for it, and then also [`unsubscribe`](Contacts::unsubscribe) when the person opts out: a row that was
+    ///   not subscribed in the last run either is not sent. A row counts, too, if it has an address that an earlier run has opted out, such as one that
     ///   the row has lost and takes back.
     /// - **An opt-out that was read is sent, whatever happens then.** It is written to the state file first. If it fails,
     ///   or the program is killed, the next run sends it, even if the row has changed or is missing.
     /// - If two rows have the same address, an opt-out of either counts.
+    /// - An opt-out at the service while a row gets another address goes to the new one, until the old one is left. If a run
+    ///   was interrupted after it has maybe opted out the old address itself, an opt-out there without a reason of the
+    ///   person counts as its own.
     /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
     ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row.
     ///
@@ -351,11 +358,11 @@ impl SyncContacts {
         self
     }
 
-    /// Sets how many contacts a run may opt out because their rows are missing or have another address. Default: 100, or a
-    /// tenth of all rows of the last run if that is more.
+    /// Sets how many contacts a run may opt out because their rows are missing or have another address. If there are more,
+    /// the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is sent.
     ///
-    /// If there are more, the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no
-    /// opt-in is sent.
+    /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts out
+    /// more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not deleted.
     ///
     /// # Example: half of the table was removed on purpose
     ///
@@ -694,6 +701,8 @@ struct Plan {
     replaced: Vec<Entry>,
     leavers: Vec<Leaver>,
     opt_ins: Vec<ImportRow>,
+    /// Rows that are subscribed and take an address that another row had.
+    takers: Vec<ImportRow>,
     history: History,
     /// The addresses of rows whose names and properties have not changed, but who share them with others, and the places
     /// of the entries if nothing else has changed either.
@@ -856,6 +865,7 @@ impl Plan {
             replaced: Vec::new(),
             leavers: Vec::new(),
             opt_ins: Vec::new(),
+            takers: Vec::new(),
             history,
             sharing: Vec::new(),
             freed: HashSet::new(),
@@ -916,8 +926,9 @@ impl Plan {
                 Ok(())
             }
             _ => {
-                if self.takes_opted_out(&row) {
-                    self.opt_ins.push(row.row.clone());
+                match self.takes_opted_out(&row) {
+                    true => self.opt_ins.push(row.row.clone()),
+                    false => self.note_taker(&row),
                 }
                 self.second.push(&row, None, false);
                 Ok(())
@@ -932,6 +943,13 @@ impl Plan {
             self.shared_addresses.insert(number_of(row.address()));
         }
         !has(row.row.opt_outs(), &EVERYTHING) && self.history.is_opted_out(row.address())
+    }
+
+    /// Notes that a row takes the address of another one, which is maybe deleted later in the table.
+    fn note_taker(&mut self, row: &SyncRow) {
+        if self.history.knows(row.address(), &row.key) && !has(row.row.opt_outs(), &EVERYTHING) {
+            self.takers.push(row.row.clone());
+        }
     }
 
     /// Returns the keys of the rows that are subscribed after an opt-out.
@@ -989,6 +1007,8 @@ impl Plan {
         let is_untold = has_lost || is_untold || takes_opted_out;
         if is_untold {
             self.opt_ins.push(row.row.clone());
+        } else if has_moved {
+            self.note_taker(row);
         }
         if has_moved {
             self.free(&entry);
@@ -996,11 +1016,7 @@ impl Plan {
             let task = SyncTask {
                 // Who has the old address is known when the whole table was read.
                 kind: TaskKind::Look(OldAddress::Held),
-                recorded: Vec::new(),
-                started: Some(next_to_leave(entry)),
-                applied: None,
-                refused: None,
-                done: None,
+                ..opt_out_task(Some(next_to_leave(entry)), None)
             };
             self.leave(&row.row, None, looks_at);
             self.first.push(row.row.clone().with_task(task));
@@ -1107,6 +1123,7 @@ impl Plan {
         at_most: Option<u64>,
     ) -> Result<(), Error> {
         let deletes_missing = deletes_missing && !self.has_unreadable;
+        let is_empty = self.addresses.is_empty();
         if !deletes_missing {
             self.addresses
                 .extend(state.known().unseen_addresses().map(AddressHash::number));
@@ -1155,6 +1172,9 @@ impl Plan {
             }
             self.shared_addresses.insert(address);
         }
+        self.note_own_opt_outs();
+        self.add_opt_ins_of_takers();
+        let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
         // Of the rows with such an address, another was maybe sent last, and the service has what it said.
         let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
         let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
@@ -1163,12 +1183,23 @@ impl Plan {
             if self.freed.contains(&number_of(&entry.address)) && !entry.is_gone {
                 entry.content = entry.content.map(|_| 0);
             }
+            // Whoever has such an address now leaves it later.
+            for address in entry.to_leave.clone() {
+                if is_held(&address) && number_of(&address) != number_of(&entry.address) {
+                    entry.remove_to_leave(&address);
+                    entry.add_former(&address, false);
+                }
+            }
         }
-        let most = at_most.unwrap_or_else(|| MIN_LEFT.max(state.known().count() / 10));
+        let most = at_most.unwrap_or_else(|| leave_at_most(state.known().count(), is_empty));
         if left > most {
             return Err(Error::input(format!(
-                "{left} contacts would be opted out because their rows are missing or have another address, and the limit is \
-                 {most}; nothing was sent; check the table and the state file, or raise the limit"
+                "{left} contacts would be opted out because their rows are missing or have another address, and the limit \
+                 {limit}; nothing was sent; check the table and the state file, or raise the limit",
+                limit = match is_empty && at_most.is_none() {
+                    true => "of a table without rows is 0".to_owned(),
+                    false => format!("is {most}"),
+                }
             )));
         }
         // Rows look at the addresses that they had before these are opted out for other rows.
@@ -1176,6 +1207,32 @@ impl Plan {
             !matches!(row.task().map(|task| task.kind), Some(TaskKind::Look(_)))
         });
         Ok(())
+    }
+
+    /// Adds the rows that are subscribed and take the address of a row that is deleted in the same table.
+    fn add_opt_ins_of_takers(&mut self) {
+        let tasks = self.first.iter().filter_map(ImportRow::task);
+        let deleted = tasks.filter_map(|task| task.done.as_ref().filter(|entry| entry.is_gone));
+        let deleted: HashSet<_> = deleted.map(|entry| number_of(&entry.address)).collect();
+        let takers = std::mem::take(&mut self.takers).into_iter();
+        let opted_out = takers.filter(|row| deleted.contains(&number_of(row.address())));
+        self.opt_ins.extend(opted_out);
+    }
+
+    /// Notes which of the addresses to leave this sync opts out for other rows. A person did not ask for these opt-outs.
+    fn note_own_opt_outs(&mut self) {
+        let opted_out = self.first.iter().filter(|row| {
+            let kind = row.task().map(|task| task.kind);
+            kind == Some(TaskKind::OptOut) && has(row.opt_outs(), &EVERYTHING)
+        });
+        let opted_out: HashSet<_> = opted_out.map(|row| number_of(row.address())).collect();
+        for task in self.first.iter_mut().filter_map(ImportRow::task_mut) {
+            if let (TaskKind::Look(_), Some(entry)) = (task.kind, &task.started) {
+                let addresses = entry.to_leave.iter().chain([&entry.address]);
+                let own = addresses.filter(|address| opted_out.contains(&number_of(address)));
+                task.opted_out = own.cloned().collect();
+            }
+        }
     }
 
     /// Plans what an earlier run has left to do for a row that this one has not seen, or whose address another row has.
@@ -1222,10 +1279,14 @@ impl Plan {
 /// service, are to leave.
 fn settled(mut entry: Entry) -> Entry {
     let address = entry.address.clone();
-    entry.to_leave.extend(entry.tried.take());
+    let carried = entry.carried.take();
+    if let Some(tried) = entry.tried.take() {
+        entry.to_leave.push(tried);
+        // It has got them from this address.
+        add_missing(&mut entry.taken, carried.iter().flatten());
+    }
     entry.remove_to_leave(&address);
     entry.remove_former(&address);
-    entry.carried = None;
     entry.is_waiting = false;
     entry
 }
@@ -1236,8 +1297,13 @@ fn next_to_leave(mut entry: Entry) -> Entry {
     entry
 }
 
-/// How many contacts may be left in any case.
-const MIN_LEFT: u64 = 100;
+/// Returns how many contacts of this many known rows may be left if the caller has set no limit.
+fn leave_at_most(known: u64, is_empty: bool) -> u64 {
+    match is_empty {
+        true => 0,
+        false => 100.max(known / 10).min(10.max(known / 2)),
+    }
+}
 
 /// Returns whether a contact that may not exist yet, after a crash, must get an opt-out when it is created: one that it
 /// takes from its old address. The opt-out of everything by a deletion ends with the deletion.
@@ -1249,6 +1315,8 @@ fn is_for_later(entry: &Entry, opt_out: &OptOut) -> bool {
 fn opt_out_task(started: Option<Entry>, done: Option<Entry>) -> SyncTask {
     SyncTask {
         kind: TaskKind::OptOut,
+        opted_out: Vec::new(),
+        leavers: Vec::new(),
         recorded: Vec::new(),
         started,
         applied: None,
@@ -1345,21 +1413,35 @@ impl Third {
             }
             rows.push((leaver, entry));
         }
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<ImportRow> = Vec::new();
+        let mut places = HashMap::new();
+        let (mut leavers, mut looked) = (Vec::<Vec<String>>::new(), HashSet::new());
         for (leaver, entry) in rows {
             for address in &entry.to_leave {
                 let number = number_of(address);
-                if self.held.binary_search(&number).is_ok() || !kept.insert(number) {
+                if self.held.binary_search(&number).is_ok() || kept.contains(&number) {
                     continue;
                 }
-                let task = SyncTask {
-                    kind: TaskKind::Leave,
-                    ..opt_out_task(Some(entry.clone()), None)
-                };
-                tasks.push(bare(&leaver.row, address, vec![EVERYTHING], task));
                 if leaver.looks_at.as_ref() == Some(address) {
-                    self.left.fetch_add(1, Ordering::Relaxed);
+                    looked.insert(number);
                 }
+                self.writer.keep(&entry);
+                let place = *places.entry(number).or_insert(tasks.len());
+                if place == tasks.len() {
+                    let task = SyncTask {
+                        kind: TaskKind::Leave,
+                        ..opt_out_task(None, None)
+                    };
+                    tasks.push(bare(&leaver.row, address, Vec::new(), task));
+                    leavers.push(Vec::new());
+                }
+                leavers[place].push(entry.key.clone());
+            }
+        }
+        self.left.fetch_add(looked.len() as u64, Ordering::Relaxed);
+        for (row, leavers) in tasks.iter_mut().zip(leavers) {
+            if let Some(task) = row.task_mut() {
+                task.leavers = leavers;
             }
         }
         tasks
@@ -1392,7 +1474,7 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
         true => before,
         false => settled(before),
     };
-    let (opt_outs, recorded, left) = match has_moved {
+    let (opt_outs, recorded, left, taken) = match has_moved {
         false => {
             let mut recorded = before.opt_outs.clone();
             add_missing(&mut recorded, &before.left);
@@ -1403,14 +1485,16 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
                 add_missing(&mut opt_outs, &recorded);
                 recorded.clear();
             }
-            (opt_outs, recorded, before.left.clone())
+            let taken = before.taken.clone();
+            (opt_outs, recorded, before.left.clone(), taken)
         }
         true => {
             let carried = before.carried.as_ref();
             let carried = carried.filter(|_| before.left.is_empty())?;
             let mut opt_outs = wanted.to_vec();
             add_missing(&mut opt_outs, carried);
-            (opt_outs, Vec::new(), Vec::new())
+            let taken = carried.clone();
+            (opt_outs, Vec::new(), Vec::new(), taken)
         }
     };
     let mut done = Entry {
@@ -1424,6 +1508,8 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
         is_waiting: false,
         tried: None,
         to_leave: before.to_leave.clone(),
+        maybe_out: before.maybe_out.clone(),
+        taken,
         former: before.former.clone(),
         is_untold,
         is_gone: false,
@@ -1476,10 +1562,9 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
     let task = SyncTask {
         kind: TaskKind::Upsert,
         recorded,
-        started: Some(started),
         applied: Some(applied),
         refused: Some(refused),
-        done: Some(done),
+        ..opt_out_task(Some(started), Some(done))
     };
     let row = row.row.clone().with_contact(contact);
     Some(row.with_opt_outs(opt_outs).with_task(task))

@@ -15,10 +15,7 @@ use super::record_file::{
     Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
 };
 use super::report::RowOutcome;
-use super::row::{
-    AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OptOut, SyncTask, TaskKind, has,
-    number_of,
-};
+use super::row::{AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, has, number_of};
 use crate::Error;
 use crate::secret::for_owner_only;
 
@@ -78,7 +75,7 @@ enum Record {
     /// The first line.
     Sync(Header),
     /// What is known about a row. The last record of a key counts.
-    Row(Entry),
+    Row(Box<Entry>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
 }
@@ -374,7 +371,7 @@ fn read_entry(file: &File, start: u64) -> io::Result<Entry> {
         if let Some(end) = found.iter().position(|byte| *byte == b'\n') {
             line.extend_from_slice(&found[..end]);
             return match serde_json::from_slice(&line)? {
-                Record::Row(entry) => Ok(entry),
+                Record::Row(entry) => Ok(*entry),
                 _ => Err(io::Error::other("another program has changed the file")),
             };
         }
@@ -674,16 +671,50 @@ impl StateWriter {
         &self,
         entries: impl Iterator<Item = &'a Entry>,
     ) -> Result<(), Arc<io::Error>> {
+        let lines = self.lines(entries)?;
+        match lines.is_empty() {
+            true => Ok(()),
+            false => self.appender.append(lines).await,
+        }
+    }
+
+    fn lines<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a Entry>,
+    ) -> Result<Vec<u8>, Arc<io::Error>> {
         let mut lines = Vec::new();
         for entry in entries {
             let line = to_line(&RowRecord::Row(entry));
             lines.extend(line.map_err(|error| Arc::new(error.into()))?);
             self.appended.fetch_add(1, Ordering::Relaxed);
         }
-        match lines.is_empty() {
-            true => Ok(()),
-            false => self.appender.append(lines).await,
-        }
+        Ok(lines)
+    }
+
+    /// Keeps an entry, if there is no newer one, so that [`update`](Self::update) finds it.
+    pub(super) fn keep(&self, entry: &Entry) {
+        let mut recent = self.recent();
+        recent
+            .entry(entry.key.clone())
+            .or_insert_with(|| entry.clone());
+    }
+
+    /// Changes the entries with these keys, and records them.
+    pub(super) async fn update(
+        &self,
+        keys: &[String],
+        change: impl Fn(&mut Entry) + Send,
+    ) -> Result<(), Arc<io::Error>> {
+        let written = {
+            let mut recent = self.recent();
+            for key in keys {
+                recent.entry(key.clone()).and_modify(&change);
+            }
+            let changed = keys.iter().filter_map(|key| recent.get(key));
+            // Before another task changes them again.
+            self.appender.append(self.lines(changed)?)
+        };
+        written.await
     }
 
     /// Returns the entry that the first part of the sync has recorded for a key.
@@ -714,8 +745,7 @@ impl StateWriter {
             let Some(task) = row.row.task() else { continue };
             let (is_sent, is_done) = (contact.is_applied(), outcome.is_applied());
             entries.extend(match (task.kind, contact) {
-                (TaskKind::Look(_), _) => None,
-                (TaskKind::Leave, _) => self.left(&row.row, task).filter(|_| is_done),
+                (TaskKind::Look(_) | TaskKind::Leave, _) => None,
                 _ if is_sent && is_done => task.done.clone(),
                 (TaskKind::OptOut, _) => None,
                 _ if is_sent => task.applied.clone(),
@@ -734,15 +764,6 @@ impl StateWriter {
             }
         }
         Ok(())
-    }
-
-    /// Returns the entry of a row that has left an address.
-    fn left(&self, row: &ImportRow, task: &SyncTask) -> Option<Entry> {
-        let entry = row.key_text().and_then(|key| self.find_recent(key));
-        let mut entry = entry.or_else(|| task.started.clone())?;
-        entry.remove_to_leave(row.address());
-        entry.add_former(row.address(), true);
-        Some(entry)
     }
 
     /// Records that the service has asked to wait this long.

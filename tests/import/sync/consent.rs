@@ -87,7 +87,7 @@ async fn a_topic_opt_out_of_a_row_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_changed_address_costs_three_requests_and_the_old_one_is_opted_out() {
+async fn a_changed_address_costs_four_requests_and_the_old_one_is_opted_out() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
 
@@ -95,7 +95,12 @@ async fn a_changed_address_costs_three_requests_and_the_old_one_is_opted_out() {
 
     assert_eq!(
         calls,
-        ["GET /a@x.io", "batch 1", "POST /a@x.io/unsubscribe"]
+        [
+            "GET /a@x.io",
+            "batch 1",
+            "GET /a@x.io",
+            "POST /a@x.io/unsubscribe"
+        ]
     );
     assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
     assert!(nights.is_opted_out("a@x.io"));
@@ -143,6 +148,10 @@ async fn the_opt_out_of_the_table_moves_with_the_row_even_if_the_contact_is_gone
     nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
     let fault = Fault::status(404).body(r#"{"error":{"code":"not_found"}}"#);
     nights.server.fault(fault.path("/contacts/a@x.io").times(1));
+    let empty_list = Fault::status(200).body(r#"{"data":[],"has_more":false}"#);
+    nights
+        .server
+        .fault(empty_list.path("/contacts").method("GET"));
 
     let (report, _) = nights.run(&[row(1, "b@x.io").subscribed(true)]).await;
 
@@ -181,7 +190,7 @@ async fn an_old_address_that_cannot_be_opted_out_is_tried_again_by_the_next_run(
 
     // Even if its row is not passed.
     let (report, calls) = nights.run(&[]).await;
-    assert_eq!(calls, ["POST /a@x.io/unsubscribe"]);
+    assert_eq!(calls, ["GET /a@x.io", "POST /a@x.io/unsubscribe"]);
     assert_eq!(report.opted_out(), 1);
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
     assert!(nights.run(&[row(1, "b@x.io")]).await.1.is_empty());
@@ -283,7 +292,8 @@ async fn a_deleted_row_that_no_sync_has_seen_is_opted_out_and_never_created() {
 
     let (report, calls) = nights.run(&table).await;
 
-    assert_eq!((calls.len(), report.is_complete()), (2, true));
+    // The list proves that there is no contact with the second address.
+    assert_eq!((calls.len(), report.is_complete()), (3, true));
     assert!(nights.is_opted_out("a@x.io"));
     assert!(nights.server.contact("b@x.io").is_none());
     assert!(nights.run(&table).await.1.is_empty());
@@ -323,6 +333,34 @@ async fn a_table_that_lost_most_rows_and_the_state_of_another_table_opt_nobody_o
     assert!(nights.calls().is_empty());
     // The next run finds everything as it was.
     assert_eq!(nights.run(&table).await.0.unchanged(), 300);
+}
+
+#[tokio::test]
+async fn a_small_table_that_was_emptied_or_lost_most_rows_opts_nobody_out() {
+    for (known, most) in [(3, 2), (18, 10), (90, 45)] {
+        let nights = Nights::new().await;
+        let table: Vec<_> = (0..known).map(|n| row(n, &format!("{n}@x.io"))).collect();
+        nights.run(&table).await;
+        let left = usize::try_from(most).unwrap();
+        let sync = |rows: &[SyncRow]| nights.sync(rows).deletes_missing();
+
+        let emptied = in_time(sync(&[]).into_future()).await.unwrap_err();
+        let error = emptied.error().to_string();
+        assert!(
+            error.contains("without rows is 0; nothing was sent"),
+            "{error}"
+        );
+        if known > 10 {
+            let short = in_time(sync(&table[left + 1..]).into_future()).await;
+            let error = short.unwrap_err().error().to_string();
+            assert!(error.contains(&format!("limit is {most};")), "{error}");
+        }
+        let report = in_time(sync(&table[left..]).into_future()).await.unwrap();
+        assert_eq!(report.opted_out(), most);
+        let all = sync(&[]).leave_at_most(known);
+        let report = in_time(all.into_future()).await.unwrap();
+        assert_eq!(report.opted_out(), known - most);
+    }
 }
 
 #[tokio::test]
@@ -507,7 +545,8 @@ async fn the_opt_out_of_a_row_whose_new_address_is_refused_goes_to_the_old_one()
     let nights = Nights::new().await;
     nights.run(&[row(1, "t@x.io")]).await;
     nights.run(&[row(1, bad)]).await;
-    nights.run_with(&[], SyncContacts::deletes_missing).await;
+    let missing = |sync: SyncContacts| sync.deletes_missing().leave_at_most(1);
+    nights.run_with(&[], missing).await;
     assert!(nights.is_opted_out("t@x.io"));
 }
 
@@ -531,6 +570,32 @@ async fn an_address_that_a_sync_has_opted_out_and_a_row_takes_is_an_opt_in_that_
         assert!(nights.is_opted_out(address), "{address}");
     }
     assert_eq!(nights.run(&taken).await.0.opt_ins_not_sent(), 0);
+}
+
+#[tokio::test]
+async fn a_row_that_takes_the_address_of_one_that_is_deleted_in_the_same_night_is_told() {
+    for order in [[1, 2, 3], [3, 2, 1]] {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(3, "c@x.io")]).await;
+        let table = order.map(|key| match key {
+            1 => row(1, "a@x.io").deleted(true),
+            _ => row(key, "a@x.io"),
+        });
+
+        // One row is new, and one had another address.
+        let (report, _) = nights.run(&table).await;
+
+        assert_eq!(report.opt_ins_not_sent(), 2);
+        assert!(nights.is_opted_out("a@x.io"));
+        assert_eq!(nights.run(&table).await.0.opt_ins_not_sent(), 0);
+    }
+    // Without the row, the contact is the one of the row that takes the address.
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [row(2, "a@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+    assert_eq!(report.opt_ins_not_sent(), 0);
+    assert!(!nights.is_opted_out("a@x.io"));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod consent;
 mod files;
 mod killed;
 mod model;
+mod moves;
 mod rows;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use audience::Client;
 use audience::contacts::{NewContact, OptOutReason};
 use audience::import::{ImportRow, OptOut, SyncRow};
 use audience::mock::{MockServer, StoredContact};
+use serde_json::Value;
 use support::cancellation::CountingProxy;
 use support::{fast_retries, in_time};
 
@@ -138,7 +139,8 @@ impl Reference {
                     // The contact is the one of another row now.
                     Some(waiting) => waiting,
                     None => {
-                        calls += 1;
+                        // Without the contact, the list has to prove that there is none.
+                        calls += 2 - usize::from(self.audience.contains_key(address));
                         self.opt_outs_of(&before[key])
                     }
                 },
@@ -150,11 +152,6 @@ impl Reference {
                 self.waiting.insert(*key, opt_outs.clone());
             }
         }
-        let is_reached = |key: &u64| {
-            let contact = self.audience.get(&before[key].address);
-            contact.is_some_and(|contact| contact.reason.is_empty())
-        };
-        let mut reached: BTreeSet<_> = moved.iter().copied().filter(is_reached).collect();
         // What is new goes to the old contact first: the new address may be refused.
         for key in &moved {
             let address = before[key].address.clone();
@@ -173,9 +170,6 @@ impl Reference {
                 if !is_out && !known.no.contains(opt_out) {
                     calls += self.opt_out(&address, opt_out, "manual");
                     known.no.insert(opt_out.clone());
-                    if opt_out == EVERYTHING {
-                        reached.remove(key);
-                    }
                 }
             }
         }
@@ -214,14 +208,14 @@ impl Reference {
         }
         let is_shared = |address: &str| holders.iter().filter(|held| *held == address).count() > 1;
         calls += self.upsert(table, &before, &carried, &freed, is_shared);
-        self.leave(&moved, &reached, &before, &held) + calls
+        self.leave(&moved, &before, &held) + calls
     }
 
-    /// Opts out the addresses that rows have left, unless a row still has one because its new one was refused.
+    /// Retrieves the contacts of the addresses that rows have left, and opts them out, unless a row still has one because
+    /// its new one was refused.
     fn leave(
         &mut self,
         moved: &[u64],
-        reached: &BTreeSet<u64>,
         before: &BTreeMap<u64, Row>,
         held: &BTreeSet<String>,
     ) -> usize {
@@ -238,7 +232,11 @@ impl Reference {
                 self.postponed += 1;
                 continue;
             }
-            if reached.contains(key) {
+            let Some(contact) = self.audience.get(old) else {
+                continue;
+            };
+            calls += 1;
+            if contact.reason.is_empty() {
                 calls += self.opt_out(old, EVERYTHING, "manual");
             }
         }
@@ -306,14 +304,15 @@ impl Reference {
                 );
             }
         }
+        let mut calls = entries.div_ceil(100);
         for (address, opt_out, reason) in &opt_outs {
-            self.opt_out(address, opt_out, reason);
+            calls += self.opt_out(address, opt_out, reason);
         }
         for (key, row) in &self.known {
             let keys = self.history.entry(row.address.clone()).or_default();
             keys.insert(*key);
         }
-        entries.div_ceil(100) + opt_outs.len()
+        calls
     }
 
     fn delete(&mut self, key: u64, row: &Row) -> usize {
@@ -333,14 +332,53 @@ impl Reference {
     }
 
     fn opt_out(&mut self, address: &str, what: &str, reason: &str) -> usize {
-        if let Some(contact) = self.audience.get_mut(address) {
-            match what {
-                EVERYTHING if contact.reason == "complaint" => {}
-                EVERYTHING => contact.reason = reason.to_owned(),
-                topic => drop(contact.no.insert(topic.to_owned())),
-            }
+        let Some(contact) = self.audience.get_mut(address) else {
+            // The list has to prove that there is no contact.
+            return 2;
+        };
+        match what {
+            EVERYTHING if contact.reason == "complaint" => {}
+            EVERYTHING => contact.reason = reason.to_owned(),
+            topic => drop(contact.no.insert(topic.to_owned())),
         }
         1
+    }
+
+    /// Notes an opt-out between two runs of a night. It stays where it was made, and goes to the addresses of all rows that
+    /// leave that one. If another row has the address, or the sync has opted it out itself, it may go there, too.
+    fn note(&mut self, made: &Between, known: &Table, table: &Table, service: &Audience) {
+        let is_held = |address: &str| {
+            let unseen = known.iter().filter(|(key, _)| !table.contains_key(key));
+            let rows = live(table).chain(unseen.filter(|(_, row)| !row.is_deleted));
+            let stays =
+                |key: &u64, row: &Row| row.address.starts_with(REFUSED) && known.contains_key(key);
+            rows.into_iter().any(|(key, row)| {
+                row.address == address || stays(key, row) && known[key].address == address
+            })
+        };
+        let is_held = is_held(&made.address);
+        let moved = live(table).filter(|(key, row)| {
+            let is_from = |known: &Row| known.address == made.address && !known.is_deleted;
+            known.get(key).is_some_and(is_from) && row.address != made.address
+        });
+        let addresses = moved.map(|(_, row)| row.address.as_str());
+        for address in addresses.chain([made.address.as_str()]) {
+            let now = service.get(address).cloned().unwrap_or_default();
+            let is_there = match made.what.as_str() {
+                EVERYTHING => !now.reason.is_empty(),
+                topic => now.no.contains(topic),
+            };
+            let may_miss = address != made.address && (is_held || made.is_late);
+            if let Some(contact) = self.audience.get_mut(address)
+                && (is_there || !may_miss)
+            {
+                match made.what.as_str() {
+                    EVERYTHING if now.reason.is_empty() => contact.reason = "manual".to_owned(),
+                    EVERYTHING => contact.reason = now.reason,
+                    topic => drop(contact.no.insert(topic.to_owned())),
+                }
+            }
+        }
     }
 
     /// Returns the opt-outs that a row takes to its next address, with their reasons.
@@ -376,7 +414,8 @@ fn day(table: &mut Table, random: &mut Random, addresses: u64) {
     let keys = addresses + 5;
     for _ in 0..1 + random.below(8) {
         let key = random.below(keys);
-        let address = format!("{}@x.io", random.below(addresses));
+        // None contains another one, so that a search for one finds no other.
+        let address = format!("a{}@x.io", random.below(addresses));
         let Some(row) = table.get_mut(&key) else {
             let name = random.percent(60).then(|| "Ada".to_owned());
             let row = Row {
@@ -416,7 +455,7 @@ fn day(table: &mut Table, random: &mut Random, addresses: u64) {
 fn only_known_rows_are_refused(table: &mut Table, reference: &Reference) {
     for (key, row) in table {
         if row.address.starts_with(REFUSED) && !reference.known.contains_key(key) {
-            row.address = "0@x.io".to_owned();
+            row.address = "a0@x.io".to_owned();
         }
     }
 }
@@ -452,6 +491,66 @@ async fn happen(nights: &Nights, reference: &mut Reference, random: &mut Random)
         }
     }
     reference.audience = audience_of(&nights.server);
+}
+
+/// An opt-out at the service between a killed run and the next one.
+struct Between {
+    address: String,
+    what: String,
+    /// Whether the sync has left the address before, or has maybe opted it out, and so cannot know whose opt-out this is.
+    is_late: bool,
+}
+
+/// Somebody opts out between two runs of a night.
+async fn happen_between(nights: &Nights, random: &mut Random) -> Vec<Between> {
+    let mut all = Vec::new();
+    for contact in nights.server.contacts() {
+        if !random.percent(10) {
+            continue;
+        }
+        let address = contact.email.as_str();
+        let call = nights.contacts.unsubscribe(address);
+        let (call, what) = match random.below(4) {
+            0 => (call, EVERYTHING),
+            1 => (call.reason(OptOutReason::Preferences), EVERYTHING),
+            number => {
+                let topic = TOPICS[usize::try_from(number).unwrap() - 2];
+                (nights.contacts.unsubscribe(address).topic(topic), topic)
+            }
+        };
+        call.await.unwrap();
+        let (is_maybe_out, is_left) = left_by_sync(nights, address);
+        let is_by_sync = is_maybe_out || contact.unsubscribe_reason == "manual";
+        all.push(Between {
+            address: address.to_owned(),
+            what: what.to_owned(),
+            is_late: is_left || what == EVERYTHING && is_by_sync,
+        });
+    }
+    all
+}
+
+/// Returns whether the state says that a sync has maybe opted out an address to leave, and whether it has left it.
+fn left_by_sync(nights: &Nights, address: &str) -> (bool, bool) {
+    let state = std::fs::read_to_string(&nights.state).unwrap_or_default();
+    let is_it = |spelling: &Value| spelling.as_str().unwrap().trim().to_lowercase() == address;
+    let records = state.lines().filter_map(|line| line.parse::<Value>().ok());
+    let rows = records.filter(|record| record["row"].is_object());
+    let last: BTreeMap<_, _> = rows
+        .map(|mut record| (record["row"]["key"].to_string(), record["row"].take()))
+        .collect();
+    let has_left = |former: &Value| is_it(&former["address"]) && former["is_out"] == true;
+    let is_among = |row: &Value, list: &str, is_wanted: &dyn Fn(&Value) -> bool| {
+        row[list]
+            .as_array()
+            .is_some_and(|all| all.iter().any(is_wanted))
+    };
+    let mut rows = last.values();
+    let is_maybe_out = rows.clone().any(|row| is_among(row, "maybe_out", &is_it));
+    (
+        is_maybe_out,
+        rows.any(|row| is_among(row, "former", &has_left)),
+    )
 }
 
 fn cases() -> u64 {
@@ -491,8 +590,8 @@ async fn after_each_night_the_service_has_what_the_rules_say_with_the_fewest_req
             let rows = rows(&table, &mut random);
             let (report, calls) = nights
                 .run_with(&rows, |sync| match deletes_missing {
-                    true => sync.deletes_missing(),
-                    false => sync,
+                    true => sync.deletes_missing().leave_at_most(1_000),
+                    false => sync.leave_at_most(1_000),
                 })
                 .await;
 
@@ -523,7 +622,8 @@ async fn nights_with_killed_runs_end_as_nights_without() {
             let url = format!("http://{}", proxy.address());
             let client = Client::builder(url, nights.server.full_key()).retry(fast_retries());
             let contacts = client.build().unwrap().contacts();
-            contacts.sync(rows.to_vec(), nights.state.open())
+            let sync = contacts.sync(rows.to_vec(), nights.state.open());
+            sync.leave_at_most(1_000)
         };
         let (mut reference, mut table) = (Reference::default(), Table::new());
         let addresses = 3 + random.below(20);
@@ -536,6 +636,7 @@ async fn nights_with_killed_runs_end_as_nights_without() {
             reference.night(&table, false);
 
             let rows = rows(&table, &mut random);
+            let mut between = Vec::new();
             for _ in 0..random.below(4) {
                 let end =
                     nights.server.requests().len() + usize::try_from(random.below(6)).unwrap();
@@ -550,6 +651,7 @@ async fn nights_with_killed_runs_end_as_nights_without() {
                 let _ = run.await;
                 // What is in flight arrives before the next run starts.
                 proxy.at_most(0).await;
+                between.extend(happen_between(&nights, &mut random).await);
             }
             let report = in_time(sync(&rows).into_future()).await.unwrap();
 
@@ -579,6 +681,9 @@ async fn nights_with_killed_runs_end_as_nights_without() {
                         reference.opt_out(&row.address, topic, "manual");
                     }
                 }
+            }
+            for opt_out in between {
+                reference.note(&opt_out, &known, &table, &service);
             }
             assert_eq!(service, reference.audience, "{known:?}\n{table:?}");
             assert!(report.changes().is_complete(), "{report}");

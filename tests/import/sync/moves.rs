@@ -1,0 +1,233 @@
+//! An address changes while its person opts out at the service.
+
+use std::time::Duration;
+
+use audience::RetryPolicy;
+use audience::contacts::OptOutReason;
+use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
+use audience::mock::Fault;
+
+use super::{Nights, contact, row};
+
+fn once(sync: SyncContacts) -> SyncContacts {
+    sync.retry(RetryPolicy::none())
+}
+
+/// The responses with 404 that a gateway, or another service, may send for any path.
+fn foreign_404s() -> [Fault; 2] {
+    [
+        r#"{"message":"no Route matched with those values"}"#,
+        r#"{"error":{"code":"not_found","message":"no such endpoint"}}"#,
+    ]
+    .map(|body| Fault::status(404).body(body))
+}
+
+#[tokio::test]
+async fn an_opt_out_that_a_gateway_responds_to_with_404_is_not_done() {
+    for fault in foreign_404s() {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+        let table = [row(1, "a@x.io").subscribed(false)];
+        nights.server.fault(fault);
+
+        let missing = |sync: SyncContacts| sync.deletes_missing().leave_at_most(9);
+        let (report, _) = nights.run_with(&table, missing).await;
+        assert_eq!(
+            (report.opted_out(), report.changes().opt_out_failed()),
+            (0, 2)
+        );
+
+        nights.server.clear_faults();
+        let (report, calls) = nights.run(&table).await;
+        assert_eq!((report.opted_out(), calls.len()), (2, 2));
+        assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    }
+}
+
+#[tokio::test]
+async fn a_404_for_a_contact_that_the_list_has_is_no_proof() {
+    for fault in foreign_404s() {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+        nights.contacts.unsubscribe("a@x.io").await.unwrap();
+        nights.server.fault(fault.path("/contacts/*@x.io*"));
+        let table = [row(1, "a2@x.io"), row(2, "b@x.io").subscribed(false)];
+
+        let (report, calls) = nights.run(&table).await;
+        assert_eq!(
+            (
+                report.changes().unknown(),
+                report.changes().opt_out_failed()
+            ),
+            (1, 1)
+        );
+        assert_eq!(calls.len(), 4, "{calls:?}");
+        assert!(nights.server.contact("a2@x.io").is_none());
+
+        nights.server.clear_faults();
+        let (report, _) = nights.run(&table).await;
+        assert!(report.is_complete(), "{report}");
+        assert!(nights.is_opted_out("a2@x.io") && nights.is_opted_out("b@x.io"));
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_before_the_new_contact_exists_goes_to_it() {
+    let not_created = [
+        Fault::status(501),
+        Fault::status(402),
+        Fault::status(503),
+        Fault::status(200).body(r#"{"ok":false}"#),
+    ];
+    for reason in [OptOutReason::Manual, OptOutReason::Preferences] {
+        for fault in not_created.clone() {
+            let nights = Nights::new().await;
+            nights.run(&[row(1, "a@x.io")]).await;
+            nights.server.fault(fault.path("/contacts/batch"));
+            nights.run_with(&[row(1, "b@x.io")], once).await;
+            nights.server.clear_faults();
+            let opt_out = nights.contacts.unsubscribe("a@x.io").reason(reason);
+            opt_out.await.unwrap();
+
+            let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+
+            assert!(report.is_complete(), "{report}");
+            assert!(nights.is_opted_out("b@x.io"), "{reason:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_while_the_new_contact_is_created_goes_to_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "c@x.io")]).await;
+    let slow = Fault::delay(Duration::from_millis(200)).path("/contacts/batch");
+    nights.server.fault(slow);
+    let opt_out = async {
+        while !nights.calls().iter().any(|call| call == "batch 2") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        nights.contacts.unsubscribe("a@x.io").await.unwrap();
+        let topic = nights.contacts.set_topic("c@x.io", "news", false);
+        topic.await.unwrap();
+    };
+
+    let table = [row(1, "b@x.io"), row(2, "d@x.io")];
+    let ((report, _), ()) = tokio::join!(nights.run(&table), opt_out);
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("b@x.io") && nights.is_opted_out("c@x.io"));
+    let d = nights.contacts.retrieve("d@x.io").await.unwrap();
+    assert!(!d.topics["news"] && !d.unsubscribed);
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn an_opt_out_before_the_old_address_is_left_goes_to_the_new_contact() {
+    let faults = [
+        // The retrieve just before the opt-out of the old address.
+        Fault::status(503).path("/contacts/a@x.io").after(1),
+        Fault::status(501).path("/contacts/a@x.io/unsubscribe"),
+        Fault::status(503).path("/contacts/a@x.io/unsubscribe"),
+    ];
+    for fault in faults {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io")]).await;
+        nights.server.fault(fault);
+        let (report, _) = nights.run_with(&[row(1, "b@x.io")], once).await;
+        assert_eq!(report.changes().opt_out_failed(), 1);
+        nights.server.clear_faults();
+        nights.contacts.unsubscribe("a@x.io").await.unwrap();
+
+        // Even if its row is not passed.
+        let (_, calls) = nights.run(&[]).await;
+
+        assert_eq!(calls, ["GET /a@x.io", "POST /b@x.io/unsubscribe"]);
+        assert!(nights.is_opted_out("b@x.io"));
+        assert!(nights.run(&[row(1, "b@x.io")]).await.1.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_opt_out_of_an_old_address_by_the_sync_does_not_go_to_the_new_contact() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let lost = Fault::close_after().path("/contacts/a@x.io/unsubscribe");
+    nights.server.fault(lost);
+    let (report, _) = nights.run_with(&[row(1, "b@x.io")], once).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    nights.server.clear_faults();
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+
+    nights.run(&[row(1, "c@x.io")]).await;
+
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    let c = nights.contacts.retrieve("c@x.io").await.unwrap();
+    assert!(!c.unsubscribed && !c.topics["news"]);
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_deleted_row_does_not_go_where_another_row_with_its_address_moves() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let table = [row(1, "b@x.io"), row(2, "a@x.io").deleted(true)];
+    let fault = Fault::status(503).path("/contacts/batch");
+    nights.server.fault(fault.times(1));
+
+    nights.run_with(&table, once).await;
+    let (report, _) = nights.run(&table).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn all_rows_that_leave_an_address_take_its_last_opt_outs_with_one_retrieve() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let table = [row(1, "b@x.io"), row(2, "c@x.io")];
+    let fault = Fault::status(501).path("/contacts/a@x.io").after(2);
+    nights.server.fault(fault);
+    nights.run(&table).await;
+    nights.server.clear_faults();
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+
+    let (report, calls) = nights.run(&table).await;
+
+    assert_eq!((report.opted_out(), calls.len()), (1, 4), "{calls:?}");
+    assert!(nights.is_opted_out("a@x.io"));
+    for address in ["b@x.io", "c@x.io"] {
+        let new = nights.contacts.retrieve(address).await.unwrap();
+        assert!(!new.topics["news"] && !new.unsubscribed, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_person_takes_back_at_the_new_address_is_not_taken_from_the_old_one_again() {
+    let nights = Nights::new().await;
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("offers".to_owned()));
+    nights.run(&[SyncRow::new(1, no_news)]).await;
+    nights
+        .contacts
+        .unsubscribe("a@x.io")
+        .topic("news")
+        .await
+        .unwrap();
+    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
+    nights.server.fault(fault);
+    nights.run(&[row(1, "b@x.io")]).await;
+    nights.server.clear_faults();
+    nights
+        .contacts
+        .set_topic("b@x.io", "news", true)
+        .await
+        .unwrap();
+
+    nights.run(&[row(1, "b@x.io")]).await;
+
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert_eq!((b.topics["news"], b.topics["offers"]), (true, false));
+    assert!(nights.is_opted_out("a@x.io"));
+}
