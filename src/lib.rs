@@ -202,6 +202,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "client", feature = "webhooks"))]
+mod address;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "cli")]

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Contacts;
-use super::model::normalized_address;
 use super::new_contact::{NewContact, OnConflict};
+use crate::address::normalized_address;
 #[cfg(feature = "import")]
 use crate::client::{CallOptions, not_sent};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};

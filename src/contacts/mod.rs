@@ -69,6 +69,7 @@ use crate::Client;
 #[cfg(feature = "import")]
 use crate::client::CallOptions;
 
+pub use crate::address::normalized_address;
 pub use crate::properties::{Properties, PropertyValue};
 pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
 pub use change_address::ChangeAddress;
@@ -79,9 +80,7 @@ pub use list::{CountContacts, ListContacts};
 pub use merge::MergeProperties;
 #[cfg(feature = "unsubscribe")]
 pub(crate) use model::address_in_path;
-pub use model::{
-    Contact, ContactRecord, ContactSummary, OptOutReason, UnsubscribeReason, normalized_address,
-};
+pub use model::{Contact, ContactRecord, ContactSummary, OptOutReason, UnsubscribeReason};
 pub use new_contact::{NewContact, OnConflict};
 pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;

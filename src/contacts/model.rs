@@ -533,30 +533,6 @@ impl From<OptOutReason> for UnsubscribeReason {
     }
 }
 
-/// Returns an address as the service stores it: trimmed and in lower case
-/// ([interface section 2.1](crate::interface#2.1)).
-///
-/// Use it to find the row of a contact or of an event in your own database, where the address may be
-/// written in another way. The calls of this crate need no normalized address. In a body, they send it as given,
-/// because the service normalizes it. In a path, they send it trimmed, with its ASCII letters in lower case.
-///
-/// It trims and converts as Unicode defines, by `str::trim` and `str::to_lowercase`. The interface document does not say
-/// how the service treats letters outside ASCII, so the result is certain for ASCII addresses only. Tags (`ada+news@`)
-/// and dots stay, and an invalid address stays invalid.
-///
-/// # Example: the key of a contact
-///
-/// ```
-/// use audience::contacts::normalized_address;
-///
-/// assert_eq!(normalized_address(" Ada@Example.com\n"), "ada@example.com");
-/// assert_eq!(normalized_address("Ada.L+News@x.io"), "ada.l+news@x.io");
-/// ```
-#[must_use]
-pub fn normalized_address(address: &str) -> String {
-    address.trim().to_lowercase()
-}
-
 /// Returns an address as it stands in a path: trimmed, and with its ASCII letters in lower case.
 ///
 /// The interface document says how the service stores an address, but not whether it looks one up in the same way. A
@@ -594,6 +570,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::address::normalized_address;
 
     #[test]
     fn members_that_are_missing_null_or_empty_are_none_or_empty() {

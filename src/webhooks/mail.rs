@@ -1,6 +1,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::address::normalized_address;
 use crate::string_enum::string_enum;
 
 /// The `data` of an event about a sent message, for one recipient ([interface section 6.3](crate::interface#6.3)).
@@ -75,6 +76,25 @@ impl MailEvent {
             bounce_type: None,
             detail: None,
         }
+    }
+
+    /// Returns the address of the contact: the recipient [`to`](Self::to), trimmed and in lower case, as the service stores
+    /// it ([interface section 2.1](crate::interface#2.1)).
+    ///
+    /// The interface does not say whether the service sends `to` in this form. So use this method to find the row of the
+    /// person in your own database, and store your addresses in the same form.
+    ///
+    /// # Example: the row of a recipient
+    ///
+    /// ```
+    /// use audience::webhooks::MailEvent;
+    ///
+    /// let mail = MailEvent::new("em_1", "us@example.com", "Ada@Example.com", "Hi");
+    /// assert_eq!(mail.address(), "ada@example.com");
+    /// ```
+    #[must_use]
+    pub fn address(&self) -> String {
+        normalized_address(&self.to)
     }
 
     /// Returns whether a later attempt to reach this address will fail, too: the

@@ -35,7 +35,7 @@ type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
 /// A store with a table of effects in its database.
 trait Effects: Store + Clone {
-    fn applies(&self, endpoint: &str, then: Then) -> impl Handler;
+    fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler;
 
     async fn effects(&self) -> i64;
 }
@@ -68,10 +68,10 @@ async fn end(then: Then) -> Result<(), BoxError> {
 }
 
 impl Effects for PostgresStore {
-    fn applies(&self, endpoint: &str, then: Then) -> impl Handler {
+    fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler {
         // It owns what it uses, and borrows it while it waits.
         let insert = INSERT.to_owned();
-        boxed(self.handler_in(endpoint, async move |transaction, event| {
+        boxed(self.handler_in(inbox, async move |transaction, event| {
             transaction.execute(&insert, &[&event.id.as_str()]).await?;
             end(then).await
         }))
@@ -84,9 +84,9 @@ impl Effects for PostgresStore {
 }
 
 impl Effects for SqlxPostgresStore {
-    fn applies(&self, endpoint: &str, then: Then) -> impl Handler {
+    fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler {
         let insert = INSERT;
-        boxed(self.handler_in(endpoint, async move |transaction, event| {
+        boxed(self.handler_in(inbox, async move |transaction, event| {
             let insert = sqlx::query(insert).bind(event.id.to_string());
             insert.execute(&mut **transaction).await?;
             end(then).await
@@ -100,8 +100,8 @@ impl Effects for SqlxPostgresStore {
 }
 
 impl Effects for SqliteStore {
-    fn applies(&self, endpoint: &str, then: Then) -> impl Handler {
-        let handler = self.handler_in(endpoint, move |transaction, event| {
+    fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler {
+        let handler = self.handler_in(inbox, move |transaction, event| {
             transaction.execute(INSERT, [event.id.as_str()])?;
             match then {
                 Then::Succeed => Ok::<_, BoxError>(()),
@@ -129,8 +129,8 @@ impl Effects for SqliteStore {
 }
 
 impl Effects for SqlxSqliteStore {
-    fn applies(&self, endpoint: &str, then: Then) -> impl Handler {
-        boxed(self.handler_in(endpoint, async move |transaction, event| {
+    fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler {
+        boxed(self.handler_in(inbox, async move |transaction, event| {
             let insert = sqlx::query(INSERT).bind(event.id.to_string());
             insert.execute(&mut **transaction).await?;
             end(then).await
@@ -244,7 +244,7 @@ async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl
     let inbox = inbox(&store, "main");
     inbox.accept(delivery("evt_1")).await;
     let committed = Arc::new(Notify::new());
-    let applies = store.applies("main", Then::Succeed);
+    let applies = store.applies(&inbox, Then::Succeed);
 
     let dying = {
         let (applies, committed) = (applies.clone(), Arc::clone(&committed));
@@ -286,14 +286,14 @@ async fn an_error_or_a_panic_undoes_the_effect_and_is_the_reason_for_the_failed_
         (Then::Fail, "no such customer"),
         (Then::Panic, "the handler panicked: a bug"),
     ] {
-        let (_, reason) = attempt(&inbox, store.applies("main", then)).await;
+        let (_, reason) = attempt(&inbox, store.applies(&inbox, then)).await;
 
         assert_eq!(reason.unwrap(), expected);
         assert_eq!(store.effects().await, 0);
         assert!(inbox.replay(&id("evt_1")).await.unwrap());
     }
 
-    let succeeded = attempt(&inbox, store.applies("main", Then::Succeed)).await;
+    let succeeded = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;
     assert_eq!(succeeded, (true, None));
     assert_eq!(store.effects().await, 1);
 }
@@ -304,7 +304,7 @@ async fn each_endpoint_has_the_effect_once(store: impl Effects) {
     for endpoint in ["billing", "support", &longest] {
         let inbox = inbox(&store, endpoint);
         inbox.accept(delivery("evt_1")).await;
-        let applied = attempt(&inbox, store.applies(endpoint, Then::Succeed)).await;
+        let applied = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;
         assert_eq!(applied, (true, None));
     }
 
@@ -314,7 +314,7 @@ async fn each_endpoint_has_the_effect_once(store: impl Effects) {
 async fn a_transaction_that_hangs_fails_its_attempt(store: impl Effects) {
     let inbox = inbox(&store, "main");
     inbox.accept(delivery("evt_1")).await;
-    let hangs = store.applies("main", Then::Hang);
+    let hangs = store.applies(&inbox, Then::Hang);
     let start = tokio::time::Instant::now();
 
     let hanging = move |event, attempt| {
@@ -332,7 +332,7 @@ async fn a_transaction_that_hangs_fails_its_attempt(store: impl Effects) {
     assert!(reason.ends_with("did not end within 15 s"), "{reason}");
     assert!((15..20).contains(&seconds), "{seconds}");
     assert!(inbox.replay(&id("evt_1")).await.unwrap());
-    let succeeded = attempt(&inbox, store.applies("main", Then::Succeed)).await;
+    let succeeded = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;
     assert_eq!(succeeded, (true, None));
     assert_eq!(store.effects().await, 1);
 }
@@ -345,7 +345,7 @@ async fn an_event_that_another_claim_of_its_effect_holds_is_retried(store: impl 
     let claim = NewClaim::new(key, Token::random(), minute, minute);
     store.claim(claim).await.unwrap();
 
-    let (is_handled, reason) = attempt(&inbox, store.applies("main", Then::Succeed)).await;
+    let (is_handled, reason) = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;
 
     assert!(!is_handled);
     assert_eq!(reason.unwrap(), "another attempt is handling the event");
@@ -354,7 +354,7 @@ async fn an_event_that_another_claim_of_its_effect_holds_is_retried(store: impl 
 
 async fn it_is_a_handler_for_deliveries_too(store: impl Effects) {
     let inbox = inbox(&store, "main");
-    let applies = store.applies("main", Then::Succeed);
+    let applies = store.applies(&inbox, Then::Succeed);
 
     let first = inbox.handle(delivery("evt_1"), applies.clone()).await;
     let second = inbox.handle(delivery("evt_1"), applies).await;

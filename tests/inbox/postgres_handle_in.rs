@@ -477,7 +477,7 @@ async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again()
     let runs = Arc::new(AtomicU32::new(0));
 
     let counted = Arc::clone(&runs);
-    let handler = store.handler_in("main", async move |transaction, event| {
+    let handler = store.handler_in(&inbox, async move |transaction, event| {
         apply_effect(transaction, event).await?;
         if counted.fetch_add(1, Ordering::Relaxed) < 2 {
             let lose = "DO $$ BEGIN RAISE 'lost' USING ERRCODE = '40001'; END $$";
@@ -500,7 +500,7 @@ async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
     let client = postgres::client(&database.url).await;
     let inbox = Inbox::builder(store.clone()).build().unwrap();
     inbox.accept(delivery("evt_1")).await;
-    let handler = store.handler_in("main", async |transaction, event| {
+    let handler = store.handler_in(&inbox, async |transaction, event| {
         apply_effect(transaction, event).await?;
         tokio::time::pause();
         transaction.batch_execute("SELECT pg_sleep(60)").await

@@ -24,7 +24,7 @@ use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::{ClaimState, delegate_store};
-use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
+use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, Inbox, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// A store in Postgres on your pool of sqlx, for any number of receivers and workers on any number of machines.
@@ -356,7 +356,7 @@ impl SqlxPostgresStore {
     ///     let mut transaction = store.pool().begin().await?;
     ///     if store.claim_in(&mut transaction, "main", delivery).await? {
     ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = $1")
-    ///             .bind(&mail.to)
+    ///             .bind(mail.address())
     ///             .execute(&mut *transaction)
     ///             .await?;
     ///     }
@@ -418,7 +418,7 @@ impl SqlxPostgresStore {
     ///         .handle_in("main", delivery, async |transaction, event| {
     ///             if let EventData::Bounced(mail) = &event.data {
     ///                 sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = $1")
-    ///                     .bind(&mail.to)
+    ///                     .bind(mail.address())
     ///                     .execute(&mut **transaction)
     ///                     .await?;
     ///             }
@@ -459,7 +459,7 @@ impl SqlxPostgresStore {
     /// process dies after the commit and before the inbox has recorded it, the event is taken again, and the closure is
     /// not called again.
     ///
-    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
     /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
     /// that name.
     ///
@@ -486,10 +486,10 @@ impl SqlxPostgresStore {
     /// store.migrate().await?;
     /// let inbox = Inbox::builder(store.clone()).build()?;
     ///
-    /// let worker = inbox.worker(store.handler_in("main", async |transaction, event| {
+    /// let worker = inbox.worker(store.handler_in(&inbox, async |transaction, event| {
     ///     if let EventData::Bounced(mail) = &event.data {
     ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = $1")
-    ///             .bind(&mail.to)
+    ///             .bind(mail.address())
     ///             .execute(&mut **transaction)
     ///             .await?;
     ///     }
@@ -500,7 +500,7 @@ impl SqlxPostgresStore {
     /// ```
     pub fn handler_in<F, E>(
         &self,
-        endpoint: &str,
+        inbox: &Inbox,
         effect: F,
     ) -> impl EventHandler<
         Future = impl Future<Output = Result<(), Box<dyn StdError + Send + Sync>>> + use<F, E>,
@@ -514,7 +514,7 @@ impl SqlxPostgresStore {
             + 'static,
         E: Into<Box<dyn StdError + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

@@ -19,7 +19,7 @@ use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::delegate_store;
-use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
+use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, Inbox, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
@@ -282,17 +282,19 @@ impl PostgresStore {
     /// beside the server, and end the program if it fails: the reason is then not an outage, and stays.
     ///
     /// ```no_run
-    /// use audience::inbox::PostgresStore;
+    /// use audience::inbox::{Inbox, PostgresStore};
     ///
-    /// # async fn listen(store: PostgresStore) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
-    /// async fn serve(url: &str) -> Result<(), Box<dyn std::error::Error>> {
-    ///     let store = PostgresStore::connect_lazy(url)?;
-    ///     let tables = async { Ok(store.migrate_when_available().await?) };
-    ///     let server = listen(store.clone()); // until the tables exist, deliveries get a 503
-    ///     tokio::try_join!(tables, server)?;
-    ///     Ok(())
+    /// # async fn handle(_: audience::webhooks::Event, _: audience::inbox::Attempt) -> std::io::Result<()> { Ok(()) }
+    /// # fn router(_: Inbox) -> axum::Router { axum::Router::new() }
+    /// # async fn run(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::connect_lazy("postgres://shop:secret@localhost/shop")?;
+    /// let inbox = Inbox::builder(store.clone()).build()?;
+    /// let server = audience::serve(listener, router(inbox.clone())).worker(inbox.worker(handle));
+    /// tokio::select! {
+    ///     ended = server.into_future() => Ok(ended?), // until the tables exist, deliveries get a 503
+    ///     Err(error) = store.migrate_when_available() => Err(error.into()),
     /// }
-    /// # let _ = serve;
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -478,7 +480,7 @@ impl PostgresStore {
     ///     let mut transaction = client.transaction().await?;
     ///     if store.claim_in(&mut transaction, "main", delivery).await? {
     ///         let mark = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
-    ///         transaction.execute(mark, &[&mail.to]).await?;
+    ///         transaction.execute(mark, &[&mail.address()]).await?;
     ///     }
     ///     transaction.commit().await?;
     ///     Ok(())
@@ -539,7 +541,7 @@ impl PostgresStore {
     ///         .handle_in("main", delivery, async |transaction, event| {
     ///             if let EventData::Bounced(mail) = &event.data {
     ///                 let count = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
-    ///                 transaction.execute(count, &[&mail.to]).await?;
+    ///                 transaction.execute(count, &[&mail.address()]).await?;
     ///             }
     ///             Ok::<_, tokio_postgres::Error>(())
     ///         })
@@ -577,7 +579,7 @@ impl PostgresStore {
     /// process dies after the commit and before the inbox has recorded it, the event is taken again, and the closure is
     /// not called again.
     ///
-    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
     /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
     /// that name.
     ///
@@ -604,10 +606,10 @@ impl PostgresStore {
     /// store.migrate().await?;
     /// let inbox = Inbox::builder(store.clone()).build()?;
     ///
-    /// let worker = inbox.worker(store.handler_in("main", async |transaction, event| {
+    /// let worker = inbox.worker(store.handler_in(&inbox, async |transaction, event| {
     ///     if let EventData::Bounced(mail) = &event.data {
     ///         let count = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
-    ///         transaction.execute(count, &[&mail.to]).await?;
+    ///         transaction.execute(count, &[&mail.address()]).await?;
     ///     }
     ///     Ok::<_, tokio_postgres::Error>(())
     /// }));
@@ -616,7 +618,7 @@ impl PostgresStore {
     /// ```
     pub fn handler_in<F, E>(
         &self,
-        endpoint: &str,
+        inbox: &Inbox,
         effect: F,
     ) -> impl EventHandler<
         Future = impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + use<F, E>,
@@ -630,7 +632,7 @@ impl PostgresStore {
             + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

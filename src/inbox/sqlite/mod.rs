@@ -38,8 +38,8 @@ use crate::inbox::store::{
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 use crate::inbox::{
-    Attempt, ClaimTarget, DEFAULT_RETENTION, PurgeTimer, Settings, purge_all, report_conflict,
-    report_receipt, report_rollback, report_store_failure,
+    Attempt, ClaimTarget, DEFAULT_RETENTION, Inbox, PurgeTimer, Settings, purge_all,
+    report_conflict, report_receipt, report_rollback, report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -1034,7 +1034,7 @@ impl SqliteStore {
     /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
     /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
-    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
     /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
     /// that name.
     ///
@@ -1066,7 +1066,7 @@ impl SqliteStore {
     /// let inbox = Inbox::builder(store.clone()).build()?;
     /// inbox.accept(delivery).await; // in the web server
     ///
-    /// let worker = inbox.worker(store.handler_in("main", |transaction, event| {
+    /// let worker = inbox.worker(store.handler_in(&inbox, |transaction, event| {
     ///     let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";
     ///     transaction.execute(count, [event.event_type().as_str()])?;
     ///     Ok::<_, rusqlite::Error>(())
@@ -1079,7 +1079,7 @@ impl SqliteStore {
     /// ```
     pub fn handler_in<F, E>(
         &self,
-        endpoint: &str,
+        inbox: &Inbox,
         effect: F,
     ) -> impl EventHandler<
         Future = impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + use<F, E>,
@@ -1089,7 +1089,7 @@ impl SqliteStore {
         F: FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Clone + Send + Sync + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

@@ -20,7 +20,7 @@ use crate::inbox::handle_in::{Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::{ClaimState, Fingerprint, delegate_store};
-use crate::inbox::{Attempt, ClaimTarget};
+use crate::inbox::{Attempt, ClaimTarget, Inbox};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// A store in the SQLite file of your pool of sqlx, for the receivers of one machine.
@@ -174,7 +174,7 @@ impl SqlxSqliteStore {
     ///     let mut transaction = store.pool().begin_with("BEGIN IMMEDIATE").await?;
     ///     if store.claim_in(&mut transaction, "main", delivery).await? {
     ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
-    ///             .bind(&mail.to)
+    ///             .bind(mail.address())
     ///             .execute(&mut *transaction)
     ///             .await?;
     ///     }
@@ -236,7 +236,7 @@ impl SqlxSqliteStore {
     ///         .handle_in("main", delivery, async |transaction, event| {
     ///             if let EventData::Bounced(mail) = &event.data {
     ///                 sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
-    ///                     .bind(&mail.to)
+    ///                     .bind(mail.address())
     ///                     .execute(&mut **transaction)
     ///                     .await?;
     ///             }
@@ -274,7 +274,7 @@ impl SqlxSqliteStore {
     /// event. If the process dies after the commit and before the inbox has recorded it, the event is taken again, and
     /// the closure is not called again.
     ///
-    /// Pass the endpoint name of the inbox. The inbox itself claims the event under that name, so the claim of the
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
     /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
     /// that name.
     ///
@@ -298,10 +298,10 @@ impl SqlxSqliteStore {
     /// let store = SqlxSqliteStore::open(pool).await?;
     /// let inbox = Inbox::builder(store.clone()).build()?;
     ///
-    /// let worker = inbox.worker(store.handler_in("main", async |transaction, event| {
+    /// let worker = inbox.worker(store.handler_in(&inbox, async |transaction, event| {
     ///     if let EventData::Bounced(mail) = &event.data {
     ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
-    ///             .bind(&mail.to)
+    ///             .bind(mail.address())
     ///             .execute(&mut **transaction)
     ///             .await?;
     ///     }
@@ -312,7 +312,7 @@ impl SqlxSqliteStore {
     /// ```
     pub fn handler_in<F, E>(
         &self,
-        endpoint: &str,
+        inbox: &Inbox,
         effect: F,
     ) -> impl EventHandler<
         Future = impl Future<Output = Result<(), Box<dyn StdError + Send + Sync>>> + use<F, E>,
@@ -326,7 +326,7 @@ impl SqlxSqliteStore {
             + 'static,
         E: Into<Box<dyn StdError + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(endpoint));
+        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

@@ -237,25 +237,25 @@ async fn drain(application: Application) {
     }
     match &application.store {
         AnyStore::Postgres(store) => {
-            let handler = store.handler_in("main", async move |transaction, event| {
+            let handler = store.handler_in(&inbox, async move |transaction, event| {
                 record_in_postgres(transaction, &event.id, generation).await
             });
             work_off(&inbox, handler).await;
         }
         AnyStore::Sqlite(store) => {
-            let handler = store.handler_in("main", move |transaction, event| {
+            let handler = store.handler_in(&inbox, move |transaction, event| {
                 record_in_sqlite(transaction, event.id.as_str(), generation)
             });
             work_off(&inbox, handler).await;
         }
         AnyStore::SqlxPostgres(store) => {
-            let handler = store.handler_in("main", async move |transaction, event| {
+            let handler = store.handler_in(&inbox, async move |transaction, event| {
                 record_in_sqlx_postgres(transaction, &event.id, generation).await
             });
             work_off(&inbox, handler).await;
         }
         AnyStore::SqlxSqlite(store) => {
-            let handler = store.handler_in("main", async move |transaction, event| {
+            let handler = store.handler_in(&inbox, async move |transaction, event| {
                 record_in_sqlx_sqlite(transaction, &event.id, generation).await
             });
             work_off(&inbox, handler).await;
