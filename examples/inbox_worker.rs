@@ -25,7 +25,7 @@ use axum::extract::{FromRef, State};
 use axum::routing::post;
 use clap::{Parser, Subcommand};
 use inbox_store::StoreArguments;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 
 /// Accept events in one process, and handle them in another
@@ -91,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().command {
         Some(Command::Receive { port, store }) => {
             let app = App {
-                verifier: verifier_from_env()?,
+                verifier: Verifier::from_env()?,
                 inbox: store.open(false).await?.build()?,
             };
             receive(port, app).await

@@ -25,7 +25,7 @@ use audience::inbox::{Inbox, Receipt};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use clap::Parser;
 use inbox_store::StoreArguments;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 
 /// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
-        Some(_) => verifier_from_env()?,
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;

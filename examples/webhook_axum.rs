@@ -26,7 +26,7 @@ use axum::extract::{FromRef, State};
 use axum::routing::post;
 use clap::Parser;
 use inbox_store::StoreArguments;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 
 /// A webhook endpoint with axum, as a starting point for your own
@@ -66,7 +66,7 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
-        Some(_) => verifier_from_env()?,
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;

@@ -30,7 +30,7 @@ use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use clap::Parser;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -85,7 +85,7 @@ struct Arguments {
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, database } = Arguments::parse();
     let verifier = match port {
-        Some(_) => verifier_from_env()?,
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let store = match database {

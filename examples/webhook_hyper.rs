@@ -25,7 +25,7 @@ use audience::webhooks::{Event, VerifiedEvent, Verifier};
 use clap::Parser;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt, service_fn};
 
@@ -42,7 +42,7 @@ struct Arguments {
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = Arguments::parse().port;
     let verifier = match port {
-        Some(_) => verifier_from_env()?,
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
     let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;

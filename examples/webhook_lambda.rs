@@ -25,7 +25,7 @@ use clap::Parser;
 use lambda_http::http::{HeaderMap, StatusCode};
 use lambda_http::{Body, Request};
 use serde_json::json;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tower::ServiceExt;
 
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -55,7 +55,7 @@ async fn hook(delivery: VerifiedEvent) -> StatusCode {
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Arguments::parse();
     if env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-        let verifier = verifier_from_env()?;
+        let verifier = Verifier::from_env()?;
         return lambda_http::run(VerifyLayer::new(verifier).handler(hook)).await;
     }
 

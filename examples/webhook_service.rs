@@ -39,7 +39,7 @@ use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use clap::Parser;
-use support::{ENVIRONMENT, verifier_from_env};
+use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 use tracing::info;
 
@@ -107,7 +107,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     let verifier = match arguments.port {
-        Some(_) => verifier_from_env()?,
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
     let inbox = open_inbox(&arguments).await?;

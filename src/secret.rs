@@ -1,10 +1,10 @@
 //! Keys and signing secrets, files for their owner only, and the error for settings that cannot be used.
 
 use std::borrow::Cow;
+use std::env::VarError;
 use std::fmt;
 #[cfg(any(feature = "import", feature = "inbox-sqlite"))]
 use std::fs::OpenOptions;
-#[cfg(feature = "client")]
 use std::path::Path;
 
 /// The error of a setting that cannot be used, such as an empty signing secret.
@@ -58,8 +58,53 @@ pub(crate) fn for_owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
+/// Returns a secret from a variable, or from the file that another variable names.
+pub(crate) fn secret_from_variables(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+    name: &'static str,
+    name_of_file: &'static str,
+) -> Result<String, ConfigError> {
+    let is_set = |name| match read(name) {
+        Ok(value) => !value.trim().is_empty(),
+        Err(problem) => problem != VarError::NotPresent,
+    };
+    match (is_set(name), is_set(name_of_file)) {
+        (true, true) => Err(ConfigError::new(format!(
+            "both `{name}` and `{name_of_file}` are set; unset one of them"
+        ))),
+        (false, true) => {
+            let file = variable(&read, name_of_file)?;
+            // The path is not printed: it may be the secret, set by mistake.
+            read_secret(Path::new(&file)).map_err(|error| {
+                ConfigError::new(format!(
+                    "could not read the file that `{name_of_file}` names: {error}"
+                ))
+            })
+        }
+        (false, false) if read(name).is_err() => Err(ConfigError::new(format!(
+            "neither of the environment variables `{name}` and `{name_of_file}` is set"
+        ))),
+        (_, false) => variable(&read, name),
+    }
+}
+
+/// Returns the value of a variable, which must not be empty.
+pub(crate) fn variable(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+    name: &'static str,
+) -> Result<String, ConfigError> {
+    let problem = match read(name) {
+        Ok(value) if value.trim().is_empty() => "empty",
+        Ok(value) => return Ok(value),
+        Err(VarError::NotPresent) => "not set",
+        Err(VarError::NotUnicode(_)) => "not valid Unicode",
+    };
+    Err(ConfigError::new(format!(
+        "the environment variable `{name}` is {problem}"
+    )))
+}
+
 /// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
-#[cfg(feature = "client")]
 pub(crate) fn read_secret(file: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(file)?;
     let line = text.strip_suffix('\n').unwrap_or(&text);

@@ -77,7 +77,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// #[tokio::main]
 /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     let verifier = Verifier::new(std::env::var("AUDIENCE_WEBHOOK_SECRET")?)?;
+///     let verifier = Verifier::from_env()?;
 ///     let inbox = Inbox::builder(SqliteStore::open("inbox.db")?).build()?;
 ///     let worker = inbox.worker(handle);
 ///     let router = Router::new()

@@ -2,7 +2,6 @@ use std::borrow::Cow;
 use std::env::VarError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
 use crate::error::ReadError;
-use crate::secret::{ConfigError, Secret, check_secret, read_secret, trim};
+use crate::secret::{ConfigError, Secret, check_secret, secret_from_variables, trim, variable};
 use crate::{ApiError, Error, ErrorCode};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -989,7 +988,7 @@ impl ClientBuilder {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, Error> {
-        let url = variable(&read, BASE_URL)?;
+        let url = variable(&read, BASE_URL).map_err(|error| Error::config(error.to_string()))?;
         Ok(Client::builder(url, key_from_variables(read)?))
     }
 }
@@ -1003,43 +1002,7 @@ pub(crate) fn key_from_env() -> Result<String, Error> {
 fn key_from_variables(
     read: impl Fn(&'static str) -> Result<String, VarError>,
 ) -> Result<String, Error> {
-    let is_set = |name| match read(name) {
-        Ok(value) => !value.trim().is_empty(),
-        Err(problem) => problem != VarError::NotPresent,
-    };
-    match (is_set(KEY), is_set(KEY_FILE)) {
-        (true, true) => Err(Error::config(format!(
-            "both `{KEY}` and `{KEY_FILE}` are set; unset one of them"
-        ))),
-        (false, true) => {
-            let file = variable(&read, KEY_FILE)?;
-            // The path is not printed: it may be the key, set by mistake.
-            read_secret(Path::new(&file)).map_err(|error| {
-                Error::config(format!("could not read the file that `{KEY_FILE}` names"))
-                    .caused_by(error)
-            })
-        }
-        (false, false) if read(KEY).is_err() => Err(Error::config(format!(
-            "neither of the environment variables `{KEY}` and `{KEY_FILE}` is set"
-        ))),
-        (_, false) => variable(&read, KEY),
-    }
-}
-
-/// Returns the value of a variable, which must not be empty.
-fn variable(
-    read: impl Fn(&'static str) -> Result<String, VarError>,
-    name: &'static str,
-) -> Result<String, Error> {
-    let problem = match read(name) {
-        Ok(value) if value.trim().is_empty() => "empty",
-        Ok(value) => return Ok(value),
-        Err(VarError::NotPresent) => "not set",
-        Err(VarError::NotUnicode(_)) => "not valid Unicode",
-    };
-    Err(Error::config(format!(
-        "the environment variable `{name}` is {problem}"
-    )))
+    secret_from_variables(read, KEY, KEY_FILE).map_err(|error| Error::config(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Verifies deliveries: the verifier, its settings and its secrets.
 
+use std::env::VarError;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::event::Event;
 use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
 use crate::Timestamp;
-use crate::secret::{ConfigError, check_secret};
+use crate::secret::{ConfigError, check_secret, secret_from_variables};
 use crate::timestamp::system_time;
 
 /// Verifies webhook deliveries.
@@ -56,6 +57,11 @@ use crate::timestamp::system_time;
 #[derive(Clone)]
 pub struct Verifier(Arc<Settings>);
 
+const SECRET: &str = "AUDIENCE_WEBHOOK_SECRET";
+const SECRET_FILE: &str = "AUDIENCE_WEBHOOK_SECRET_FILE";
+const OLD_SECRET: &str = "AUDIENCE_WEBHOOK_SECRET_OLD";
+const OLD_SECRET_FILE: &str = "AUDIENCE_WEBHOOK_SECRET_OLD_FILE";
+
 impl Verifier {
     /// Creates a verifier with one secret, named `default`.
     ///
@@ -84,6 +90,51 @@ impl Verifier {
             .keys
             .add(DEFAULT_NAME.to_owned(), secret.as_ref())?;
         Ok(Self(Arc::new(settings)))
+    }
+
+    /// Creates a verifier with the signing secret of the environment: from `AUDIENCE_WEBHOOK_SECRET`, or from the file that
+    /// `AUDIENCE_WEBHOOK_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
+    ///
+    /// While you [change the secret](crate::guides::webhooks_in_production#change-the-secret), set
+    /// `AUDIENCE_WEBHOOK_SECRET_OLD` or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets
+    /// are named `default` and `old`. One newline at the end of a file does not belong to the secret.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read, or
+    /// if a secret cannot be used: see [`new`](Self::new). It names the variable, and never contains its value.
+    ///
+    /// # Example: say which variable is missing
+    ///
+    /// ```
+    /// use audience::webhooks::Verifier;
+    ///
+    /// if let Err(error) = Verifier::from_env() {
+    ///     println!("{error}"); // neither of the environment variables `AUDIENCE_WEBHOOK_SECRET` and … is set
+    /// }
+    /// ```
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(std::env::var)
+    }
+
+    fn from_variables(
+        read: impl Fn(&'static str) -> Result<String, VarError>,
+    ) -> Result<Self, ConfigError> {
+        let secret = secret_from_variables(&read, SECRET, SECRET_FILE)?;
+        let builder = Self::builder().secret(DEFAULT_NAME, secret);
+        let is_changed = [OLD_SECRET, OLD_SECRET_FILE]
+            .into_iter()
+            .any(|name| match read(name) {
+                Ok(value) => !value.trim().is_empty(),
+                Err(problem) => problem != VarError::NotPresent,
+            });
+        match is_changed {
+            true => {
+                let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE)?;
+                builder.secret("old", old).build()
+            }
+            false => builder.build(),
+        }
     }
 
     /// Returns a builder, for several secrets or for another tolerance, body limit or clock.
@@ -1124,6 +1175,73 @@ impl Default for ReadLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reads the variables of a list, in which a file is named by the place where it stands in this package.
+    fn from_variables(variables: &[(&str, &str)]) -> Result<Verifier, ConfigError> {
+        Verifier::from_variables(|name| {
+            let found = variables.iter().find(|(other, _)| *other == name);
+            found.map_or(Err(VarError::NotPresent), |(_, value)| {
+                Ok((*value).to_owned())
+            })
+        })
+    }
+
+    #[test]
+    fn the_secrets_come_from_variables_or_files_and_the_old_one_is_accepted_too() {
+        let file = std::env::temp_dir().join(format!("audience-secret-{}", std::process::id()));
+        std::fs::write(&file, "from a file\n").unwrap();
+        let path = file.to_str().unwrap();
+        let names = |verifier: &Verifier| -> Vec<String> {
+            verifier
+                .0
+                .keys
+                .0
+                .iter()
+                .map(|key| key.name.to_string())
+                .collect()
+        };
+
+        let one = from_variables(&[(SECRET, "6Jm0nFq2pXvZk4Tt"), (OLD_SECRET, " ")]).unwrap();
+        assert_eq!(names(&one), ["default"]);
+        for variables in [
+            [(SECRET, "6Jm0nFq2pXvZk4Tt"), (OLD_SECRET_FILE, path)],
+            [(SECRET_FILE, path), (OLD_SECRET, "6Jm0nFq2pXvZk4Tt")],
+        ] {
+            assert_eq!(
+                names(&from_variables(&variables).unwrap()),
+                ["default", "old"]
+            );
+        }
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_used_is_named_without_its_value() {
+        for (variables, expected) in [
+            (
+                &[][..],
+                "neither of the environment variables `AUDIENCE_WEBHOOK_SECRET` and `AUDIENCE_WEBHOOK_SECRET_FILE` is set",
+            ),
+            (
+                &[(SECRET, "hunter2"), (SECRET_FILE, "hunter2")],
+                "both `AUDIENCE_WEBHOOK_SECRET` and `AUDIENCE_WEBHOOK_SECRET_FILE` are set",
+            ),
+            (
+                &[(SECRET_FILE, "/no/hunter2")],
+                "could not read the file that `AUDIENCE_WEBHOOK_SECRET_FILE` names",
+            ),
+            (
+                &[(SECRET, "a secret"), (OLD_SECRET_FILE, "/no/hunter2")],
+                "the file that `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` names",
+            ),
+            (&[(SECRET, "<hunter2>")], "is a placeholder"),
+        ] {
+            let text = from_variables(variables).unwrap_err().to_string();
+
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
 
     const SECRETS: [&[u8]; 3] = [b"the first", b"the second", b"the third"];
 

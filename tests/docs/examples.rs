@@ -96,7 +96,10 @@ fn a_receiver_without_a_secret_says_which_variable_to_set() {
 
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{example}: {stderr}");
-        assert!(stderr.contains("set AUDIENCE_WEBHOOK_SECRET"), "{stderr}");
+        assert!(
+            stderr.contains("`AUDIENCE_WEBHOOK_SECRET_FILE` is set"),
+            "{stderr}"
+        );
     }
 }
 
