@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::pin::Pin;
 
 use super::retrieve::Retrieve;
@@ -25,7 +26,8 @@ impl Contacts {
     ///    already, its names and properties stay.
     /// 3. It records every opt-out that the old contact shows for the new one. An opt-out of everything gets the reason
     ///    `preferences`. For a topic that the old contact never answered, the default counts.
-    /// 4. It retrieves the new contact.
+    /// 4. It retrieves the new contact, and then the old one again. If the old one has another opt-out by now, the call
+    ///    repeats step 3 for it.
     /// 5. It opts the old contact out with the reason `manual`, unless it is opted out already.
     ///
     /// # Consent
@@ -36,8 +38,20 @@ impl Contacts {
     /// - **A spam report** locks the old address only. The new contact gets an opt-out of everything instead, which the
     ///   service would let you end.
     /// - A broadcast can reach the new contact before its opt-outs are recorded, because the service creates no contact
-    ///   that is opted out already. An opt-out of the old contact that arrives while the call runs may not be recorded for
-    ///   the new one.
+    ///   that is opted out already.
+    /// - An opt-out of the old contact that arrives between the last retrieve of step 4 and step 5 is not recorded for the
+    ///   new one.
+    /// - An opt-out that you have, but that the service does not have yet, is not recorded for the new contact either. If
+    ///   you run an
+    #[cfg_attr(
+        feature = "unsubscribe",
+        doc = "[`UnsubscribeService`](crate::unsubscribe::UnsubscribeService), wait until its [`has_pending`](crate::unsubscribe::UnsubscribeService::has_pending) returns `false`"
+    )]
+    #[cfg_attr(
+        not(feature = "unsubscribe"),
+        doc = "`UnsubscribeService` (feature `unsubscribe`), wait until its `has_pending` returns `false`"
+    )]
+    ///   for the old address. Links in mail that was sent before still name the old address.
     ///
     /// # A call after a failure
     ///
@@ -116,7 +130,7 @@ impl ChangeAddress {
         Retrieve { address }.request()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let old = self.retrieve(&self.old).await?;
+        let mut old = self.retrieve(&self.old).await?;
         if normalized_address(&self.old) == normalized_address(&self.new) {
             return Ok(old);
         }
@@ -125,24 +139,39 @@ impl ChangeAddress {
         }
         self.create(&old).await?;
         *written = Outcome::Unknown;
-        // Before anything else can fail: until then, broadcasts reach the new contact.
-        if old.unsubscribed {
-            let everything = self.contacts.unsubscribe(&self.new);
-            let everything = everything.reason(OptOutReason::Preferences);
-            self.opt_out(everything).await?;
-        }
-        for (topic, is_wanted) in &old.topics {
-            if !is_wanted {
-                let opt_out = self.contacts.unsubscribe(&self.new).topic(topic);
-                self.opt_out(opt_out).await?;
-            }
-        }
-        let new = self.retrieve(&self.new).await?;
+        let new = self.record_opt_outs(&mut old).await?;
         // Last: if the call is repeated, this opt-out must not be there yet.
         if !old.unsubscribed {
             self.opt_out(self.contacts.unsubscribe(&self.old)).await?;
         }
         Ok(new)
+    }
+
+    /// Records the opt-outs of the old contact for the new one, and retrieves both, until the old one has no others. Returns
+    /// the new contact.
+    async fn record_opt_outs(&self, old: &mut Contact) -> Result<Contact, Error> {
+        let mut recorded = BTreeSet::new();
+        let mut left = opt_outs(old);
+        // Each round records at least one, so only a service that keeps adding topics reaches the bound.
+        let most = old.topics.len() + 1;
+        loop {
+            // First the opt-out of everything: until then, broadcasts reach the new contact.
+            for topic in left {
+                let call = self.contacts.unsubscribe(&self.new);
+                let call = match &topic {
+                    None => call.reason(OptOutReason::Preferences),
+                    Some(topic) => call.topic(topic),
+                };
+                self.opt_out(call).await?;
+                recorded.insert(topic);
+            }
+            let new = self.retrieve(&self.new).await?;
+            *old = self.retrieve(&self.old).await?;
+            left = &opt_outs(old) - &recorded;
+            if left.is_empty() || recorded.len() > most {
+                return Ok(new);
+            }
+        }
     }
 
     /// Makes sure that the opt-out of the old contact is not taken for one of this call when the call is repeated.
@@ -188,6 +217,14 @@ impl ChangeAddress {
         let opt_out = opt_out.options(self.options.clone());
         opt_out.apply().await.map(drop)
     }
+}
+
+/// The opt-outs that a contact shows: `None` is the one of everything, and comes first.
+fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
+    let topics = contact.topics.iter().filter(|(_, answer)| !**answer);
+    let topics = topics.map(|(topic, _)| Some(topic.clone()));
+    let everything = contact.unsubscribed.then_some(None);
+    everything.into_iter().chain(topics).collect()
 }
 
 /// Whether the last step of a call may have opted out this contact.

@@ -1,7 +1,12 @@
 //! `contacts.change_address`: what goes to the new address, in which order it is sent, and what holds after a failure at
 //! any step.
 
-use audience::contacts::{Contacts, UnsubscribeReason};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use audience::contacts::{Contacts, OptOutReason, UnsubscribeReason};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, StoredContact};
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use serde_json::json;
@@ -79,6 +84,7 @@ async fn names_properties_and_opt_outs_go_to_the_new_address_and_the_old_one_is_
         "POST /ada@example.net/unsubscribe news",
         "POST /ada@example.net/unsubscribe offers",
         "GET /ada@example.net",
+        "GET /ada@example.com",
         "POST /ada@example.com/unsubscribe",
     ];
     assert_eq!(sent(&server), expected);
@@ -403,6 +409,68 @@ async fn a_call_that_is_dropped_after_any_number_of_polls_can_be_repeated() {
 
         assert!(polls > 1, "{polls}");
     }
+}
+
+/// Polls a call until the mock has received this many requests. Until the next poll, it sends no other.
+async fn until_sent(
+    server: &MockServer,
+    requests: usize,
+    mut call: Pin<&mut (impl Future + ?Sized)>,
+) {
+    while server.requests().len() < requests {
+        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+        assert!(polled.await, "the call ended earlier");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_that_arrives_before_the_last_request_goes_along_and_keeps_its_reason() {
+    for topic in [None, Some("deals")] {
+        // The last two requests are the retrieve of the old contact and its opt-out.
+        for requests in 1..=5 {
+            let (server, contacts) = start(None, None).await;
+            let mut call = pin!(contacts.change_address(ADA, NEW).into_future());
+            until_sent(&server, requests, call.as_mut()).await;
+
+            let opt_out = contacts.unsubscribe(ADA);
+            match topic {
+                None => opt_out.reason(OptOutReason::Preferences).await.unwrap(),
+                Some(topic) => opt_out.topic(topic).await.unwrap(),
+            };
+            let new = in_time(call).await.unwrap();
+
+            let case = format!("{topic:?} after {requests} requests");
+            let [old, stored] = stored(&server);
+            assert_eq!(new.unsubscribed, topic.is_none(), "{case}");
+            assert_eq!(new.topics["deals"], topic.is_none(), "{case}");
+            assert_eq!(json!(new.topics), json!(stored.topics), "{case}");
+            let reason = match topic {
+                None => "preferences",
+                Some(_) => "manual",
+            };
+            assert_eq!(old.unsubscribe_reason, reason, "{case}");
+            let opt_outs = sent(&server);
+            let opt_outs = opt_outs
+                .iter()
+                .filter(|line| line.starts_with("POST /ada@example.com"));
+            assert_eq!(opt_outs.count(), 1 + usize::from(topic.is_some()), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_contact_that_is_opted_out_already_is_not_repeated_but_its_topics_go_along()
+{
+    let (server, contacts) = start(Some(Reason::Preferences), None).await;
+    let mut call = pin!(contacts.change_address(ADA, NEW).into_future());
+    until_sent(&server, 4, call.as_mut()).await;
+
+    contacts.unsubscribe(ADA).topic("deals").await.unwrap();
+    let new = in_time(call).await.unwrap();
+
+    assert!(new.unsubscribed && !new.topics["deals"]);
+    assert_eq!(stored(&server)[0].unsubscribe_reason, "preferences");
 }
 
 #[tokio::test]
