@@ -55,6 +55,8 @@ struct Inner {
     outcome: Outcome,
     attempts: u32,
     is_retryable: bool,
+    /// Whether the call may be repeated without harm although it may have been applied.
+    is_repeatable: bool,
     body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -251,6 +253,12 @@ impl Error {
     pub fn explanation(&self) -> String {
         let mut text = match self.api() {
             Some(api) => self.refusal_in_words(api),
+            None if self.kind() == ErrorKind::Decode && !self.0.message.starts_with(MADE) => {
+                format!(
+                    "the response of the service cannot be used: check the base URL, and tell your developers ({})",
+                    self.0.message
+                )
+            }
             None => self.0.message.to_string(),
         };
         let is_opt_in = self.0.operation == Some("subscribe");
@@ -261,12 +269,14 @@ impl Error {
             Outcome::Unknown if self.0.operation == Some("change_address") => {
                 text += "; a part of the change may have been made, and it is safe to repeat it";
             }
+            Outcome::Unknown if self.0.is_repeatable => {
+                text += "; the change may have been made or not, and it is safe to repeat it";
+            }
             Outcome::Unknown => {
                 text += "; the change may have been made or not: check before you repeat it";
             }
-            Outcome::Applied if !text.starts_with("the change was made") => {
-                text += "; the change was made";
-            }
+            Outcome::Applied if text.starts_with(MADE) => text += "; do not repeat it",
+            Outcome::Applied => text += &format!("; {MADE}, so do not repeat it"),
             _ => {}
         }
         match self.retry_after() {
@@ -312,6 +322,12 @@ impl Error {
             None if self.is_forbidden() => "the service does not allow this with this key",
             None if self.is_rate_limited() => "the service allows no more requests for the moment",
             None if self.is_retryable() => "the service is not available",
+            None if api.status() == StatusCode::UNPROCESSABLE_ENTITY => {
+                "the service does not accept the input, or refuses the change for this contact: look at the contact, and ask the service's support"
+            }
+            None if api.status() == StatusCode::PAYMENT_REQUIRED => {
+                "the plan does not allow this: look at the plan in the service's dashboard"
+            }
             None => "the service refused the request",
         };
         match api.printable_code() {
@@ -807,6 +823,7 @@ impl Error {
                 kind,
                 ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
             ),
+            is_repeatable: false,
             body: None,
             source: None,
         }))
@@ -825,8 +842,7 @@ impl Error {
             Some(invalid) => format!("the {name} in the response cannot be read ({invalid})"),
             None => format!("the response has no {name}"),
         };
-        let message =
-            format!("the change was made, but {unread}, and the {name} could not be retrieved");
+        let message = format!("{MADE}, but {unread}, and the {name} could not be retrieved");
         Self::new(ErrorKind::Decode, Outcome::Applied, message)
             .reading(body)
             .caused_by(source)
@@ -846,6 +862,12 @@ impl Error {
     /// Says that the same call would fail again.
     pub(crate) fn not_retryable(mut self) -> Self {
         self.0.is_retryable = false;
+        self
+    }
+
+    /// Says whether the call may be repeated without harm although it may have been applied.
+    pub(crate) fn repeatable(mut self, is_repeatable: bool) -> Self {
+        self.0.is_repeatable = is_repeatable;
         self
     }
 
@@ -923,6 +945,9 @@ impl StdError for Error {
         self.0.source.as_deref().map(|source| source as _)
     }
 }
+
+/// How the message of an error begins that says why the value of a write is missing.
+const MADE: &str = "the change was made";
 
 /// A thing that a call names and the service does not have: see [`Error::missing`].
 ///
@@ -1024,6 +1049,10 @@ pub enum ErrorKind {
     ///
     /// A write may have been applied.
     Transport,
+    /// The service does not support the call: see [`delete`](crate::contacts::Contacts::delete).
+    ///
+    /// The error's [`source`](std::error::Error::source) is the refusal.
+    Unsupported,
 }
 
 /// Writes the kind as one lowercase word, such as `timeout`, for logs and metrics.
@@ -1038,6 +1067,7 @@ impl fmt::Display for ErrorKind {
             Self::Pagination => "pagination",
             Self::Timeout => "timeout",
             Self::Transport => "transport",
+            Self::Unsupported => "unsupported",
         })
     }
 }
@@ -1966,8 +1996,40 @@ mod tests {
         }
         let changed = refused(StatusCode::SERVICE_UNAVAILABLE).at("change_address");
         assert!(changed.explanation().contains("it is safe to repeat it"));
+        let opt_out = refused(StatusCode::SERVICE_UNAVAILABLE).repeatable(true);
+        let opt_out = opt_out.explanation();
+        assert!(
+            opt_out.contains("or not, and it is safe to repeat it; try again later"),
+            "{opt_out}"
+        );
         let setting = Error::config("the base URL is invalid").explanation();
         assert_eq!(setting, "the base URL is invalid");
+    }
+
+    #[test]
+    fn an_explanation_says_what_to_do_about_a_refusal_without_a_slug_and_an_unreadable_response() {
+        let unreadable = |outcome| {
+            let error = Error::decode("the response is not JSON at line 1 column 1");
+            error.with_outcome(outcome).explanation()
+        };
+        let source = Error::input("x");
+        let not_read = Error::not_read_back("contact", None, Bytes::new(), source).explanation();
+
+        assert!(
+            refusal(422, "")
+                .explanation()
+                .contains("look at the contact")
+        );
+        assert!(refusal(402, "").explanation().contains("look at the plan"));
+        let read = unreadable(Outcome::Unchanged);
+        assert!(read.starts_with("the response of the service cannot be used: check the base URL"));
+        let write = unreadable(Outcome::Applied);
+        assert!(
+            write.ends_with("; the change was made, so do not repeat it"),
+            "{write}"
+        );
+        assert!(not_read.starts_with("the change was made, but the response has no contact"));
+        assert!(not_read.ends_with("; do not repeat it"), "{not_read}");
     }
 
     #[test]

@@ -13,11 +13,11 @@ use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
-use super::output::{Failure, Output, REFUSED, interrupt, json_line, warn, with_causes};
+use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn, with_causes};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, ListContacts, NewContact, OnConflict, OptOutReason, Page,
-    Properties, PropertyValue, normalized_address,
+    Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
 };
 use crate::import::number_or_text;
 use crate::rule::{Condition, Rule};
@@ -34,7 +34,8 @@ pub(super) struct ContactsOptions {
 }
 
 const CONTACTS_HELP: &str = "\
-The interface of the service has no call that deletes a contact or shows what happened to it.
+The interface of the service does not show how a contact is deleted, so `delete` sends the likely request. It has no call
+that shows what happened to a contact.
 
 Example:
   audience contacts list --query ada";
@@ -79,6 +80,8 @@ Example:
     Unsubscribe(Unsubscribe),
     /// Subscribe a contact again, after the person asked for it
     Subscribe(Subscribe),
+    /// Delete a contact, if the service can
+    Delete(Delete),
 }
 
 pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<ExitCode, Failure> {
@@ -105,6 +108,9 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
         ContactsCommand::SetTopics(form) => form.run(contacts, &options.service, output).await?,
         ContactsCommand::Subscribe(opt_in) => {
             opt_in.run(contacts, &options.service, output).await?;
+        }
+        ContactsCommand::Delete(delete) => {
+            delete.run(contacts, &options.service, output).await?;
         }
         ContactsCommand::Unsubscribe(unsubscribe) => {
             return unsubscribe.run(&options.service, &connection, output).await;
@@ -418,7 +424,7 @@ struct ChangeAddress {
     /// Give the contact this address
     #[arg(value_name = "NEW", value_parser = NonEmptyStringValueParser::new())]
     new: String,
-    /// Show the contact, and send no change
+    /// Show both contacts and what would be recorded, and send no change
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -443,11 +449,13 @@ impl ChangeAddress {
         output: Output,
     ) -> Result<(), Failure> {
         let about = |error| Failure::from(error).about(&self.old);
-        if self.dry_run {
-            let contact = contacts.retrieve(&self.old).await.map_err(about)?;
-            let new = printable(&self.new);
-            let text = format!("{} would be changed to {new}", printable(&contact.email));
-            return dry_run(output, &contact, &text);
+        if self.dry_run || self.confirmation.asks(service) {
+            let (old, new) = self.retrieve(contacts).await?;
+            let plan = self.plan(&old, new.as_ref());
+            if self.dry_run {
+                return dry_run(output, &json!({"old": old, "new": new}), &plan.join("\n"));
+            }
+            plan.iter().for_each(warn);
         }
         self.confirmation.ask(|| Ok(Some(2)), service)?;
         let contact = contacts.change_address(&self.old, &self.new).await;
@@ -466,10 +474,96 @@ impl ChangeAddress {
                     "the new address is opted out of everything{reason}, so no broadcast reaches this contact"
                 ));
                 text.push('\n');
+                if contact.unsubscribe_reason == Some(UnsubscribeReason::Preferences) {
+                    text += &format!("{}\n", mistyped(&old));
+                }
             }
             text
         })?;
         Ok(())
+    }
+
+    /// Returns the old contact, and the one of the new address if there is one.
+    async fn retrieve(&self, contacts: &Contacts) -> Result<(Contact, Option<Contact>), Failure> {
+        let old = contacts.retrieve(&self.old).await;
+        let old = old.map_err(|error| Failure::from(error).about(&self.old))?;
+        let new = match contacts.retrieve(&self.new).await {
+            Ok(new) => Some(new),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(Failure::from(error).about(&self.new)),
+        };
+        Ok((old, new))
+    }
+
+    /// Says what the command would do, in lines.
+    fn plan(&self, old: &Contact, new: Option<&Contact>) -> Vec<String> {
+        let (from, to) = (printable(&old.email), normalized_address(&self.new));
+        let to = printable(&to);
+        if from == to {
+            return vec![format!("{to} is the address already")];
+        }
+        let mut plan = vec![format!("{from} would be changed to {to}")];
+        plan.push(match new {
+            None => format!("{to} would be created with the names and properties of {from}"),
+            Some(new) => {
+                let names = [&new.first_name, &new.last_name].into_iter().flatten();
+                let names: Vec<_> = names.map(|name| printable(name)).collect();
+                format!(
+                    "{to} is a contact already and keeps its names ({}) and properties; it is {}",
+                    if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(" ")
+                    },
+                    consent(new)
+                )
+            }
+        });
+        if old.unsubscribed && may_be_own(old) && new.is_some_and(|new| !new.unsubscribed) {
+            plan.push(format!(
+                "{from} is opted out and {to} is not, so an earlier call may have changed the address: nothing would be changed"
+            ));
+            return plan;
+        }
+        let topics = old.topics.iter().filter(|(_, answer)| !**answer);
+        let topics = topics.map(|(topic, _)| printable(topic));
+        let everything = old.unsubscribed.then(|| "everything".to_owned());
+        let opt_outs: Vec<_> = everything.into_iter().chain(topics).collect();
+        plan.push(match &*opt_outs {
+            [] => format!("no opt-out would be recorded for {to}"),
+            all => format!("{to} would be opted out of: {}", all.join(", ")),
+        });
+        if !old.unsubscribed {
+            plan.push(format!("{from} would be opted out of everything"));
+        } else if may_be_own(old) {
+            plan.push(mistyped(&from));
+        }
+        plan
+    }
+}
+
+fn mistyped(old: &str) -> String {
+    format!(
+        "if an earlier change of {old} went to a mistyped address, change it from there instead"
+    )
+}
+
+/// Says whether broadcasts reach a contact.
+fn consent(contact: &Contact) -> String {
+    match &contact.unsubscribe_reason {
+        _ if !contact.unsubscribed => "subscribed".to_owned(),
+        None => "opted out of everything".to_owned(),
+        Some(reason) => printable(&format!("opted out of everything ({reason})")),
+    }
+}
+
+/// Says which topics a contact gets that is not opted out of everything.
+fn arriving(contact: &Contact) -> String {
+    let topics = contact.topics.iter().filter(|(_, answer)| **answer);
+    let topics: Vec<_> = topics.map(|(topic, _)| printable(topic)).collect();
+    match &*topics {
+        [] => "none, because the contact is opted out of each".to_owned(),
+        topics => topics.join(", "),
     }
 }
 
@@ -571,6 +665,14 @@ impl Subscribe {
             let text = format!("{} would be subscribed{to_topic}", printable(&email));
             return dry_run(output, &json!({"email": email, "topic": topic}), &text);
         }
+        if topic.is_none() && self.confirmation.asks(service) {
+            let contact = contacts.retrieve(address).await;
+            let contact = contact.map_err(|error| Failure::from(error).about(address))?;
+            warn(format_args!(
+                "topics that would arrive then: {}",
+                arriving(&contact)
+            ));
+        }
         self.confirmation.ask(address, topic, service)?;
         let mut call = contacts.subscribe(address);
         if let Some(topic) = topic {
@@ -583,8 +685,62 @@ impl Subscribe {
             let mut text = format!("{} was subscribed{to_topic}\n", printable(&contact.email));
             if contact.unsubscribed {
                 text += "the opt-out from everything stays, so no broadcast reaches this contact\n";
+            } else if topic.is_none() {
+                text += &format!("topics that arrive now: {}\n", arriving(contact));
             }
             text
+        })?;
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = DELETE_HELP)]
+struct Delete {
+    /// Delete the contact with this address
+    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    address: String,
+    /// Show the contact, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+const DELETE_HELP: &str = "\
+The interface does not show how a contact is deleted. The command sends DELETE /contacts/ADDRESS. After a 404, it lists the
+contacts to make sure that there is none. If the service does not delete by this request, the command fails and says so.
+
+Exit status: 0 if the contact was deleted or there is none.
+
+Example:
+  audience contacts delete ada@example.com";
+
+impl Delete {
+    async fn run(
+        self,
+        contacts: &Contacts,
+        service: &Service,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let about = |error| Failure::from(error).about(&self.address);
+        let email = normalized_address(&self.address);
+        if self.dry_run {
+            let contact = contacts.retrieve(&self.address).await.map_err(about)?;
+            let text = format!("{} would be deleted", printable(&contact.email));
+            return dry_run(output, &contact, &text);
+        }
+        if !self.yes && service.mock.is_none() {
+            let change = format!("delete {email} at {}", service.name());
+            ask(
+                &format!("{change}? Its opt-outs are lost, too."),
+                &format!("this would {change}; pass --yes, because there is no terminal to ask on"),
+            )?;
+        }
+        contacts.delete(&self.address).await.map_err(about)?;
+        output.result(&json!({"email": email}), |_| {
+            format!("{} was deleted, or is no contact\n", printable(&email))
         })?;
         Ok(())
     }

@@ -97,7 +97,7 @@ Example:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show, create, change, list and unsubscribe contacts
+    /// Show, create, change, list, unsubscribe and delete contacts
     Contacts(ContactsOptions),
     /// Import contacts from a CSV file of any size
     Import(ImportOptions),
@@ -227,6 +227,11 @@ struct Confirmation {
 }
 
 impl Confirmation {
+    /// Returns whether a question is asked.
+    fn asks(&self, service: &Service) -> bool {
+        !self.yes && service.mock.is_none()
+    }
+
     /// Asks whether to continue, if more than one contact would be changed. `None` is a number that is not known yet.
     ///
     /// # Errors
@@ -237,7 +242,7 @@ impl Confirmation {
         count: impl FnOnce() -> Result<Option<u64>, Failure>,
         service: &Service,
     ) -> Result<(), Failure> {
-        if self.yes || service.mock.is_some() {
+        if !self.asks(service) {
             return Ok(());
         }
         let count = count()?;
@@ -265,13 +270,18 @@ struct OptInConfirmation {
 }
 
 impl OptInConfirmation {
+    /// Returns whether a question is asked.
+    fn asks(&self, service: &Service) -> bool {
+        !self.yes && service.mock.is_none()
+    }
+
     /// Asks whether the person asked for the opt-in.
     ///
     /// # Errors
     ///
     /// Fails if the answer is no, or if there is no terminal to ask on.
     fn ask(&self, address: &str, topic: Option<&str>, service: &Service) -> Result<(), Failure> {
-        if self.yes || service.mock.is_some() {
+        if !self.asks(service) {
             return Ok(());
         }
         let topic = topic.map_or_else(String::new, |topic| format!(" to {topic}"));

@@ -159,6 +159,8 @@ pub(crate) struct Success {
     pub(crate) attempts: u32,
     /// The outcome if the body cannot be decoded, unless the body [says otherwise](outcome_of).
     pub(super) outcome: Outcome,
+    /// Whether the request may be sent again without harm.
+    pub(super) is_repeatable: bool,
 }
 
 impl Success {
@@ -180,6 +182,7 @@ impl Success {
             response,
             attempts,
             outcome,
+            is_repeatable: request.retry_safety == RetrySafety::Safe,
         }
     }
 

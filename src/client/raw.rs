@@ -65,9 +65,10 @@ impl Client {
     /// # Ok(()) }
     /// ```
     ///
-    /// # Example: delete a contact
+    /// # Example: delete a contact by another request
     ///
-    /// The interface names deletion, but does not show how. Find out from your service which method and path it takes.
+    /// [`Contacts::delete`](crate::contacts::Contacts::delete) sends the likely request. If your service takes another
+    /// method or path, send it yourself.
     /// The mock deletes only if its dialect says so; by default, it responds 501, so that no test takes a contact for
     /// erased that is still there.
     ///

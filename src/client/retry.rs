@@ -13,7 +13,7 @@ use crate::error::is_transient;
 ///
 /// | operation | retried after |
 /// |---|---|
-/// | retrieve, list, update, unsubscribe, `set_topic` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 425, 429, and 5xx other than 501 and 505 |
+/// | retrieve, list, update, delete, unsubscribe, `set_topic` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 425, 429, and 5xx other than 501 and 505 |
 /// | create and `create_batch` with upsert or skip | the same |
 /// | create and `create_batch` with any `on_conflict: error` | a failed connection, 429: if a 201 was lost, a retry would return 409 |
 /// | subscribe, `set_topic` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
@@ -21,8 +21,9 @@ use crate::error::is_transient;
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
 /// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. `change_address` sends
-/// retrieve, create and unsubscribe requests, all of which are safe to repeat. `.idempotent()` on a create, a batch, a
-/// subscribe, `set_topic`, `set_topics` or a mail removes the restriction for that call.
+/// retrieve, create and unsubscribe requests, and `delete` sends a deletion and perhaps a list. All of them are safe to
+/// repeat. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction
+/// for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when

@@ -59,7 +59,8 @@ impl Client {
             Ok(success) => Ok(Received { success, span }),
             Err(error) => {
                 span.failed(&error);
-                Err(error.at(operation.name))
+                let is_repeatable = options.idempotent || request.retry_safety == RetrySafety::Safe;
+                Err(error.at(operation.name).repeatable(is_repeatable))
             }
         }
     }
@@ -116,11 +117,13 @@ impl Received {
         let Self { success, span } = self;
         let operation = success.operation;
         let (attempts, outcome) = (success.attempts, success.outcome);
+        let is_repeatable = success.is_repeatable;
         let body = success.response.body().clone();
         let decoded = decode(success).map_err(|error| {
             let error = error.after(attempts, Outcome::NotSent);
             let outcome = outcome_of(outcome, &body);
-            error.with_outcome(outcome).reading(body).at(operation.name)
+            let error = error.with_outcome(outcome).reading(body);
+            error.at(operation.name).repeatable(is_repeatable)
         });
         match &decoded {
             Ok(_) => span.succeeded(attempts),

@@ -228,7 +228,7 @@ fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
 }
 
 /// Whether the last step of a call may have opted out this contact.
-fn may_be_own(contact: &Contact) -> bool {
+pub(crate) fn may_be_own(contact: &Contact) -> bool {
     matches!(
         contact.unsubscribe_reason,
         None | Some(UnsubscribeReason::Manual)

@@ -3,7 +3,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::model::address_in_path;
+use super::model::address_segment;
 use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
@@ -298,7 +298,7 @@ impl Endpoint for Consent {
         if self.body.topic.as_deref() == Some("") {
             return Err(Error::input("the name of the topic is empty"));
         }
-        let address = address_in_path(&self.address);
+        let address = address_segment(&self.address)?;
         let segments = ["contacts", &address, self.operation().name];
         let target = match &self.body.topic {
             None => Target::Contact,

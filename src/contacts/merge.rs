@@ -1,7 +1,7 @@
 use http::Method;
 use serde::Serialize;
 
-use super::model::address_in_path;
+use super::model::address_segment;
 use super::{Contact, Contacts, Properties, new_contact};
 use crate::Error;
 use crate::client::{
@@ -83,7 +83,7 @@ impl Endpoint for Merge {
 
     fn request(&self) -> Result<Request, Error> {
         new_contact::check(&self.properties)?;
-        let segments = ["contacts", &address_in_path(&self.address)];
+        let segments = ["contacts", &address_segment(&self.address)?];
         let properties = &self.properties;
         let request =
             Request::new(Method::PATCH, segments, RetrySafety::Safe)?.about(Target::Contact);

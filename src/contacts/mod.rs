@@ -57,6 +57,8 @@ mod update;
 
 mod change_address;
 
+mod delete;
+
 mod full;
 mod model;
 mod new_contact;
@@ -73,8 +75,11 @@ pub use crate::address::normalized_address;
 pub use crate::properties::{Properties, PropertyValue};
 pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
 pub use change_address::ChangeAddress;
+#[cfg(feature = "cli")]
+pub(crate) use change_address::may_be_own;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
+pub use delete::DeleteContact;
 pub use full::FullContactStream;
 pub use list::{CountContacts, ListContacts};
 pub use merge::MergeProperties;

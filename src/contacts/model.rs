@@ -7,10 +7,10 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visito
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::Timestamp;
 use crate::client::NOT_SECONDS;
 use crate::properties::{Properties, PropertyValue};
 use crate::string_enum::string_enum;
+use crate::{Error, Timestamp};
 
 /// A contact in its full form, as retrieve and the consent calls return it
 /// ([interface section 2.1](crate::interface#2.1)).
@@ -540,6 +540,18 @@ impl From<OptOutReason> for UnsubscribeReason {
 /// they are, because it is not known which form of them the service stores.
 pub(crate) fn address_in_path(address: &str) -> String {
     address.trim().to_ascii_lowercase()
+}
+
+/// Returns an address as a segment of a path.
+///
+/// # Errors
+///
+/// `ErrorKind::Input` if the address is empty.
+pub(super) fn address_segment(address: &str) -> Result<String, Error> {
+    match address_in_path(address) {
+        address if address.is_empty() => Err(Error::input("the address is empty")),
+        address => Ok(address),
+    }
 }
 
 /// Reads `""` and `null` as `None`, and writes `None` as `""`. Use with `#[serde(default, with = "optional_text")]`,

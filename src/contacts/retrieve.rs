@@ -1,18 +1,13 @@
-#[cfg(any(feature = "import", feature = "unsubscribe"))]
 use std::future::poll_fn;
-#[cfg(any(feature = "import", feature = "unsubscribe"))]
 use std::pin::Pin;
 
-#[cfg(any(feature = "import", feature = "unsubscribe"))]
 use futures_core::Stream;
 use http::Method;
 
-use super::model::address_in_path;
-#[cfg(any(feature = "import", feature = "unsubscribe"))]
+use super::model::address_segment;
 use super::normalized_address;
 use super::{Contact, Contacts};
 use crate::Error;
-#[cfg(any(feature = "import", feature = "unsubscribe"))]
 use crate::client::{CallOptions, TakesOptions};
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::Target;
@@ -46,7 +41,6 @@ impl Contacts {
 
     /// Returns whether the service certainly has no contact with this address: the list of the contacts whose address
     /// contains it does not have it. A 404 alone is no proof. A gateway may have sent it, or the base URL is wrong.
-    #[cfg(any(feature = "import", feature = "unsubscribe"))]
     pub(crate) async fn is_absent(
         &self,
         address: &str,
@@ -84,7 +78,7 @@ impl Endpoint for Retrieve {
     }
 
     fn request(&self) -> Result<Request, Error> {
-        let segments = ["contacts", &address_in_path(&self.address)];
+        let segments = ["contacts", &address_segment(&self.address)?];
         let request = Request::new(Method::GET, segments, RetrySafety::Safe)?;
         Ok(request.about(Target::Contact))
     }

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 
-use audience::mock::{Fault, MockServer, SeedContact};
+use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, Reason, SeedContact};
 
 use super::{Folder, audience_at, end, ended};
 
@@ -19,6 +19,12 @@ fn server() -> MockServer {
         .seed_contact(ada)
         .seed_contact("bob@example.com");
     server.start_blocking()
+}
+
+/// Whether the server got a request that changes something.
+fn is_changed(server: &MockServer) -> bool {
+    let mut requests = server.requests().into_iter();
+    requests.any(|request| request.method != "GET")
 }
 
 #[test]
@@ -273,8 +279,10 @@ fn an_address_is_changed_only_with_yes_if_there_is_no_terminal() {
     };
 
     let refused = change(&[]);
-    assert_eq!((refused.code, server.requests().len()), (Some(2), 0));
     assert!(refused.stderr.contains("change 2 contacts"), "{refused:?}");
+    assert_eq!((refused.code, is_changed(&server)), (Some(2), false));
+    let plan = "ada@example.net would be opted out of: offers\n";
+    assert!(refused.stderr.contains(plan), "{refused:?}");
 
     let dry = change(&["--dry-run"]);
     let dry_json = change(&["--dry-run", "--json"]);
@@ -282,10 +290,13 @@ fn an_address_is_changed_only_with_yes_if_there_is_no_terminal() {
         (dry.code, &*dry.stdout),
         (
             Some(0),
-            "dry run: nothing was sent; ada@example.com would be changed to ada@example.net\n"
+            "dry run: nothing was sent; ada@example.com would be changed to ada@example.net\n\
+             ada@example.net would be created with the names and properties of ada@example.com\n\
+             ada@example.net would be opted out of: offers\n\
+             ada@example.com would be opted out of everything\n"
         )
     );
-    assert_eq!(dry_json.json()[0]["first_name"], "Ada");
+    assert_eq!(dry_json.json()[0]["old"]["first_name"], "Ada");
     assert!(server.contact("ada@example.net").is_none());
 
     let done = change(&["--yes"]);
@@ -301,6 +312,60 @@ fn an_address_is_changed_only_with_yes_if_there_is_no_terminal() {
     assert_eq!(again.code, Some(1), "{again:?}");
     assert!(again.stderr.contains("an earlier call may"), "{again:?}");
     assert!(!server.contact("ada@example.net").unwrap().unsubscribed);
+}
+
+#[test]
+fn a_dry_run_and_the_question_say_whose_the_new_address_is() {
+    let server = server();
+    let augusta = SeedContact::new("ada@example.net").first_name("Augusta");
+    server.seed_contact(augusta.unsubscribed(Reason::Preferences));
+    let change = |old, new| {
+        let change = ["contacts", "change-address", "--dry-run", old, new];
+        end(&mut audience_at(&server, &change)).stdout
+    };
+
+    let ada = change("ada@example.com", "Ada@example.net");
+    server.seed_contact(SeedContact::new("eve@example.com").unsubscribed(Reason::Manual));
+    let eve = change("eve@example.com", "bob@example.com");
+    let same = change("bob@example.com", "Bob@example.com");
+
+    let said = "ada@example.net is a contact already and keeps its names (Augusta) and properties; it is opted out of everything (preferences)\n";
+    assert!(ada.contains(said), "{ada}");
+    assert!(ada.ends_with("ada@example.com would be opted out of everything\n"));
+    assert!(eve.ends_with("nothing would be changed\n"), "{eve}");
+    assert!(same.ends_with("bob@example.com is the address already\n"));
+    assert!(!is_changed(&server));
+}
+
+#[test]
+fn a_contact_is_deleted_only_after_a_yes_and_only_if_the_service_can() {
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let able = MockServer::builder().dialect(dialect);
+    let able = able.seed_contact("ada@example.com").start_blocking();
+    let delete = |server: &MockServer, more: &[&str]| {
+        let delete = ["contacts", "delete", "Ada@example.com"];
+        end(audience_at(server, &delete).args(more))
+    };
+
+    let refused = delete(&able, &[]);
+    let dry = delete(&able, &["--dry-run"]);
+    assert!(able.contact("ada@example.com").is_some());
+    let done = delete(&able, &["--yes"]);
+    let again = delete(&able, &["--yes"]);
+    let unable = delete(&server(), &["--yes"]);
+
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("this would delete ada@example.com"));
+    assert!(dry.stdout.ends_with("ada@example.com would be deleted\n"));
+    let said = "ada@example.com was deleted, or is no contact\n";
+    assert_eq!((&*done.stdout, &*again.stdout), (said, said));
+    assert!(able.contact("ada@example.com").is_none());
+    assert_eq!(unable.code, Some(1));
+    let said = "the service does not delete contacts by this request";
+    assert!(unable.stderr.contains(said), "{unable:?}");
 }
 
 #[test]
@@ -320,9 +385,12 @@ fn a_new_address_that_no_broadcast_reaches_is_said() {
     let json = change(&["ada@example.net", "ada@example.org", "--json"]);
 
     let said = "opted out of everything (preferences), so no broadcast reaches this contact\n";
-    assert!(ada.stdout.ends_with(said), "{ada:?}");
+    assert!(ada.stdout.contains(said), "{ada:?}");
+    let hint =
+        "if an earlier change of ada@example.com went to a mistyped address, change it from there";
+    assert!(ada.stdout.contains(hint), "{ada:?}");
     let said = "opted out of everything (complaint), so no broadcast reaches this contact\n";
-    assert!(bob.stdout.ends_with(said), "{bob:?}");
+    assert!(bob.stdout.contains(said), "{bob:?}");
     assert_eq!(same.stdout, "bob@example.net is the address already\n");
     assert_eq!(json.json()[0]["email"], "ada@example.org");
     assert_eq!(json.json()[0]["unsubscribe_reason"], "preferences");
@@ -497,6 +565,11 @@ fn an_opt_in_needs_yes_if_there_is_no_terminal_and_an_opt_out_does_not() {
         let question = "if they asked for it, pass --yes";
         assert!(refused.stderr.contains(question), "{refused:?}");
     }
+    let refused = contacts(&["subscribe", "ada@example.com"]);
+    let said = "topics that would arrive then: news\n";
+    assert!(refused.stderr.contains(said), "{refused:?}");
+    assert!(!is_changed(&server));
+    server.clear_requests();
     let dry = contacts(&["subscribe", "ada@example.com", "--dry-run"]);
     assert_eq!(dry.code, Some(0), "{dry:?}");
     assert!(server.requests().is_empty());
@@ -513,7 +586,15 @@ fn an_opt_in_needs_yes_if_there_is_no_terminal_and_an_opt_out_does_not() {
         "{topic:?}"
     );
     let all = contacts(&["subscribe", "ada@example.com", "--yes"]);
-    assert_eq!(all.stdout, "ada@example.com was subscribed\n", "{all:?}");
+    assert_eq!(
+        all.stdout, "ada@example.com was subscribed\ntopics that arrive now: offers\n",
+        "{all:?}"
+    );
+    contacts(&["set-topics", "ada@example.com", "offers=false"]);
+    let none = contacts(&["subscribe", "ada@example.com", "--yes"]);
+    let said = "topics that arrive now: none, because the contact is opted out of each\n";
+    assert!(none.stdout.ends_with(said), "{none:?}");
+    contacts(&["set-topics", "ada@example.com", "offers=true", "--yes"]);
     let ada = server.contact("ada@example.com").unwrap();
     assert!(!ada.unsubscribed && ada.answers["offers"] && !ada.answers["news"]);
 }
@@ -701,11 +782,7 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
         let ended = ended(child.wait_with_output().unwrap());
 
         assert!(ended.stdout.contains(question), "{ended:?}");
-        assert_eq!(
-            !server.requests().is_empty(),
-            is_yes,
-            "{answer:?}: {ended:?}"
-        );
+        assert_eq!(is_changed(&server), is_yes, "{answer:?}: {ended:?}");
         assert_eq!(ended.code, Some(i32::from(!is_yes)));
     }
 }

@@ -3,7 +3,7 @@
 use super::{Folder, audience, end};
 
 /// Every command that does something.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "contacts show",
     "contacts create",
     "contacts update",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 17] = [
     "contacts set-topics",
     "contacts unsubscribe",
     "contacts subscribe",
+    "contacts delete",
     "import",
     "sync",
     "export",
@@ -65,6 +66,7 @@ fn every_command_that_changes_contacts_has_a_dry_run() {
             "change-address",
             "set-topics",
             "subscribe",
+            "delete",
             "import",
             "sync",
         ];

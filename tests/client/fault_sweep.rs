@@ -295,6 +295,9 @@ fn further_operations() -> Vec<(String, Run)> {
             let delete = client.request(Method::DELETE, ["contacts", ADA]);
             Report::of(&delete.idempotent().await.map(drop))
         }),
+        operation("delete", |client| async move {
+            Report::of(&client.contacts().delete(ADA).await)
+        }),
         operation("import", |client| import(client.contacts(), false)),
         operation("strict import", |client| import(client.contacts(), true)),
     ]

@@ -12,6 +12,7 @@ mod change_address;
 mod consent;
 mod contacts;
 mod deadlines;
+mod delete;
 mod dialects;
 mod emails;
 mod environment;

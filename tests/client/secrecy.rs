@@ -46,6 +46,7 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
         debug_text(&contacts.merge_properties(ADA, Properties::from([("mail", ADA)]))),
         debug_text(&contacts.update(ADA).property("mail", ADA)),
         debug_text(&contacts.change_address(ADA, ADA)),
+        debug_text(&contacts.delete(ADA)),
         debug_text(
             &client
                 .request(Method::POST, ["contacts", ADA])

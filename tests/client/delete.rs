@@ -1,0 +1,138 @@
+//! `contacts.delete`: which responses count as deleted, and which say that the service does not delete by this request.
+
+use audience::contacts::Contacts;
+use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
+use audience::{Error, ErrorKind, Outcome};
+
+use support::{ADA, mock_builder};
+
+const PATH: &str = "/contacts/ada%40example.com";
+
+/// Starts a mock with Ada.
+async fn start(contact_deletion: ContactDeletion) -> (MockServer, Contacts) {
+    let dialect = Dialect {
+        contact_deletion,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).seed_contact(ADA);
+    let server = server.start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    (server, contacts)
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    let text = error.to_string();
+    let is_said = text.starts_with("delete: the service does not delete contacts by this request");
+    let is_explained = error.explanation().contains("does not delete contacts");
+    error.kind() == ErrorKind::Unsupported && !error.is_not_found() && is_said && is_explained
+}
+
+#[tokio::test]
+async fn a_contact_is_deleted_whatever_the_spelling_of_its_address() {
+    for address in [ADA, " Ada@Example.com "] {
+        let (server, contacts) = start(ContactDeletion::NoContent).await;
+
+        contacts.delete(address).await.unwrap();
+
+        assert!(server.contact(ADA).is_none());
+        let sent = server.requests();
+        assert_eq!((sent.len(), sent[0].path.as_str()), (1, PATH));
+    }
+}
+
+#[tokio::test]
+async fn any_2xx_status_counts_as_deleted() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    for status in [200, 202, 204] {
+        server.fault(Fault::status(status).body("").times(1));
+
+        contacts.delete(ADA).await.unwrap();
+    }
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn an_address_that_is_no_contact_is_deleted_already() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.seed_contact("long-nobody@example.com");
+
+    contacts.delete("nobody@example.com").await.unwrap();
+
+    assert_eq!(server.contacts().len(), 2);
+}
+
+#[tokio::test]
+async fn a_service_that_does_not_know_the_request_deletes_nothing() {
+    let (server, contacts) = start(ContactDeletion::NotDescribed).await;
+
+    let error = contacts.delete(ADA).await.unwrap_err();
+
+    assert!(is_unsupported(&error), "{error}");
+    assert_eq!(
+        (error.outcome(), error.is_retryable()),
+        (Outcome::Refused, false)
+    );
+    assert!(server.contact(ADA).is_some());
+}
+
+#[tokio::test]
+async fn a_405_or_a_404_for_a_contact_that_is_still_listed_is_unsupported() {
+    for status in [404, 405, 410] {
+        let (server, contacts) = start(ContactDeletion::NoContent).await;
+        server.fault(Fault::status(status).body("{}").path(PATH));
+
+        let error = contacts.delete(ADA).await.unwrap_err();
+
+        assert!(is_unsupported(&error), "{status}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_for_every_request_is_not_taken_for_deleted() {
+    for body in ["", "{}", "<html>"] {
+        let (server, contacts) = start(ContactDeletion::NoContent).await;
+        server.fault(Fault::status(404).body(body));
+
+        let error = contacts.delete(ADA).await.unwrap_err();
+
+        assert_eq!(error.outcome(), Outcome::Refused, "{error}");
+        assert!(!error.is_not_found(), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("delete: the service responded 404"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_page_or_an_empty_address_is_not_taken_for_deleted() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::status(200).body("<html>Sign in</html>"));
+
+    let page = contacts.delete(ADA).await.unwrap_err();
+    server.clear_requests();
+    let empty = contacts.delete(" ").await.unwrap_err();
+
+    assert_eq!(
+        (page.kind(), page.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown)
+    );
+    assert_eq!(empty.explanation(), "the address is empty");
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_deletion_whose_response_was_lost_is_retried_and_then_found_done() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::close_after().path(PATH).times(1));
+
+    contacts.delete(ADA).await.unwrap();
+
+    let methods: Vec<_> = server
+        .requests()
+        .into_iter()
+        .map(|request| request.method)
+        .collect();
+    assert_eq!(methods, ["DELETE", "DELETE", "GET"]);
+}
