@@ -78,7 +78,7 @@ struct App {
 
 impl App {
     async fn open() -> Result<Self, Box<dyn Error>> {
-        let public_url = variable("PUBLIC_URL")?;
+        let public_url = variable("PUBLIC_URL")?.trim_end_matches('/').to_owned();
         let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
         store.migrate().await?;
         let database = store.pool().get().await?;
@@ -105,8 +105,10 @@ impl App {
     /// Handles an event. After an error it is called again, later and later.
     async fn handle(&self, event: Event) -> Result<(), signup::BoxError> {
         match &event.data {
+            // After a transient bounce, the mail may arrive later.
+            EventData::Bounced(mail) if !mail.is_permanent_bounce() => Ok(()),
             EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
-                signup::forget(self, &mail.to).await
+                signup::forget(self, mail).await
             }
             _ => Ok(()),
         }
@@ -136,16 +138,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends a mail to every contact that wants broadcasts about a topic. The service does not check that for single mails.
+/// Sends a mail to every contact that wants mail about a topic. The service does not check that for single mails.
 async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error>> {
     let text = io::read_to_string(io::stdin())?;
-    let mut contacts = app.client.contacts().list().full();
+    let mut contacts = app.client.contacts().list().limit(200).stream();
     let mut sent = 0_u64;
     while let Some(contact) = contacts.try_next().await? {
         let address = &contact.email;
-        let wants_it = !contact.unsubscribed && contact.topics.get(topic) == Some(&true);
-        // The service may not have an opt-out yet that was acknowledged.
-        if !wants_it || app.preferences.has_pending(address, [topic]).await? {
+        // Directly before the mail: an opt-out may have come while the mails before it were sent.
+        if !app.preferences.may_send(address, topic).await? {
             continue;
         }
         let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(address));

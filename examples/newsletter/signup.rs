@@ -5,8 +5,11 @@
 
 use std::error::Error;
 
-use audience::contacts::{Contacts, NewContact, OnConflict, TopicsError, normalized_address};
+use audience::Outcome;
+use audience::contacts::normalized_address;
 use audience::emails::Email;
+use audience::unsubscribe::ConsentError;
+use audience::webhooks::MailEvent;
 use axum::extract::{Form, Path, State};
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
@@ -18,24 +21,35 @@ pub(crate) const TABLE: &str = "
         token TEXT PRIMARY KEY DEFAULT gen_random_uuid()::text,
         address TEXT NOT NULL,
         topics TEXT[] NOT NULL,
+        email_id TEXT,
         at TIMESTAMPTZ NOT NULL DEFAULT now()
     );
     CREATE INDEX IF NOT EXISTS signups_by_address ON signups (address)";
 
-/// One mail for an address in ten minutes, so that nobody floods a mailbox with this form.
+/// One mail for an address and a choice in ten minutes, so that nobody floods a mailbox with this form. Each choice has a
+/// row of its own: a stranger must not change what a click confirms.
 const INSERT: &str = "
     INSERT INTO signups (address, topics)
     SELECT $1, $2
-    WHERE NOT EXISTS (SELECT FROM signups WHERE address = $1 AND at > now() - interval '10 minutes')
+    WHERE NOT EXISTS (
+        SELECT FROM signups WHERE address = $1 AND topics = $2 AND at > now() - interval '10 minutes'
+    )
     RETURNING token";
 const EXPIRE: &str = "DELETE FROM signups WHERE at < now() - interval '3 days'";
 const DELETE: &str = "DELETE FROM signups WHERE token = $1";
+/// The next attempt sends another mail.
+const ALLOW_ANOTHER: &str = "UPDATE signups SET at = at - interval '10 minutes' WHERE token = $1";
+const SENT: &str = "UPDATE signups SET email_id = $2 WHERE token = $1";
+const DELETE_SENT: &str = "DELETE FROM signups WHERE email_id = $1";
+const IS_BEING_SENT: &str = "
+    SELECT FROM signups
+    WHERE address = $1 AND email_id IS NULL AND at > now() - interval '1 minute'";
 const FIND: &str =
     "SELECT address, topics FROM signups WHERE token = $1 AND at > now() - interval '3 days'";
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What went wrong, for the log. The visitor reads that they should try again.
+/// What went wrong, for the log. The visitor reads whether to try again.
 pub(crate) struct Failure(BoxError);
 
 impl<E: Into<BoxError>> From<E> for Failure {
@@ -47,8 +61,14 @@ impl<E: Into<BoxError>> From<E> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         tracing::error!(error = %self.0, "a page failed");
-        let page = page("<p>That did not work. Please try again in a minute.</p>");
-        (StatusCode::SERVICE_UNAVAILABLE, page).into_response()
+        let error = self.0.downcast_ref::<audience::Error>();
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        let status = error.map_or(unavailable, audience::Error::visitor_status);
+        let text = match status {
+            StatusCode::UNPROCESSABLE_ENTITY => "We cannot write to this address.",
+            _ => "That did not work. Please try again in a minute.",
+        };
+        (status, page(&format!("<p>{text}</p>"))).into_response()
     }
 }
 
@@ -78,8 +98,9 @@ pub(crate) async fn sign_up(
             .map(|field| &field.1)
     };
     let address = normalized_address(values("address").next().map_or("", String::as_str));
-    let topics: Vec<&String> = values("topic").filter(|name| is_offered(name)).collect();
-    if !address.contains('@') || topics.is_empty() {
+    let chosen = TOPICS.map(|topic| values("topic").any(|name| name == topic.0).then_some(topic));
+    let (topics, labels): (Vec<_>, Vec<_>) = chosen.into_iter().flatten().unzip();
+    if !is_address(&address) || topics.is_empty() {
         return Ok(page(
             "<p>Please enter your address, and choose at least one newsletter.</p>",
         ));
@@ -93,12 +114,22 @@ pub(crate) async fn sign_up(
             .from(SENDER)
             .to(&address)
             .subject("Please confirm your address");
-        let mail = mail.member("text", format!("To get our newsletters, open {link}\n"));
-        if let Err(error) = app.client.emails().send(mail).await {
-            // So that the next attempt sends a mail.
-            database.execute(DELETE, &[&token]).await?;
-            return Err(error.into());
-        }
+        let mail = mail.member(
+            "text",
+            format!("To get {}, open {link}\n", labels.join(" and ")),
+        );
+        match app.client.emails().send(mail).await {
+            Ok(sent) => database.execute(SENT, &[&token, &sent.id]).await?,
+            Err(error) => {
+                // If the mail may have been sent, its link must work.
+                let statement = match error.outcome() {
+                    Outcome::Unknown | Outcome::Applied => ALLOW_ANOTHER,
+                    _ => DELETE,
+                };
+                database.execute(statement, &[&token]).await?;
+                return Err(error.into());
+            }
+        };
     }
     Ok(page(
         "<p>Thank you. Please open the link in the mail that we sent you.</p>",
@@ -121,53 +152,42 @@ pub(crate) async fn confirm(
         ));
     };
     let (address, topics): (String, Vec<String>) = (row.get("address"), row.get("topics"));
-    if app.preferences.has_pending(&address, &topics).await? {
-        return Err("an older opt-out is not sent yet, and would undo this".into());
-    }
-    match subscribe(&app.client.contacts(), &address, &topics).await {
-        Err(error) if error.is_complaint_locked() => {
+    match app.preferences.subscribe(address, topics).await {
+        Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
             return Ok(page(
                 "<p>You reported our mail as spam, so we cannot write to this address.</p>",
             ));
         }
+        Err(ConsentError::Service(error)) => return Err(error.into()),
         result => result?,
-    }
+    };
     // Last: if something fails before, the next click does all of it again.
     database.execute(DELETE, &[&token]).await?;
     Ok(page("<p>Welcome!</p>"))
 }
 
-async fn subscribe(
-    contacts: &Contacts,
-    address: &str,
-    topics: &[String],
-) -> Result<(), audience::Error> {
-    // An existing contact keeps its names and properties.
-    let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
-    let created = contacts.create(contact).await?;
-    // An answer for every topic, opt-outs first.
-    let answers = TOPICS.map(|(name, _)| (name, topics.iter().any(|topic| topic == name)));
-    contacts
-        .set_topics(address, answers)
-        .await
-        .map_err(TopicsError::into_error)?;
-    if created.contact.unsubscribed {
-        contacts.subscribe(address).await?;
+/// Forgets the signup whose mail does not arrive.
+pub(crate) async fn forget(app: &App, mail: &MailEvent) -> Result<(), BoxError> {
+    let database = app.store.pool().get().await?;
+    let deleted = database.execute(DELETE_SENT, &[&mail.email_id]).await?;
+    let address = normalized_address(&mail.to);
+    if deleted == 0
+        && database
+            .query_opt(IS_BEING_SENT, &[&address])
+            .await?
+            .is_some()
+    {
+        return Err("the id of a mail to this address is not stored yet".into());
     }
     Ok(())
 }
 
-/// Forgets the signups of an address that no mail reaches.
-pub(crate) async fn forget(app: &App, address: &str) -> Result<(), BoxError> {
-    let database = app.store.pool().get().await?;
-    let address = normalized_address(address);
-    let delete = "DELETE FROM signups WHERE address = $1";
-    database.execute(delete, &[&address]).await?;
-    Ok(())
-}
-
-fn is_offered(topic: &str) -> bool {
-    TOPICS.iter().any(|(name, _)| *name == topic)
+/// Returns whether it is one address, without a name. The service may still refuse it.
+fn is_address(text: &str) -> bool {
+    let is_separator = |c: char| c.is_whitespace() || c.is_control() || "<>()[],;:\\\"".contains(c);
+    let parts = text.split_once('@');
+    parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty() && !host.contains('@'))
+        && !text.contains(is_separator)
 }
 
 fn page(content: &str) -> Html<String> {

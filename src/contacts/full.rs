@@ -20,6 +20,11 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// runtime, so they make progress while the caller works on a contact. Dropping the stream cancels them. The list's
 /// timeout, deadline and retries apply to each page and to each retrieve call.
 ///
+/// So a contact may have been retrieved before your loop worked on the contacts before it: if the loop waits for a minute,
+/// the next contact is more than a minute old. To decide whether to send a mail, list the contacts with
+/// [`stream`](super::ListContacts::stream), and retrieve each contact directly before its mail, as
+/// `UnsubscribeService::may_send` does.
+///
 /// # Contacts that vanish
 ///
 /// A listed contact may no longer exist when the stream retrieves it (`not_found`). The stream skips it, as if it had

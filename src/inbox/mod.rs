@@ -718,7 +718,8 @@ impl Inbox {
     /// Checks that deliveries can be stored, for a readiness probe: the store responds within 800 ms, and can be written.
     ///
     /// To find that out, it deletes an entry whose retention is over, if there is one. A database that allows no writes, and a
-    /// role that may only read, are errors. Nothing is logged.
+    /// role that may only read, are errors. Nothing is logged. On a full disk it may succeed while new events are refused as
+    /// [`Full`](StoreErrorKind::Full): monitor the space on the disk.
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ impl UnsubscribeLinks {
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes or a placeholder, or if
-    /// `base_url` is no https URL or has a query or a fragment.
+    /// `base_url` is no https URL, has a query or a fragment, or has two slashes in a row in its path.
     ///
     /// # Example: a new secret
     ///
@@ -290,6 +290,10 @@ fn check_base_url(text: &str) -> Result<String, ConfigError> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(invalid("must not have a user name or a password"));
+    }
+    // Most often from `{url}/preferences` with a URL that ends with a slash. No router would find the service there.
+    if url.path().trim_end_matches('/').contains("//") {
+        return Err(invalid("must not have // in its path: leave out one slash"));
     }
     Ok(format!("{}/", url.as_str().trim_end_matches('/')))
 }
@@ -718,6 +722,8 @@ mod tests {
             ("https://shop.example.com/?a=b", "must not have a query"),
             ("https://shop.example.com/#a", "must not have a query"),
             ("https://ada@shop.example.com/", "must not have a user name"),
+            ("https://shop.example.com//u", "leave out one slash"),
+            ("https://shop.example.com/u//v/", "leave out one slash"),
             (
                 "https://:pass@shop.example.com/",
                 "must not have a user name",

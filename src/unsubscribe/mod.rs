@@ -33,4 +33,4 @@ mod service;
 
 pub use links::UnsubscribeLinks;
 pub use page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic};
-pub use service::{UnsubscribeService, UnsubscribeServiceBuilder};
+pub use service::{ConsentError, UnsubscribeService, UnsubscribeServiceBuilder};

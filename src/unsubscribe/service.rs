@@ -32,7 +32,9 @@ use url::form_urlencoded;
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
-use crate::contacts::{Contact, Contacts, OptOutReason, TopicsError, UnsubscribeReason};
+use crate::contacts::{
+    Contact, Contacts, NewContact, OnConflict, OptOutReason, TopicsError, UnsubscribeReason,
+};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
@@ -63,8 +65,8 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
 /// The endpoint of unsubscribe links, as a tower service.
 ///
-/// The last segment of the path is the token of the link. What stands before it does not matter, so the service can be
-/// mounted anywhere.
+/// The last segment of the path is the token of the link, with or without a slash behind it. The part before it does not
+/// matter, so the service can be mounted anywhere.
 ///
 /// | request | response |
 /// |---|---|
@@ -209,10 +211,9 @@ impl UnsubscribeService {
 
     /// Returns whether an opt-out of this address is stored and not sent yet: from one of these topics, or from everything.
     ///
-    /// Call it before your program subscribes an address, and subscribe it later if the result is true. Otherwise the worker
-    /// sends the older opt-out after your opt-in. Call it before you send a mail, too: the contact that you retrieve does not
-    /// have the opt-out yet. It finds the opt-outs that all processes with this store have acknowledged. It does not look for
-    /// opt-outs from other topics than these.
+    /// It finds the opt-outs that all processes with this store have acknowledged. It does not look for opt-outs from other
+    /// topics than these. A result of `false` may be out of date immediately, so use [`subscribe`](Self::subscribe) to subscribe
+    /// an address, and [`may_send`](Self::may_send) before you send a mail.
     ///
     /// # Errors
     ///
@@ -248,6 +249,114 @@ impl UnsubscribeService {
         let of_topics = of_topics.flat_map(|topic| OptOut::ids(&address, Some(topic.as_ref())));
         let ids: Vec<_> = of_topics.chain(OptOut::ids(&address, None)).collect();
         self.has_any(&ids).await
+    }
+
+    /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
+    ///
+    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before opt-ins:
+    ///
+    /// | the address was | its other topics |
+    /// |---|---|
+    /// | no contact, or opted out of everything | are opted out |
+    /// | a contact | keep their answer. A default of `false` becomes a recorded answer |
+    ///
+    /// While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
+    /// click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the worker. Then the
+    /// requests have 5 s. The call continues if its future is dropped, for example because the visitor went away.
+    ///
+    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. If a call failed after
+    /// it created the contact, the next call finds a contact, so its other topics keep their defaults if these are `true`.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence.
+    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s.
+    /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam, and
+    ///   [`Error::is_not_found`] if the service has no such topic.
+    /// - [`ConsentError::Store`] if the store fails.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    ///
+    /// # Example: after the click
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", false).topic("offers", true).start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// let ada = service.subscribe("ada@example.com", ["news"]).await?;
+    ///
+    /// assert!(ada.topics["news"] && !ada.topics["offers"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn subscribe(
+        &self,
+        address: impl Into<String>,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Contact, ConsentError> {
+        let address = address.into();
+        let topics: BTreeSet<String> = topics.into_iter().map(Into::into).collect();
+        let service = self.clone();
+        // A task of its own: if the caller's future is dropped, the ids would stay held.
+        let task = tokio::spawn(async move {
+            let key = Target::new(&address, None).address;
+            let sending = confirm(&service.0.contacts, &address, &topics);
+            service.opt_in(&key, &topics, sending).await
+        });
+        task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, it is not opted out
+    /// of everything, and its answer or the topic's default is "yes".
+    ///
+    /// Call it before each mail, directly before you send it. It looks for a stored opt-out and then retrieves the contact. In
+    /// the other order, an opt-out that the worker sends in between would be missed.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConsentError::Service`] if the contact cannot be retrieved, and [`ConsentError::Store`] if the store fails.
+    ///
+    /// # Example: an issue
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut list = contacts.list().stream();
+    /// while let Some(contact) = list.try_next().await? {
+    ///     if service.may_send(&contact.email, "news").await? {
+    ///         // send the mail
+    ///     }
+    /// }
+    /// # assert!(!service.may_send("bob@example.com", "news").await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn may_send(
+        &self,
+        address: impl AsRef<str>,
+        topic: impl AsRef<str>,
+    ) -> Result<bool, ConsentError> {
+        let (address, topic) = (address.as_ref(), topic.as_ref());
+        // First: an opt-out leaves the store when the service has it.
+        if self.has_pending(address, [topic]).await? {
+            return Ok(false);
+        }
+        match self.0.contacts.retrieve(address).await {
+            Ok(contact) => Ok(!contact.unsubscribed && contact.topics.get(topic) == Some(&true)),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
@@ -286,7 +395,8 @@ impl UnsubscribeService {
             response.headers_mut().insert(header::ALLOW, allowed);
             return response;
         }
-        let token = head.uri.path().rsplit('/').next().unwrap_or_default();
+        let path = head.uri.path().trim_end_matches('/');
+        let token = path.rsplit('/').next().unwrap_or_default();
         let Some(target) = self.0.links.open(token) else {
             return self.invalid_link();
         };
@@ -333,12 +443,12 @@ impl UnsubscribeService {
             Submission::LinkTopic | Submission::Everything => {
                 self.page(&target, &self.paused(), Some(PageNotice::Unsubscribed))
             }
-            Submission::Boxes(boxes) => self.subscribe(&target, boxes).await,
+            Submission::Boxes(boxes) => self.save(&target, boxes).await,
         }
     }
 
     /// Sends the opt-ins of a form whose opt-outs were stored.
-    async fn subscribe(&self, target: &Target, boxes: Boxes) -> Response<BytesBody> {
+    async fn save(&self, target: &Target, boxes: Boxes) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
             let shown = Shown {
@@ -348,15 +458,18 @@ impl UnsubscribeService {
             };
             return self.page(target, &shown, Some(PageNotice::Saved));
         }
-        match self.opt_in(&target.address, opt_ins, boxes.is_paused).await {
-            Ok(()) => {
+        let contacts = &self.0.contacts;
+        let sending = send_opt_ins(contacts, &target.address, &opt_ins, boxes.is_paused);
+        match self.opt_in(&target.address, &opt_ins, sending).await {
+            Ok(_) => {
                 let shown = Shown {
                     answers: boxes.answers,
                     ..Shown::default()
                 };
                 self.page(target, &shown, Some(PageNotice::Saved))
             }
-            Err(notice) => {
+            Err(error) => {
+                let notice = error.notice();
                 // As they were: what the visitor has checked was not saved.
                 let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
                 let mut shown = self.shown(target).await;
@@ -372,53 +485,58 @@ impl UnsubscribeService {
         }
     }
 
+    /// Runs `sending`, unless an opt-out waits that concerns these topics. An opt-out that comes meanwhile waits.
     async fn opt_in(
         &self,
         address: &str,
-        topics: BTreeSet<String>,
-        ends_pause: bool,
-    ) -> Result<(), PageNotice> {
-        let names = topics.iter().map(|topic| Some(topic.as_str()));
-        let ids = names
-            .chain([None])
-            .map(|topic| OptOut::ids(address, topic).into());
-        let (ids, spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
+        topics: &BTreeSet<String>,
+        sending: impl Future<Output = Result<Contact, Error>>,
+    ) -> Result<Contact, ConsentError> {
         let mut held = Vec::new();
-        let end = Instant::now() + OPT_IN_PATIENCE;
-        for id in &ids {
-            let Some(token) = self.hold(id, end).await else {
-                break;
-            };
-            held.push((id, token));
-        }
-        let mut sent = Err(PageNotice::NotSubscribedNow);
-        if held.len() == ids.len() && matches!(self.has_any(&spare_ids).await, Ok(false)) {
-            let sending = send_opt_ins(&self.0.contacts, address, topics, ends_pause);
-            let result = tokio::time::timeout(OPT_IN_DEADLINE, sending).await;
-            sent = match result {
-                Ok(Err(error)) if error.is_not_found() || error.is_complaint_locked() => {
-                    Err(PageNotice::NotSubscribed)
-                }
-                // Opted out of everything after the page was made, or the service was down then. The next page shows it.
-                Ok(Ok(contact)) if contact.unsubscribed => Err(PageNotice::NotSubscribedNow),
-                Ok(Err(_)) | Err(_) => Err(PageNotice::NotSubscribedNow),
-                Ok(Ok(_)) => Ok(()),
-            };
-        }
+        let result = match self.hold_all(address, topics, &mut held).await {
+            Err(error) => Err(error.into()),
+            Ok(false) => Err(ConsentError::OptedOut),
+            Ok(true) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
+                Err(_) => Err(ConsentError::Unfinished),
+                Ok(Err(error)) => Err(error.into()),
+                // Opted out of everything by somebody else meanwhile, or the page did not know it.
+                Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
+                Ok(Ok(contact)) => Ok(contact),
+            },
+        };
         for (id, token) in held {
-            self.0.inbox.end_hold(id, token).await;
+            self.0.inbox.end_hold(&id, token).await;
         }
-        sent
+        result
+    }
+
+    /// Holds the ids of all opt-outs that concern these topics. Returns `false` if one of the opt-outs waits.
+    async fn hold_all(
+        &self,
+        address: &str,
+        topics: &BTreeSet<String>,
+        held: &mut Vec<(EventId, Token)>,
+    ) -> Result<bool, InboxError> {
+        let names = topics.iter().map(|topic| Some(topic.as_str()));
+        let ids = names.chain([None]);
+        let ids = ids.map(|topic| OptOut::ids(address, topic).into());
+        let (ids, spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
+        let end = Instant::now() + OPT_IN_PATIENCE;
+        for id in ids {
+            match self.hold(&id, end).await? {
+                Some(token) => held.push((id, token)),
+                None => return Ok(false),
+            }
+        }
+        Ok(!self.has_any(&spare_ids).await?)
     }
 
     /// Holds the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
-    async fn hold(&self, id: &EventId, end: Instant) -> Option<Token> {
+    async fn hold(&self, id: &EventId, end: Instant) -> Result<Option<Token>, StoreError> {
         loop {
-            if let Some(token) = self.0.inbox.hold_own(id).await.ok()? {
-                return Some(token);
-            }
-            if Instant::now() >= end {
-                return None;
+            let token = self.0.inbox.hold_own(id).await?;
+            if token.is_some() || Instant::now() >= end {
+                return Ok(token);
             }
             tokio::time::sleep(POLL).await;
         }
@@ -723,6 +841,51 @@ impl Shown {
     }
 }
 
+/// The error of [`UnsubscribeService::subscribe`] and [`UnsubscribeService::may_send`].
+///
+/// # Example: what the page says after a click
+///
+/// ```
+/// use audience::unsubscribe::ConsentError;
+///
+/// fn text(error: &ConsentError) -> &'static str {
+///     match error {
+///         ConsentError::OptedOut => "You have just unsubscribed. Please try again in a few minutes.",
+///         ConsentError::Service(error) if error.is_complaint_locked() => "You reported our mail as spam.",
+///         _ => "That did not work. Please try again.",
+///     }
+/// }
+/// # assert!(text(&ConsentError::OptedOut).contains("unsubscribed"));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsentError {
+    /// An opt-out of the address is stored and not sent yet, or is newer than the opt-in. It has precedence. The opt-in may
+    /// succeed after another click, when the worker has sent the opt-out.
+    #[error("an opt-out of the address waits or is newer; subscribe after another click")]
+    OptedOut,
+    /// The requests took too long. Some of them may have been applied. The opt-in may succeed after another click.
+    #[error("the requests of the opt-in took too long; subscribe after another click")]
+    Unfinished,
+    /// A request failed. Requests before it were applied.
+    #[error(transparent)]
+    Service(#[from] Error),
+    /// The store of the opt-outs failed, so nothing was sent.
+    #[error(transparent)]
+    Store(#[from] InboxError),
+}
+
+impl ConsentError {
+    fn notice(&self) -> PageNotice {
+        match self {
+            Self::Service(error) if error.is_not_found() || error.is_complaint_locked() => {
+                PageNotice::NotSubscribed
+            }
+            _ => PageNotice::NotSubscribedNow,
+        }
+    }
+}
+
 // What is stored, and how it is sent.
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
@@ -856,21 +1019,56 @@ fn is_about_the_request(error: &Error) -> bool {
     matches!(status, Some(400 | 404 | 410 | 422))
 }
 
-/// Returns the contact afterwards.
+/// Sends the opt-ins of the page, and returns the contact afterwards.
 async fn send_opt_ins(
     contacts: &Contacts,
     address: &str,
-    topics: BTreeSet<String>,
+    topics: &BTreeSet<String>,
     ends_pause: bool,
 ) -> Result<Contact, Error> {
-    let mut answers: BTreeMap<_, _> = topics.into_iter().map(|topic| (topic, true)).collect();
+    let mut others = BTreeSet::new();
     if ends_pause {
         // With the opt-out of everything, all topics would come back that the page showed as empty, or did not show.
-        let contact = contacts.retrieve(address).await?;
-        for topic in contact.topics.into_keys() {
-            answers.entry(topic).or_insert(false);
-        }
+        others.extend(contacts.retrieve(address).await?.topics.into_keys());
     }
+    record(contacts, address, topics, others, ends_pause).await
+}
+
+/// Sends the requests of a double opt-in, and returns the contact afterwards.
+async fn confirm(
+    contacts: &Contacts,
+    address: &str,
+    topics: &BTreeSet<String>,
+) -> Result<Contact, Error> {
+    let (contact, is_new) = match contacts.retrieve(address).await {
+        Ok(contact) => (contact, false),
+        Err(error) if error.is_not_found() => {
+            let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
+            let created = contacts.create(contact).await?;
+            // If a response was lost, an earlier attempt may have created the contact.
+            let is_new = created.is_new() || created.attempts() > 1;
+            (contacts.retrieve(address).await?, is_new)
+        }
+        Err(error) => return Err(error),
+    };
+    let is_paused = contact.unsubscribed;
+    let others = contact.topics.into_iter();
+    // A recorded "no" stays if the default of its topic changes.
+    let others = others.filter(|(_, answer)| is_new || is_paused || !answer);
+    let others = others.map(|(topic, _)| topic).collect();
+    record(contacts, address, topics, others, is_paused).await
+}
+
+/// Records a "yes" for these topics, and a "no" for the others.
+async fn record(
+    contacts: &Contacts,
+    address: &str,
+    topics: &BTreeSet<String>,
+    others: BTreeSet<String>,
+    ends_pause: bool,
+) -> Result<Contact, Error> {
+    let mut answers: BTreeMap<_, _> = others.into_iter().map(|topic| (topic, false)).collect();
+    answers.extend(topics.iter().map(|topic| (topic.clone(), true)));
     let recorded = contacts.set_topics(address, answers).await;
     let recorded = recorded.map_err(TopicsError::into_error)?;
     if ends_pause {

@@ -2,14 +2,18 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
-use audience::mock::{Fault, MockServer};
+use audience::emails::Email;
+use audience::mock::{Fault, MailOutcome, MockServer, SeedContact};
+use audience::unsubscribe::UnsubscribeLinks;
 use reqwest::Method;
 use support::cancellation::until;
 use support::examples::EXAMPLES;
 use support::postgres::{self, Database};
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
+const LINK_SECRET: &str = "n3wsl3tt3r-0f-32-bytes-0r-m0re-1";
 
 struct Newsletter {
     process: Child,
@@ -33,8 +37,9 @@ fn command(server: &MockServer, database: &Database) -> Command {
         .env("AUDIENCE_KEY", server.full_key())
         .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
         .env("DATABASE_URL", &database.url)
-        .env("PUBLIC_URL", PUBLIC_URL)
-        .env("UNSUBSCRIBE_SECRET", "n3wsl3tt3r-0f-32-bytes-0r-m0re-1")
+        // As people copy it from a browser.
+        .env("PUBLIC_URL", format!("{PUBLIC_URL}/"))
+        .env("UNSUBSCRIBE_SECRET", LINK_SECRET)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -55,13 +60,19 @@ fn start(server: &MockServer, database: &Database) -> Newsletter {
 }
 
 fn send(server: &MockServer, database: &Database, topic: &str) -> Output {
+    start_sending(server, database, topic)
+        .wait_with_output()
+        .unwrap()
+}
+
+fn start_sending(server: &MockServer, database: &Database, topic: &str) -> Child {
     let mut command = command(server, database);
     let mut process = command
         .args(["--send", topic, "--subject", "Hello"])
         .spawn()
         .unwrap();
     process.stdin.take().unwrap().write_all(b"Hello!").unwrap();
-    process.wait_with_output().unwrap()
+    process
 }
 
 impl Newsletter {
@@ -173,11 +184,198 @@ async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_sign
     support::in_time(async {
         let click = async || newsletter.response(Method::POST, &confirm, "").await;
         while click().await.status() != 200 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
     assert!(server.contact("ada@x.io").unwrap().topics["news"]);
+}
+
+/// Returns the URL for one click of the newest mail.
+fn one_click_url(server: &MockServer) -> String {
+    let mail = server.sent_mail().pop().unwrap();
+    let url = mail.body["headers"]["List-Unsubscribe"].as_str().unwrap();
+    url.trim_matches(['<', '>']).to_owned()
+}
+
+async fn signups(database: &Database) -> i64 {
+    let client = postgres::client(&database.url).await;
+    let count = client.query_one("SELECT count(*) FROM signups", &[]).await;
+    count.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_click_that_unsubscribes_comes_after_a_confirmation_that_still_runs() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let confirm = async || {
+        newsletter
+            .request(Method::POST, "/", "address=ada%40x.io&topic=news")
+            .await;
+        let link = link(&server);
+        newsletter.request(Method::POST, &link, "").await;
+    };
+    confirm().await;
+    assert_eq!(send(&server, &database, "news").stdout, b"1 mails sent\n");
+    let url = one_click_url(&server);
+    let delay = Fault::delay(Duration::from_secs(1));
+    server.fault(delay.method("GET").path("/contacts/*").times(1));
+    let before = server.requests().len();
+
+    let unsubscribe = async {
+        until(|| {
+            server.requests()[before..]
+                .iter()
+                .any(|request| request.method == "GET")
+        })
+        .await;
+        newsletter
+            .request(Method::POST, &url, "List-Unsubscribe=One-Click")
+            .await;
+    };
+    tokio::join!(confirm(), unsubscribe);
+
+    let subscribed = || {
+        server
+            .requests()
+            .iter()
+            .filter(|request| request.path.ends_with("/subscribe"))
+            .count()
+    };
+    assert_eq!(subscribed(), 2);
+    until(|| !server.contact("ada@x.io").unwrap().topics["news"]).await;
+    let last = server
+        .requests()
+        .into_iter()
+        .rfind(|request| request.path.ends_with("subscribe"));
+    assert!(last.unwrap().path.ends_with("/unsubscribe"));
+}
+
+#[tokio::test]
+async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    for reader in 0..3 {
+        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
+        server.seed_contact(seed);
+    }
+    server.fault(
+        Fault::delay(Duration::from_secs(1))
+            .path("/emails")
+            .times(1),
+    );
+    let links = UnsubscribeLinks::new([LINK_SECRET], format!("{PUBLIC_URL}/preferences")).unwrap();
+    let sending = start_sending(&server, &database, "news");
+    until(|| {
+        server
+            .requests()
+            .iter()
+            .any(|request| request.path == "/emails")
+    })
+    .await;
+
+    // While the first mail is sent, all readers opt out, and the service has it.
+    for reader in 0..3 {
+        let [(_, url), _] = links.headers(format!("r{reader}@x.io"), "news");
+        let url = url.trim_matches(['<', '>']);
+        newsletter
+            .request(Method::POST, url, "List-Unsubscribe=One-Click")
+            .await;
+    }
+    let is_out = |reader| !server.contact(format!("r{reader}@x.io")).unwrap().topics["news"];
+    until(|| (0..3).all(is_out)).await;
+
+    assert_eq!(
+        sending.wait_with_output().unwrap().stdout,
+        b"1 mails sent\n"
+    );
+}
+
+#[tokio::test]
+async fn each_choice_gets_a_link_and_adds_to_what_the_reader_has() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let mut links = Vec::new();
+    for topic in ["news", "offers"] {
+        let form = format!("address=ada%40x.io&topic={topic}");
+        newsletter.request(Method::POST, "/", &form).await;
+        links.push(link(&server));
+    }
+    assert_eq!(server.sent_mail().len(), 2);
+
+    newsletter.request(Method::POST, &links[0], "").await;
+    let ada = server.contact("ada@x.io").unwrap();
+    assert!(ada.topics["news"] && !ada.topics["offers"]);
+    newsletter.request(Method::POST, &links[1], "").await;
+
+    let ada = server.contact("ada@x.io").unwrap();
+    assert!(ada.topics["news"] && ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn the_link_of_a_mail_works_although_the_response_to_it_was_lost() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let form = "address=ada%40x.io&topic=news";
+    server.fault(Fault::close_after().path("/emails").times(1));
+
+    let signed_up = newsletter.response(Method::POST, "/", form).await;
+
+    assert_eq!(signed_up.status(), 503);
+    let confirm = link(&server);
+    // The next attempt sends another mail.
+    newsletter.request(Method::POST, "/", form).await;
+    assert_eq!(server.sent_mail().len(), 2);
+    newsletter.request(Method::POST, &confirm, "").await;
+    assert!(server.contact("ada@x.io").unwrap().topics["news"]);
+
+    // A mail that was refused has no link.
+    let rows = signups(&database).await;
+    server.fault(Fault::status(403).path("/emails").times(1));
+    let refused = "address=bob%40x.io&topic=news";
+    let refused = newsletter.response(Method::POST, "/", refused).await;
+    assert_eq!(refused.status(), 500);
+    assert_eq!(signups(&database).await, rows);
+}
+
+#[tokio::test]
+async fn a_form_without_one_plain_address_sends_no_mail() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+
+    for address in [
+        "",
+        "ada",
+        "@x.io",
+        "ada@",
+        "Ada <ada@x.io>",
+        "a@x.io,b@x.io",
+        "a@b@x.io",
+        "a b@x.io",
+    ] {
+        let form = format!("address={address}&topic=news");
+        let page = newsletter.request(Method::POST, "/", &form).await;
+        let page = page.text().await.unwrap();
+        assert!(page.contains("Please enter your address"), "{address}");
+    }
+
+    assert_eq!(signups(&database).await, 0);
+    assert!(server.sent_mail().is_empty());
 }
 
 #[tokio::test]
@@ -188,24 +386,30 @@ async fn a_signup_whose_mail_bounces_is_forgotten() {
     let server = topics().await;
     let newsletter = start(&server, &database);
     server.webhook_endpoint(format!("{}/hook", newsletter.url), SECRET);
-    let rows = async || {
-        let client = postgres::client(&database.url).await;
-        let count = client
-            .query_one("SELECT count(*) FROM signups", &[])
-            .await
-            .unwrap();
-        count.get::<_, i64>(0)
+    let rows = async || signups(&database).await;
+
+    // A bounce of an older mail, and one after which the mail may arrive, forget nothing.
+    let old = Email::new().from("us@x.io").to("ada@x.io").subject("Hi");
+    let old = server.client().emails().send(old).await.unwrap();
+    let sign_up = async |name: &str| {
+        let form = format!("address={name}%40x.io&topic=news");
+        newsletter.request(Method::POST, "/", &form).await;
     };
+    sign_up("ada").await;
+    sign_up("soft-bounce").await;
+    server.mail_outcome(&old.id, MailOutcome::bounced()).await;
+    assert_eq!(rows().await, 2);
 
-    let form = "address=bounce%40x.io&topic=news";
-    newsletter.request(Method::POST, "/", form).await;
+    sign_up("bounce").await;
 
-    assert_eq!(server.sent_mail().len(), 1);
+    assert_eq!(server.sent_mail().len(), 4);
     support::in_time(async {
-        while rows().await > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        while rows().await > 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(rows().await, 2);
     assert_eq!(server.contact_count(), 0);
 }

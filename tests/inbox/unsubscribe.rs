@@ -10,7 +10,7 @@ use audience::inbox::{
     SqliteStore, Store, Take, Token,
 };
 use audience::mock::{Dialect, Fault, MockServer};
-use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::tower::BytesBody;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -171,6 +171,22 @@ async fn one_click_without_a_topic_opts_out_of_everything_for_the_recipients_own
         (ada.unsubscribed, &ada.unsubscribe_reason[..]),
         (true, "preferences")
     );
+}
+
+#[tokio::test]
+async fn a_link_works_with_a_slash_behind_it() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let page = get(&service, &format!("{}/", links().link(ADA))).await;
+    let url = format!("{}//", one_click_url(ADA, "news"));
+    let reply = post_form(&service, &url, ONE_CLICK).await;
+
+    assert_eq!(
+        (page.status, reply.status),
+        (StatusCode::OK, StatusCode::OK)
+    );
+    assert!(service.has_pending(ADA, ["news"]).await.unwrap());
 }
 
 #[tokio::test]
@@ -1044,6 +1060,209 @@ async fn a_program_that_asks_learns_that_the_store_fails() {
     let error = service(&server, store).has_pending(ADA, ["news"]).await;
 
     assert!(matches!(error, Err(InboxError::Store(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_program_subscribes_somebody_who_was_no_contact_and_says_no_for_the_other_topics() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let bob = service.subscribe(" Bob@Example.com", ["offers"]).await;
+
+    assert!(bob.unwrap().topics["offers"]);
+    let bob = server.contact("bob@example.com").unwrap();
+    let answers = [("internal", false), ("news", false), ("offers", true)];
+    assert_eq!(
+        bob.answers,
+        answers
+            .map(|(topic, answer)| (topic.to_owned(), answer))
+            .into()
+    );
+    // Opt-outs first.
+    let requests = server.requests();
+    let consent = requests
+        .iter()
+        .filter(|request| request.path.ends_with("subscribe"));
+    let last = consent.last().unwrap();
+    assert!(last.path.ends_with("/subscribe"), "{}", last.path);
+}
+
+#[tokio::test]
+async fn a_program_that_subscribes_a_contact_leaves_the_other_topics_as_they_were() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let contacts = server.client().contacts();
+    contacts.set_topic(ADA, "news", true).await.unwrap();
+
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.topics["news"] && ada.topics["offers"] && ada.topics["internal"]);
+
+    // With the opt-out of everything, the others would come back.
+    contacts.unsubscribe(ADA).await.unwrap();
+    let ada = service.subscribe(ADA, ["offers"]).await.unwrap();
+    assert!(!ada.unsubscribed && ada.topics["offers"]);
+    assert!(!ada.topics["news"] && !ada.topics["internal"]);
+}
+
+#[tokio::test]
+async fn a_program_that_subscribes_after_a_lost_response_says_no_for_the_other_topics() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::close_after().times(1).path("/contacts"));
+
+    let bob = service
+        .subscribe("bob@example.com", ["offers"])
+        .await
+        .unwrap();
+
+    assert!(bob.topics["offers"] && !bob.topics["news"] && !bob.topics["internal"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_during_a_confirmation_comes_after_it_even_if_the_visitor_goes_away() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let worker = tokio::spawn(service.worker().run_until(std::future::pending()));
+    for path in ["/contacts", "*/subscribe"] {
+        for visitor_leaves in [false, true] {
+            let bob = format!("{}@example.com", server.contact_count());
+            let delay = Duration::from_millis(300);
+            server.fault(Fault::delay(delay).method("POST").path(path).times(1));
+            let subscribing = {
+                let (service, bob) = (service.clone(), bob.clone());
+                tokio::spawn(async move { service.subscribe(bob, ["offers"]).await })
+            };
+            while !server
+                .requests()
+                .iter()
+                .any(|request| request.method == "POST")
+            {
+                tokio::task::yield_now().await;
+            }
+            if visitor_leaves {
+                subscribing.abort();
+            }
+
+            let out = post_form(&service, &one_click_url(&bob, "offers"), ONE_CLICK).await;
+
+            assert_eq!(out.status, StatusCode::OK);
+            if !visitor_leaves {
+                assert!(subscribing.await.unwrap().is_ok());
+            }
+            while service.pending().await.unwrap() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let bob = server.contact(&bob).unwrap();
+            assert_eq!(
+                bob.answers.get("offers"),
+                Some(&false),
+                "{path} {visitor_leaves}"
+            );
+            server.clear_requests();
+        }
+    }
+    worker.abort();
+}
+
+#[tokio::test]
+async fn a_program_does_not_subscribe_while_an_older_opt_out_waits() {
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    for (url, address) in [
+        (one_click_url(ADA, "news"), ADA),
+        (links().link("bob@example.com"), "bob@example.com"),
+    ] {
+        post_form(&service, &url, ONE_CLICK).await;
+
+        let refused = service.subscribe(address, ["news"]).await;
+
+        assert!(
+            matches!(refused, Err(ConsentError::OptedOut)),
+            "{refused:?}"
+        );
+    }
+    // Not even the contact is created, since its topics would have their defaults.
+    assert_eq!(server.contact_count(), 1);
+    // It ends its holds, so another topic is free.
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+
+    service.worker().run_until_idle().await.unwrap();
+    let ada = service.subscribe(ADA, ["news"]).await.unwrap();
+    assert!(ada.topics["news"]);
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_subscribe_learns_why() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let store = FaultyStore::down_while(MemoryStore::new(), is_down.clone());
+    let service = service(&server, store);
+    let subscribe = async |topic: &str| service.subscribe(ADA, [topic]).await.unwrap_err();
+
+    let error = subscribe("nonsense").await;
+    assert!(
+        matches!(&error, ConsentError::Service(error) if error.is_not_found()),
+        "{error:?}"
+    );
+    let delay = Duration::from_secs(60);
+    server.fault(Fault::delay(delay).method("GET").times(1));
+    assert!(matches!(subscribe("news").await, ConsentError::Unfinished));
+    server.report_spam(ADA);
+    let error = subscribe("news").await;
+    assert!(
+        matches!(&error, ConsentError::Service(error) if error.is_complaint_locked()),
+        "{error:?}"
+    );
+    is_down.store(true, Ordering::SeqCst);
+    assert!(matches!(subscribe("news").await, ConsentError::Store(_)));
+    let asked = service.may_send(ADA, "news").await;
+    assert!(matches!(asked, Err(ConsentError::Store(_))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn mail_goes_only_to_contacts_who_want_the_topic_and_have_no_opt_out_that_waits() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let may_send =
+        async |address: &str, topic: &str| service.may_send(address, topic).await.unwrap();
+
+    assert!(may_send(ADA, "news").await && !may_send(ADA, "offers").await);
+    assert!(!may_send(ADA, "nonsense").await && !may_send("bob@example.com", "news").await);
+
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    assert!(!may_send(ADA, "news").await && may_send(ADA, "internal").await);
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!may_send(ADA, "news").await && may_send(ADA, "internal").await);
+
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    assert!(!may_send(ADA, "internal").await);
+    server.fault(Fault::status(403));
+    let asked = service.may_send(ADA, "news").await;
+    assert!(matches!(asked, Err(ConsentError::Service(_))), "{asked:?}");
+}
+
+/// The order matters: an opt-out leaves the store when the service has it.
+#[tokio::test]
+async fn an_opt_out_that_is_sent_while_a_program_asks_is_seen() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    // The contact is retrieved slowly, and meanwhile the opt-out is made and sent.
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    server.fault(
+        Fault::delay(Duration::from_millis(200))
+            .method("GET")
+            .times(1),
+    );
+    let asking = {
+        let service = service.clone();
+        tokio::spawn(async move { service.may_send(ADA, "news").await.unwrap() })
+    };
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(!asking.await.unwrap());
 }
 
 #[tokio::test]
