@@ -1080,10 +1080,10 @@ async fn a_program_subscribes_somebody_who_was_no_contact_and_says_no_for_the_ot
     );
     // Opt-outs first.
     let requests = server.requests();
-    let consent = requests
+    let mut consent = requests
         .iter()
         .filter(|request| request.path.ends_with("subscribe"));
-    let last = consent.last().unwrap();
+    let last = consent.next_back().unwrap();
     assert!(last.path.ends_with("/subscribe"), "{}", last.path);
 }
 
