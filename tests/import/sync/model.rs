@@ -146,7 +146,9 @@ impl Reference {
                 },
             );
         }
-        self.waiting.clear();
+        // A row that is not in the table waits on.
+        self.waiting
+            .retain(|key, _| !deletes_missing && !table.contains_key(key));
         for (key, opt_outs) in &carried {
             if table[key].address.starts_with(REFUSED) {
                 self.waiting.insert(*key, opt_outs.clone());
