@@ -95,7 +95,7 @@ impl Verifier {
     /// Creates a verifier with the signing secret of the environment: from `AUDIENCE_WEBHOOK_SECRET`, or from the file that
     /// `AUDIENCE_WEBHOOK_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
     ///
-    /// While you [change the secret](crate::guides::webhooks_in_production#change-the-secret), set
+    /// While you change the secret, as the guide *Webhooks in production* describes, set
     /// `AUDIENCE_WEBHOOK_SECRET_OLD` or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets
     /// are named `default` and `old`. One newline at the end of a file does not belong to the secret.
     ///
