@@ -3,9 +3,10 @@
 /// Returns an address as the service stores it: trimmed and in lower case
 /// ([interface section 2.1](crate::interface#2.1)).
 ///
-/// Use it to find the row of a contact or of an event in your own database, where the address may be
-/// written in another way. For an event, [`MailEvent::address`](crate::webhooks::MailEvent::address) calls it. The calls of this crate need no normalized address. In a body, they send it as given,
-/// because the service normalizes it. In a path, they send it trimmed, with its ASCII letters in lower case.
+/// Use it to find the row of a contact or of an event in your own database, where the address may be written in another
+/// way. For an event, [`MailEvent::address`](crate::webhooks::MailEvent::address) calls it. The calls of this crate need
+/// no normalized address. In a body, they send it as given, because the service normalizes it. In a path, they send it
+/// trimmed, with its ASCII letters in lower case.
 ///
 /// It trims and converts as Unicode defines, by `str::trim` and `str::to_lowercase`. The interface document does not say
 /// how the service treats letters outside ASCII, so the result is certain for ASCII addresses only. Tags (`ada+news@`)

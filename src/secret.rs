@@ -58,33 +58,55 @@ pub(crate) fn for_owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
+/// Why a variable of the environment, or the file that it names, cannot be used. The text has no value.
+pub(crate) struct VariableError {
+    pub(crate) text: String,
+    pub(crate) cause: Option<std::io::Error>,
+}
+
+impl From<VariableError> for ConfigError {
+    fn from(error: VariableError) -> Self {
+        Self::new(match error.cause {
+            Some(cause) => format!("{}: {cause}", error.text),
+            None => error.text,
+        })
+    }
+}
+
 /// Returns a secret from a variable, or from the file that another variable names.
 pub(crate) fn secret_from_variables(
     read: impl Fn(&'static str) -> Result<String, VarError>,
     name: &'static str,
     name_of_file: &'static str,
-) -> Result<String, ConfigError> {
-    let is_set = |name| match read(name) {
-        Ok(value) => !value.trim().is_empty(),
-        Err(problem) => problem != VarError::NotPresent,
-    };
-    match (is_set(name), is_set(name_of_file)) {
-        (true, true) => Err(ConfigError::new(format!(
+) -> Result<String, VariableError> {
+    let problem = |text| VariableError { text, cause: None };
+    match (is_set(&read, name), is_set(&read, name_of_file)) {
+        (true, true) => Err(problem(format!(
             "both `{name}` and `{name_of_file}` are set; unset one of them"
         ))),
         (false, true) => {
             let file = variable(&read, name_of_file)?;
             // The path is not printed: it may be the secret, set by mistake.
-            read_secret(Path::new(&file)).map_err(|error| {
-                ConfigError::new(format!(
-                    "could not read the file that `{name_of_file}` names: {error}"
-                ))
+            read_secret(Path::new(&file)).map_err(|cause| VariableError {
+                text: format!("could not read the file that `{name_of_file}` names"),
+                cause: Some(cause),
             })
         }
-        (false, false) if read(name).is_err() => Err(ConfigError::new(format!(
+        (false, false) if read(name).is_err() => Err(problem(format!(
             "neither of the environment variables `{name}` and `{name_of_file}` is set"
         ))),
         (_, false) => variable(&read, name),
+    }
+}
+
+/// Returns whether a variable has a value. An empty one counts as not set.
+pub(crate) fn is_set(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+    name: &'static str,
+) -> bool {
+    match read(name) {
+        Ok(value) => !value.trim().is_empty(),
+        Err(problem) => problem != VarError::NotPresent,
     }
 }
 
@@ -92,16 +114,17 @@ pub(crate) fn secret_from_variables(
 pub(crate) fn variable(
     read: impl Fn(&'static str) -> Result<String, VarError>,
     name: &'static str,
-) -> Result<String, ConfigError> {
+) -> Result<String, VariableError> {
     let problem = match read(name) {
         Ok(value) if value.trim().is_empty() => "empty",
         Ok(value) => return Ok(value),
         Err(VarError::NotPresent) => "not set",
         Err(VarError::NotUnicode(_)) => "not valid Unicode",
     };
-    Err(ConfigError::new(format!(
-        "the environment variable `{name}` is {problem}"
-    )))
+    Err(VariableError {
+        text: format!("the environment variable `{name}` is {problem}"),
+        cause: None,
+    })
 }
 
 /// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.

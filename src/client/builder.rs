@@ -15,7 +15,9 @@ use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
 use crate::error::ReadError;
-use crate::secret::{ConfigError, Secret, check_secret, secret_from_variables, trim, variable};
+use crate::secret::{
+    ConfigError, Secret, VariableError, check_secret, secret_from_variables, trim, variable,
+};
 use crate::{ApiError, Error, ErrorCode};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -988,7 +990,7 @@ impl ClientBuilder {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, Error> {
-        let url = variable(&read, BASE_URL).map_err(|error| Error::config(error.to_string()))?;
+        let url = variable(&read, BASE_URL)?;
         Ok(Client::builder(url, key_from_variables(read)?))
     }
 }
@@ -1002,7 +1004,16 @@ pub(crate) fn key_from_env() -> Result<String, Error> {
 fn key_from_variables(
     read: impl Fn(&'static str) -> Result<String, VarError>,
 ) -> Result<String, Error> {
-    secret_from_variables(read, KEY, KEY_FILE).map_err(|error| Error::config(error.to_string()))
+    Ok(secret_from_variables(read, KEY, KEY_FILE)?)
+}
+
+impl From<VariableError> for Error {
+    fn from(VariableError { text, cause }: VariableError) -> Self {
+        match cause {
+            Some(cause) => Self::config(text).caused_by(cause),
+            None => Self::config(text),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::event::Event;
 use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
 use crate::Timestamp;
-use crate::secret::{ConfigError, check_secret, secret_from_variables};
+use crate::secret::{ConfigError, check_secret, is_set, secret_from_variables};
 use crate::timestamp::system_time;
 
 /// Verifies webhook deliveries.
@@ -122,19 +122,11 @@ impl Verifier {
     ) -> Result<Self, ConfigError> {
         let secret = secret_from_variables(&read, SECRET, SECRET_FILE)?;
         let builder = Self::builder().secret(DEFAULT_NAME, secret);
-        let is_changed = [OLD_SECRET, OLD_SECRET_FILE]
-            .into_iter()
-            .any(|name| match read(name) {
-                Ok(value) => !value.trim().is_empty(),
-                Err(problem) => problem != VarError::NotPresent,
-            });
-        match is_changed {
-            true => {
-                let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE)?;
-                builder.secret("old", old).build()
-            }
-            false => builder.build(),
+        if !is_set(&read, OLD_SECRET) && !is_set(&read, OLD_SECRET_FILE) {
+            return builder.build();
         }
+        let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE)?;
+        builder.secret("old", old).build()
     }
 
     /// Returns a builder, for several secrets or for another tolerance, body limit or clock.
@@ -1176,7 +1168,6 @@ impl Default for ReadLimits {
 mod tests {
     use super::*;
 
-    /// Reads the variables of a list, in which a file is named by the place where it stands in this package.
     fn from_variables(variables: &[(&str, &str)]) -> Result<Verifier, ConfigError> {
         Verifier::from_variables(|name| {
             let found = variables.iter().find(|(other, _)| *other == name);

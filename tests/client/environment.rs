@@ -91,7 +91,7 @@ fn a_key_file_that_cannot_be_used_is_named_by_its_variable_and_never_by_its_valu
         let (success, text) = run(variables);
 
         assert!(
-            success && text.contains(&format!("result: {problem}")),
+            success && text.contains(&format!("result: {problem}\n")),
             "{text}"
         );
         assert!(!text.contains("hunter2"), "{text}");
