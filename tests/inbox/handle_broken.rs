@@ -154,7 +154,11 @@ fn the_end_of_a_runtime_cuts_a_handler_off_and_its_event_is_handled_after_the_le
     let runs = Runs::default();
     let handle = || inbox.handle(delivery("evt_1"), runs.handler());
     second.block_on(async {
-        assert!(cut_off.await.unwrap_err().is_cancelled());
+        // Which of its two tasks the runtime drops first is up to the runtime.
+        match cut_off.await {
+            Ok(receipt) => assert_eq!(receipt.status(), 503),
+            Err(error) => assert!(error.is_cancelled()),
+        }
         inbox.wait_idle().await;
         assert_eq!(handle().await.status(), 503);
         seconds.store(61, Ordering::SeqCst);
