@@ -123,7 +123,7 @@ impl FromRequest for VerifiedEvent {
     }
 }
 
-/// The status with an empty body, and `Allow` if the request was not a POST.
+/// Responds with the status and an empty body, and with `Allow` if the request was not a POST.
 impl ResponseError for Rejection {
     fn status_code(&self) -> StatusCode {
         // actix-web uses another major version of the `http` crate.

@@ -156,8 +156,8 @@ where
     }
 }
 
-/// The status with an empty body, and `Allow` if the request was not a POST. The rejection itself is an extension of
-/// the response.
+/// Responds with the status and an empty body, and with `Allow` if the request was not a POST. The rejection itself is
+/// an extension of the response.
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         self.into_http_response(Body::empty())

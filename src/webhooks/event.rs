@@ -257,8 +257,8 @@ macro_rules! define_event_data {
             ///
             /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received
             /// mail. If one of them is missing or has another JSON type than the interface shows, or if any member
-            /// occurs twice, the event is `Unknown`. So that a handler's `_ => {}` does not hide it, the verifier
-            /// [traces](crate::webhooks#tracing) a warning if the type is known.
+            /// occurs twice, the event is `Unknown`. If the type is known, the verifier emits a
+            /// [warning](crate::webhooks#tracing), so that a handler's `_ => {}` does not hide the event.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,

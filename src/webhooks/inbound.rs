@@ -344,7 +344,7 @@ fn end(text: &str, mut stops: impl FnMut(char) -> bool) -> usize {
 
 /// The result of an SPF, DKIM or DMARC check, named as in RFC 8601.
 ///
-/// # Example: results are compared without case
+/// # Example: upper and lower case are the same
 ///
 /// ```
 /// use audience::webhooks::CheckResult;

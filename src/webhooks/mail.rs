@@ -146,14 +146,14 @@ string_enum! {
     }
 }
 
-/// Reads everything but text as empty, for a member without which the event is still of use.
+/// Reads text, and any other JSON as empty text: without this member, the event is still useful.
 pub(super) fn text_or_empty<'de, T: From<String>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(text(deserializer)?.unwrap_or_default().into())
 }
 
-/// Reads empty text, and everything but text, as `None`. The service writes an empty string.
+/// Reads text, and empty text or any other JSON as `None`. The service writes an empty string for a missing value.
 pub(super) fn unless_empty<'de, T: From<String>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

@@ -38,7 +38,7 @@ where
         content_length: headers
             .get(http::header::CONTENT_LENGTH)
             .map(http::HeaderValue::as_bytes),
-        // The body of a chunked request does not know its end before it is read.
+        // An unread chunked body does not know where it ends. So one that is at its end was read before.
         is_consumed: body.is_end_stream() && headers.contains_key(http::header::TRANSFER_ENCODING),
         chunks: DataFrames(body),
     };
@@ -56,7 +56,7 @@ pub(super) fn require_post(method: &str) -> Result<(), Rejection> {
     allowed.inspect_err(Rejection::trace)
 }
 
-/// The data of a body. Its trailers are an empty chunk.
+/// The data of a body, chunk by chunk. Trailers become an empty chunk.
 #[cfg(any(feature = "axum", feature = "tower"))]
 pub(crate) struct DataFrames<'b, B>(pub(crate) Pin<&'b mut B>);
 
@@ -149,7 +149,7 @@ where
         let limits = verifier.read_limits();
         let mut memory = limits.reserve(limit);
         let body = within(limits.timeout, self.collect(limit, &mut memory)).await?;
-        // The server has compared the length that it received with the stated one.
+        // The server has checked that this many bytes arrived. So a body that is empty now was read before.
         if body.is_empty() && stated_length.is_some_and(|length| length > 0) {
             return Err(Rejection::BodyConsumed);
         }
@@ -164,7 +164,7 @@ where
         let mut body = Vec::new();
         while let Some(chunk) = self.next_chunk().await? {
             if chunk.is_empty() {
-                // No limit of length ends a body of empty chunks, so the timeout gets its turn.
+                // Empty chunks never reach the limit of the length, so let the timeout end such a body.
                 tokio::task::yield_now().await;
             }
             if chunk.len() > limit - body.len() {
@@ -172,7 +172,7 @@ where
             }
             let needed = body.len() + chunk.len();
             if needed > body.capacity() {
-                // A small body stays small, even if there is room for more.
+                // A small body gets no more memory than `SMALL_BODY`, even if the limit allows more.
                 let most = if needed <= SMALL_BODY {
                     limit.min(SMALL_BODY)
                 } else {

@@ -28,7 +28,7 @@ pub(super) struct DeliveryHeaders<'h> {
     pub(super) tag: Tag,
     /// The timestamp as received: the MAC covers this text.
     pub(super) timestamp_text: &'h [u8],
-    /// The same in seconds.
+    /// The timestamp in Unix seconds.
     pub(super) timestamp: u64,
     /// All headers, if known. `webhook-event` is only looked up on request.
     pub(super) all: Option<&'h HeaderMap>,

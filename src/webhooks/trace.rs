@@ -44,7 +44,7 @@ pub(super) fn unidentified(event: &Event) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "audience::webhooks",
-        // Releases of tracing before 0.1.42 would call a field `r#type` so.
+        // The name is a string, because releases of tracing before 0.1.42 would name a field `r#type` with the `r#`.
         { "type" = event_type.as_str() },
         "webhook event without the members that identify it"
     );

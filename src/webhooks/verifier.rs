@@ -1038,7 +1038,7 @@ impl Settings {
     }
 }
 
-/// The name of a secret that was given none.
+/// The name of a secret that is added without a name.
 pub(super) const DEFAULT_NAME: &str = "default";
 
 /// The secrets of one verifier, each under a unique name.
@@ -1058,7 +1058,7 @@ pub(super) fn signing_key(name: &str, secret: &[u8]) -> Result<SigningKey, Confi
 
 impl KeyRing {
     fn add(&mut self, name: String, secret: &[u8]) -> Result<(), ConfigError> {
-        // A name that two secrets share could not say which of them is still in use.
+        // If two secrets shared a name, nobody could tell which of them is still in use.
         if self.0.iter().any(|named| named.name == name) {
             return Err(ConfigError::new(format!(
                 "two signing secrets have the name {name:?}; rename one of them"
@@ -1090,7 +1090,7 @@ impl KeyRing {
         let mut index = 0_u64;
         for (candidate, named) in (0_u64..).zip(&self.0) {
             let matches = named.key.verify(tag, timestamp, body);
-            // The first match wins, as a search that stops would have it.
+            // The first match wins, as in a search that stops there.
             index.conditional_assign(&candidate, matches & !found);
             found |= matches;
         }

@@ -13,7 +13,7 @@ use super::error::VerifyError;
 use super::signature::DeliveryHeaders;
 use super::verifier::Verifier;
 
-/// No operator has more endpoints.
+/// Each secret costs work, and hardly any operator has more endpoints.
 const MAX_SECRETS: usize = 16;
 /// How many bytes are hashed and rewritten at most: about a second for the most expensive bodies.
 const MAX_WORK: usize = 128 * 1024 * 1024;
@@ -77,7 +77,7 @@ impl Verifier {
     }
 }
 
-/// Returns the likely reason of a rejection. `delivery` is what was rejected, if its headers are valid.
+/// Returns the likely reason of a rejection. `delivery` is the rejected delivery, or `None` if its headers are invalid.
 pub(super) fn explain<N, S>(
     rejection: &VerifyError,
     delivery: Option<(&Verifier, &DeliveryHeaders<'_>, &[u8])>,
@@ -95,7 +95,8 @@ where
             _,
         ) => Diagnosis::StandardWebhooks,
         (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. }, Some((_, headers, _)))
-            // Signed like that, so no clock is wrong, although the delivery looks early by thousands of years.
+            // The signature covers the milliseconds, so no clock is wrong, although the delivery looks early by
+            // thousands of years.
             if seconds_of_milliseconds(headers.timestamp).is_some() =>
         {
             Diagnosis::TimestampInMilliseconds

@@ -111,7 +111,7 @@ impl<'d> Search<'d> {
         while !keys.is_empty() && self.is_complete {
             let (change, original) = originals.next()?;
             let timestamp = self.headers.timestamp_text;
-            // Making the candidate cost work as well, so it counts too.
+            // Computing the candidate took work too, so it counts.
             if self.can_afford(original.len())
                 && keys
                     .iter()
@@ -131,7 +131,7 @@ impl<'d> Search<'d> {
     fn can_afford(&mut self, work: usize) -> bool {
         match self.work_left.checked_sub(work) {
             Some(left) => self.work_left = left,
-            // From here on nothing is tried, so the result is not `Unexplained`.
+            // The search stops here. Not everything was tried, so the result is `Incomplete`, not `Unexplained`.
             None => self.is_complete = false,
         }
         self.is_complete
