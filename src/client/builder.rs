@@ -380,8 +380,8 @@ impl ClientBuilder {
     ///
     /// The function gets each response with a status other than 2xx: status, headers and body, and the code and message
     /// that were found in the usual places. It returns the code and the message (each empty if there is none) to use
-    /// instead, or `None` to keep what was found. A known slug is recognized in any form, as in a response. The status alone
-    /// decides about retries.
+    /// instead, or `None` to keep what was found. A known slug is recognized in upper and lower case, and with `-`
+    /// instead of `_`. The status alone decides about retries.
     ///
     /// The function is called in the task that awaits the call, or in a task that fetches a page ahead. If it panics,
     /// so does the call.
@@ -568,7 +568,7 @@ impl ClientBuilder {
     }
 }
 
-/// Refuses a client that could not connect over TLS. reqwest would panic without cryptography, even if the URL is `http`.
+/// Fails if the client could not connect over TLS. reqwest would panic without cryptography, even if the URL is `http`.
 fn check_tls(base: &Url) -> Result<(), Error> {
     #[cfg(all(feature = "rustls-no-provider", not(feature = "rustls")))]
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -661,7 +661,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// The parts of requests that the interface document does not show, where they differ from the default.
+/// The settings for parts of requests that the interface document does not show.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenForms {
     /// Whether the properties are the whole body of a merge.
@@ -673,7 +673,7 @@ pub(crate) struct OpenForms {
 impl OpenForms {
     fn check(&self) -> Result<(), Error> {
         match self.joined_member.as_deref() {
-            // It would replace the name of the condition.
+            // A day count named `field` would replace the name of the condition.
             Some("" | "field") => Err(Error::config(
                 "the name of the day count of a joined condition is empty or `field`",
             )),
@@ -834,7 +834,7 @@ impl Auth {
     }
 }
 
-/// Refuses text that is no name of a scheme.
+/// Fails if HTTP does not allow this name of a scheme.
 fn check_scheme(name: &str) -> Result<(), Error> {
     // HTTP allows the same characters in the name of a header.
     match HeaderName::try_from(name) {
@@ -845,7 +845,7 @@ fn check_scheme(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Refuses text that cannot be a real key, and says why. Without this check, the service would respond 401.
+/// Fails if the text cannot be a real key, and says why. Without this check, the service would respond 401.
 fn check_key(key: &str) -> Result<(), ConfigError> {
     // A key that was copied with its scheme would be sent as `Bearer Bearer …`.
     let starts_with_bearer = key

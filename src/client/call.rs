@@ -38,7 +38,8 @@ pub(crate) trait Endpoint: Send + 'static {
     /// attempts.
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
 
-    /// Returns how to retrieve the value of a write, if a 2xx response may have none. `decode` reads it, too.
+    /// Returns how to retrieve the value of a write, if a 2xx response may have none. `decode` also decodes the
+    /// response to this retrieve request.
     fn read_back(&self) -> Option<ReadBack> {
         None
     }
@@ -233,7 +234,7 @@ macro_rules! endpoint_builder {
                 self.client.call_for_response(self.endpoint, self.options)
             }
 
-            /// Returns the result of the call if this is the service's response. Only the fuzz targets have this method.
+            /// Returns the result that the call would have with this response. Only the fuzz targets have this method.
             ///
             /// # Errors
             ///
@@ -331,13 +332,13 @@ impl CallDeadline {
         }
     }
 
-    /// Starts the deadline, given the client's, so that all calls with the result end by the same instant. A limit too
-    /// large to represent means no deadline.
+    /// Starts the deadline, given the client's, so that all calls with the returned deadline end by the same instant. A
+    /// limit too large to represent means no deadline.
     pub(super) fn start(self, client: Option<Duration>, now: Instant) -> Self {
         if let Self::At { .. } = self {
             return self;
         }
-        // An instant, because a duration would start again with each request.
+        // The end is an instant, because a duration would start again with each request.
         let limit = self.limit(client);
         let end = limit.and_then(|limit| Some((now.checked_add(limit)?, limit)));
         end.map_or(Self::Lifted, |(end, limit)| Self::At { end, limit })
@@ -797,7 +798,7 @@ mod tests {
             patient(|client| client, of_call),
             (Some(RetryPolicy::none()), second)
         );
-        // Without a policy here, that of the client applies.
+        // Without a policy here, the client's policy applies.
         assert_eq!(
             patient(
                 |client| client.retry(RetryPolicy::none()).no_deadline(),

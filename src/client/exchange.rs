@@ -186,7 +186,7 @@ impl Success {
         }
     }
 
-    /// Fails if the body is a page, which most likely comes from somewhere other than the service.
+    /// Fails if the body is an HTML or XML page, which most likely does not come from the service.
     pub(crate) fn refuse_page(&self) -> Result<(), Error> {
         match is_page(self.response.body()) {
             true => Err(Error::decode(PAGE)),

@@ -161,7 +161,7 @@ struct Shared {
     base: Url,
     /// The headers of every request.
     headers: HeaderMap,
-    /// The same, with the type of a JSON body.
+    /// The headers of every request with a JSON body.
     json_headers: HeaderMap,
     body_limit: usize,
     retry: RetryPolicy,

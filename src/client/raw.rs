@@ -15,23 +15,23 @@ const OPERATION: Operation = Operation {
 };
 
 impl Client {
-    /// Creates a request to any path of the service, for endpoints that have no method here, such as `POST /emails`
-    /// ([interface section 4.7](crate::interface#4.7)).
+    /// Creates a request to any path of the service, for endpoints that have no method here, such as the endpoints of
+    /// segments and topics ([interface section 4.7](crate::interface#4.7)).
     ///
     /// Each segment of the path is percent-encoded. The request is sent with the client's key and
     /// settings. It is not retried unless [`idempotent`](RawRequest::idempotent) is set.
     ///
-    /// The segments are sent as given. So an address in the path is not trimmed or converted to lower case, as the methods
-    /// of [`Contacts`](crate::contacts::Contacts) do: convert it with
-    /// [`normalized_address`](crate::contacts::normalized_address). The body of a 2xx response is not checked: it may still
-    /// report an error.
+    /// The segments are sent as given. The methods of [`Contacts`](crate::contacts::Contacts) trim an address and
+    /// convert it to lower case, but this method does not: convert it with
+    /// [`normalized_address`](crate::contacts::normalized_address). The body of a 2xx response is not checked: it may
+    /// still report an error.
     ///
     /// # Errors
     ///
     /// Awaiting the request fails with [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx,
     /// and with [`ErrorKind::Input`](crate::ErrorKind::Input) if a segment is empty, `.` or `..`.
     ///
-    /// # Example: send a mail
+    /// # Example: send a mail as your own JSON
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -67,10 +67,9 @@ impl Client {
     ///
     /// # Example: delete a contact by another request
     ///
-    /// [`Contacts::delete`](crate::contacts::Contacts::delete) sends the likely request. If your service takes another
-    /// method or path, send it yourself.
-    /// The mock deletes only if its dialect says so; by default, it responds 501, so that no test takes a contact for
-    /// erased that is still there.
+    /// [`Contacts::delete`](crate::contacts::Contacts::delete) sends the most likely request. If your service expects
+    /// another method or path, send the request yourself. The mock deletes contacts only if its dialect says so. By
+    /// default, it responds 501, so that no test passes although the contact still exists.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -142,7 +141,7 @@ impl Client {
 #[must_use = "a call is sent only when it is awaited"]
 pub struct RawRequest {
     client: Client,
-    /// The request, or why it cannot be sent. The text, because an error cannot be cloned.
+    /// The request, or the reason why it cannot be sent, as text, because an error cannot be cloned.
     request: Result<Request, String>,
     options: CallOptions,
 }

@@ -14,7 +14,7 @@ use crate::error::is_transient;
 /// | operation | retried after |
 /// |---|---|
 /// | retrieve, list, update, delete, unsubscribe, `set_topic` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 425, 429, and 5xx other than 501 and 505 |
-/// | create and `create_batch` with upsert or skip | the same |
+/// | create and `create_batch` with upsert or skip | the same failures |
 /// | create and `create_batch` with any `on_conflict: error` | a failed connection, 429: if a 201 was lost, a retry would return 409 |
 /// | subscribe, `set_topic` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
 /// | [`emails().send`](crate::emails::Emails::send) | a failed connection, 429: if a response was lost, a retry would send the mail twice |

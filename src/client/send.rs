@@ -45,8 +45,8 @@ impl Client {
     /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
     /// operation.
     ///
-    /// This and everything below it borrows the request and the options: each future that owned them would have room
-    /// for them once more.
+    /// This function and those that it calls borrow the request and the options, because each future that owns them
+    /// grows by their size.
     pub(crate) async fn receive(
         &self,
         operation: Operation,
@@ -159,7 +159,7 @@ impl Shared {
         let mut worst = Outcome::NotSent;
         let mut waited = Duration::ZERO;
         let mut last_error = None;
-        // The parts are in boxes of their own, because glibc is slow with a future of more than 1 kB.
+        // Each part has its own box, because glibc allocates a future of more than 1 kB slowly.
         loop {
             if !self.hold.left(now).is_zero() || deadline.is_over(now) {
                 let (now, waited) = (&mut now, &mut waited);
@@ -267,7 +267,7 @@ impl Shared {
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
-        // One timer for the timeout and the deadline. That of reqwest would need three more allocations.
+        // One timer for the timeout and the deadline. reqwest's own timer would need three more allocations.
         let mut result = match timeout_at(limit.end, span.run(work)).await {
             Ok(result) => result,
             Err(_) => Err(FailedAttempt::timed_out(limit.message())),
@@ -299,8 +299,8 @@ impl Shared {
         }
     }
 
-    /// Sends a request once, again for each redirect that is [followed](redirect), and reads the last response, with any
-    /// status. If it is a redirect, returns what an error says about it, too.
+    /// Sends a request once, and again for each redirect that is [followed](redirect). Reads the last response, with
+    /// any status. If that is a redirect, also returns what an error says about it.
     async fn send_and_follow(
         &self,
         request: &Request,
@@ -522,7 +522,7 @@ impl Deadline {
 
     /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.
     fn limit_attempt(self, timeout: Duration, now: Instant) -> AttemptLimit {
-        // A timeout too large to represent means one that nobody lives to see.
+        // If the timeout is too large to represent, the attempt may take 30 years.
         let end = now
             .checked_add(timeout)
             .unwrap_or_else(|| now + LONGEST_TIMEOUT);
@@ -691,14 +691,14 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
     })
 }
 
-/// Returns whether rustls does not trust the server. A certificate does not mend itself within a retry, and a connection
-/// that breaks during the handshake may.
+/// Returns whether rustls rejected the server's certificate. A retry does not help then, as it may after a connection
+/// that broke during the handshake.
 fn is_certificate_refused(error: &reqwest::Error) -> bool {
     #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
     return causes(error)
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|mut error| {
-            // An I/O error is not the source of the one that contains it, so it is unpacked.
+            // `source()` of an I/O error leaves out the error that it contains, so unpack that error.
             while let Some(inner) = error.get_ref() {
                 match inner.downcast_ref() {
                     Some(inner) => error = inner,
@@ -832,7 +832,7 @@ impl CallSpan {
 
     /// Runs the attempts of the call in the span.
     ///
-    /// This is no `async fn`, whose future would have room for `attempts` twice.
+    /// It is not an `async fn`, because such a future would hold `attempts` twice.
     fn run<T>(&self, attempts: impl Future<Output = T>) -> impl Future<Output = T> {
         #[cfg(feature = "tracing")]
         let attempts = tracing::Instrument::instrument(attempts, self.span.clone());
