@@ -3,8 +3,8 @@
 /// Returns an address as the service stores it: trimmed and in lower case
 /// ([interface section 2.1](crate::interface#2.1)).
 ///
-/// Use it to find the row of a contact or of an event in your own database, where the address may be written in another
-/// way. For an event, [`MailEvent::address`](crate::webhooks::MailEvent::address) calls it. The calls of this crate need
+/// Store addresses in this form in your own database, so that you find the row of a contact or of an event. For an
+/// event, [`MailEvent::address`](crate::webhooks::MailEvent::address) calls this function. The calls of this crate need
 /// no normalized address. In a body, they send it as given, because the service normalizes it. In a path, they send it
 /// trimmed, with its ASCII letters in lower case.
 ///

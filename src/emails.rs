@@ -1,6 +1,6 @@
-//! Sends mail: `POST /emails`, of which the interface document says little.
+//! Sends mail with `POST /emails`, about which the interface document says little.
 //!
-//! The document says that the endpoint returns an id, which the events about the mail repeat
+//! The document says that the endpoint returns an id, and that the events about the mail contain it
 //! ([section 4.7](crate::interface#4.7)). All else here is **our reading**: a body with `from`, `to`, `subject` and
 //! `headers`, and a response `{"id": "…"}`. If your service expects other members, set them with
 //! [`Email::member`]. If it responds in another form, read the response with [`SendEmail::raw`].
@@ -52,12 +52,12 @@ pub struct Emails {
 impl Emails {
     /// Sends a mail.
     ///
-    /// It is transactional: opt-outs do not hold it back ([section 1](crate::interface#1)). For a mail that many people
-    /// get, use a broadcast.
+    /// The mail is transactional: opt-outs do not hold it back ([section 1](crate::interface#1)). For a mail that many
+    /// people get, use a broadcast.
     ///
-    /// It is retried only if it was certainly not sent, because a second attempt could send it twice.
-    /// [`idempotent`](SendEmail::idempotent) allows retries, for a service that drops repetitions, for example by the header
-    /// that [`Client::request`] can set.
+    /// The call is retried only if the mail was certainly not sent, because a second attempt could send it twice.
+    /// [`idempotent`](SendEmail::idempotent) allows retries, for a service that drops duplicate requests. If yours
+    /// needs an idempotency key for that, send the mail with [`Client::request`], which can set the header.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ endpoint_builder! {
 }
 
 impl SendEmail {
-    /// Returns a future that sends the mail and returns the response as it came, for a service that responds in another
-    /// form.
+    /// Returns a future that sends the mail and returns the response without decoding it, for a service that responds
+    /// in another form.
     ///
     /// Call the setters first: the future has none.
     ///
@@ -289,7 +289,7 @@ impl Endpoint for SendMail {
     }
 }
 
-/// The same call, for the response as it came.
+/// The endpoint of [`SendEmail::raw`].
 struct Raw(SendMail);
 
 impl Endpoint for Raw {

@@ -14,7 +14,7 @@ use crate::string_enum::string_enum;
 
 /// The error of a failed call.
 ///
-/// Each question that a program may have has a method:
+/// One method for each question:
 ///
 /// - Where did the call fail, and who can fix it? [`kind`](Error::kind)
 /// - How did the service refuse the request? [`api`](Error::api), [`status`](Error::status), and predicates such as
@@ -154,7 +154,7 @@ impl Error {
     /// client's settings.
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
-    /// responded 408, 425, 429, or 5xx other than 501 and 505. `false` if rustls refuses the certificate of the server.
+    /// responded 408, 425, 429, or 5xx other than 501 and 505. `false` if rustls rejects the server's certificate.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
@@ -367,8 +367,8 @@ impl Error {
     /// `true` for the code `not_found`, and for a 404 without a code whose body is a JSON object. Any other
     /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
     ///
-    /// A create, a batch and a list without a segment name nothing that may be missing. For them, the result is always
-    /// `false`, even if [`code`](Error::code) returns `not_found`.
+    /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
+    /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
     /// [`missing`](Error::missing) says which of them does not exist.
     ///
@@ -391,15 +391,17 @@ impl Error {
         self.api().is_some_and(ApiError::is_not_found)
     }
 
-    /// Returns what the service does not have, if [`is_not_found`](Error::is_not_found) is true and if it can be known.
+    /// Returns what the service does not have, if [`is_not_found`](Error::is_not_found) is true and the response shows
+    /// it.
     ///
-    /// A missing contact is a matter of the visitor, and a missing topic or segment a mistake of the program. A call with
-    /// a topic may lack either. Then the result is [`Missing::Topic`] if the response names the topic, as the interface
-    /// document promises ([section 4.5](crate::interface#4.5)), [`Missing::Contact`] if it names the address, and `None`
-    /// if it names both or neither. The topic counts as named in quotation marks, after the word `topic`, and as the
-    /// member `topic`. In other places, it may be a word of the sentence or a part of the path.
+    /// A missing contact concerns the visitor. A missing topic or segment is a mistake in the program. If a call has a
+    /// topic, either the contact or the topic may be missing. The result is then [`Missing::Topic`] if the response
+    /// names the topic, as the interface document promises ([section 4.5](crate::interface#4.5)), [`Missing::Contact`]
+    /// if it names the address, and `None` if it names both or neither. A response names the topic if it has the name
+    /// in quotation marks, after the word `topic`, or in the member `topic`. In any other place, the name may be a word
+    /// of the sentence or a part of the path.
     ///
-    /// It is also `None` for a raw request, and for an [`ApiError::new`].
+    /// The result is also `None` for a raw request, and for an [`ApiError::new`].
     ///
     /// # Example: a misspelled topic
     ///
@@ -762,7 +764,8 @@ impl Error {
         Self::from_api(api, outcome)
     }
 
-    /// Creates the error for a topic that the service does not have, as a contact shows. Nothing was sent for it.
+    /// Creates the error for a topic that no retrieved contact shows, so the service does not have it. Its answer was
+    /// not sent.
     pub(crate) fn unknown_topic(message: &'static str) -> Self {
         let mut error = Self::from_api(ApiError::missing(Missing::Topic), Outcome::NotSent);
         error.0.message = message.into();
@@ -946,7 +949,7 @@ impl StdError for Error {
     }
 }
 
-/// How the message of an error begins that says why the value of a write is missing.
+/// The start of the message if a write was applied but its value is missing.
 const MADE: &str = "the change was made";
 
 /// A thing that a call names and the service does not have: see [`Error::missing`].
@@ -1004,22 +1007,23 @@ pub enum Missing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client
-    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or a contact does not show a topic of the form in
-    /// [`set_topics`](crate::contacts::Contacts::set_topics), so the service would respond with 404.
+    /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client (see
+    /// [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or [`set_topics`](crate::contacts::Contacts::set_topics) found
+    /// that a topic of its form does not exist, so the service would respond with 404.
     ///
     /// [`Error::api`](Error::api) has the response. Its [code](ApiError::code) says what to do.
     Api,
-    /// The client cannot be built: the base URL, the key or the HTTP client is invalid.
+    /// The client cannot be built, because the base URL, the key or another setting is invalid. Nothing was sent. Or an
+    /// import or an export cannot read or write one of its files, or was asked to stop.
     ///
-    /// Fix the configuration. Nothing was sent.
+    /// Fix the configuration or the file.
     Config,
     /// The client could not connect: the host name was not found, the connection was refused, or the
     /// TLS handshake failed.
     ///
     /// This attempt sent nothing; [`Error::outcome`](Error::outcome) covers earlier ones too. Check
     /// the base URL, the network, the proxy, and the error's [`source`](std::error::Error::source). A retry does not
-    /// help if rustls refused the certificate of the server, so [`Error::is_retryable`] is then false.
+    /// help if rustls rejected the server's certificate, so [`Error::is_retryable`] is then false.
     Connect,
     /// The service responded with 2xx, but the body cannot be used: it is not the expected JSON, does not
     /// decompress, or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
@@ -1031,8 +1035,9 @@ pub enum ErrorKind {
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
     /// the URL longer than 65,534 bytes.
     ///
-    /// Fix the argument. Nothing was sent. In one case, it took two retrieve requests to find out:
-    /// [`change_address`](crate::contacts::Contacts::change_address) cannot know who made an opt-out.
+    /// Fix the argument. Nothing was sent, with one exception: if
+    /// [`change_address`](crate::contacts::Contacts::change_address) cannot tell who opted out, it finds that out by
+    /// two retrieve requests.
     Input,
     /// The service repeated a cursor, so listing stopped to avoid an endless loop. Or the service sent a cursor that is
     /// too long for a URL.
@@ -1135,9 +1140,9 @@ pub enum Outcome {
 impl Outcome {
     /// Returns the outcome of a request that got a response with this status, which is not 2xx.
     ///
-    /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may come
-    /// from a proxy that forwarded the request and then stopped waiting. A 303 to a write says that it was processed, and
-    /// where to read the result.
+    /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may
+    /// come from a proxy that forwarded the request and then stopped waiting. A 303 in response to a write says that
+    /// the service processed it and shows the result at another URL.
     fn from_status(status: StatusCode, method: &Method) -> Self {
         let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
         if status == StatusCode::NOT_IMPLEMENTED {
@@ -1431,7 +1436,7 @@ impl ApiError {
     fn from_response(response: http::Response<Bytes>, target: &Target) -> Self {
         let (head, body) = response.into_parts();
         let read = ErrorBody::read(head.status, &body);
-        // The service responds with a JSON object, and a proxy or another site most likely with a page.
+        // The service responds with a JSON object, a proxy or another site most likely with HTML.
         let implied = target.implied(head.status).filter(|_| read.is_object);
         Self {
             status: head.status,
@@ -1560,7 +1565,7 @@ impl Target {
     }
 }
 
-/// Returns which of the two an error body names, unless it names both.
+/// Returns whether an error body names the address or the topic; `None` if it names both or neither.
 fn named(body: &[u8], address: &str, topic: &str) -> Option<Missing> {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
@@ -1792,7 +1797,7 @@ impl ErrorBody {
             return Self::default();
         }
         let body = without_mark(body);
-        // A page of a proxy may be HTML, and then only the status counts.
+        // A proxy may respond with HTML. Then only the status counts.
         let Ok(value) = serde_json::from_slice::<Value>(body) else {
             let text = std::str::from_utf8(body).unwrap_or_default();
             let code = ErrorCode::documented(text.trim());

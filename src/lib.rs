@@ -42,8 +42,8 @@
 //! # Webhooks
 //!
 //! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery. It returns an
-//! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] explains
-//! what a handler must do, and has extractors for axum and actix-web, and a layer for tower.
+//! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] has
+//! extractors for axum and actix-web, a layer for tower, and four rules for a receiver.
 //!
 //! The service may deliver an event several times and to several machines. Events arrive in any order. With the feature
 //! `inbox`, an [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory
@@ -90,7 +90,7 @@
 //! | `client` | yes | [`Client`], [`contacts`], [`rule`], [`emails`] |
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
-//! | `rustls-no-provider` | | the same without its cryptography, which your program installs: [see below](#a-faster-build) |
+//! | `rustls-no-provider` | | `rustls` without cryptography, which your program installs: [see below](#a-faster-build) |
 //! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); `rustls` is used if it is on, too |
 //! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
 //! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
@@ -116,8 +116,8 @@
 //!
 //! # A faster build
 //!
-//! A first build with the default features takes 107 s of processor time here. It takes 75 s with ring in place of AWS-LC,
-//! the cryptography that rustls has by default. To use ring, or any other cryptography for rustls, turn `rustls` off:
+//! We measured a first build with the default features: it took 107 s of processor time, and 75 s with ring in place of
+//! AWS-LC, the default cryptography of rustls. To use ring, or any other cryptography for rustls, turn `rustls` off:
 //!
 //! ```toml
 //! audience = { version = "0.1", default-features = false, features = ["rustls-no-provider", "webhooks"] }

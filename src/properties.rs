@@ -160,7 +160,7 @@ impl Properties {
         self.0.binary_search_by(|(own, _)| own.as_str().cmp(name))
     }
 
-    /// Sorts the properties, and keeps the last of those with the same name.
+    /// Sorts the properties. If several have the same name, keeps the last.
     fn sort(&mut self) {
         // Nearly always, they are sorted already.
         if self.0.is_sorted_by(|(name, _), (next, _)| name < next) {

@@ -49,8 +49,8 @@ impl fmt::Debug for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Lets only its owner read a file that is created with these options. It has no effect on a file that exists, nor on
-/// Windows.
+/// Makes a file that is created with these options readable and writable by its owner only. An existing file keeps its
+/// mode, and Windows has none.
 #[cfg(any(feature = "import", feature = "inbox-sqlite"))]
 pub(crate) fn for_owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
@@ -127,17 +127,17 @@ pub(crate) fn variable(
     })
 }
 
-/// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
+/// Reads a key or a signing secret. One newline at the end of the file, as editors add it, does not belong to it.
 pub(crate) fn read_secret(file: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(file)?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
-/// Refuses a key or signing secret that was never filled in. `what` names it in the error's text.
+/// Fails if a key or a signing secret cannot be real, for example if it is empty. `what` names it in the error's text.
 pub(crate) fn check_secret(what: &str, secret: &[u8]) -> Result<(), ConfigError> {
-    // A file that was read badly leaves control characters behind: newlines and NULs. HMAC pads a secret with NULs, so
-    // a secret of NULs equals the empty secret. If the bytes are not text, every value is allowed.
+    // Newlines and NULs come from a file that was not read correctly. HMAC pads a secret with NULs, so a secret of NULs
+    // equals the empty secret. If the bytes are not text, every value is allowed.
     let Ok(text) = str::from_utf8(secret) else {
         return Ok(());
     };

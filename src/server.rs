@@ -111,7 +111,7 @@ pub struct Serve<S> {
 type Running = Pin<Box<dyn Future<Output = Result<WorkerReport, InboxError>> + Send>>;
 type StartWorker = Box<dyn FnOnce(Stopped, Duration) -> Running + Send>;
 
-/// Is closed when everything must stop.
+/// A channel that is closed when everything must stop.
 type Stopped = watch::Receiver<()>;
 
 impl<S> Serve<S> {
@@ -263,7 +263,7 @@ async fn until_closed(mut stopped: Stopped) {
     while stopped.changed().await.is_ok() {}
 }
 
-/// Reads how a worker ended, and logs its counts.
+/// Logs the counts of a worker that has ended. Fails if the worker failed or panicked.
 fn report(ended: Result<Result<WorkerReport, InboxError>, JoinError>) -> io::Result<()> {
     let report = ended.map_err(io::Error::other)?.map_err(io::Error::other)?;
     #[cfg(feature = "tracing")]
@@ -295,7 +295,7 @@ impl Connections {
         S::Future: Send,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        // Without it, small responses are slower. They arrive anyway.
+        // If this fails, small responses arrive later.
         let _ = stream.set_nodelay(true);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -308,7 +308,7 @@ impl Connections {
         });
     }
 
-    /// Lets running requests finish, and closes what is open after this time.
+    /// Waits for the running requests, and closes the connections that are still open after `limit`.
     async fn shut_down(mut self, limit: Duration) {
         let _ = tokio::time::timeout(limit, self.graceful.shutdown()).await;
         self.running.shutdown().await;

@@ -26,12 +26,12 @@ use std::io;
 pub async fn shutdown_signal() {
     match interrupt() {
         Ok(interrupted) => interrupted.await,
-        // The program cannot listen for a signal, so the signal ends it.
+        // The program cannot listen for the signals, so they end it as they do by default.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Listens for Ctrl-C and SIGTERM from now on. The future ends when one arrives.
+/// Listens for Ctrl-C and SIGTERM from now on. The future completes when one arrives.
 ///
 /// # Errors
 ///

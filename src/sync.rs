@@ -27,7 +27,7 @@ use crate::primitives::{AtomicUsize, Ordering};
 #[cfg(feature = "client")]
 use crate::primitives::{Mutex, PoisonError};
 
-/// The longest hold, so that one absurd `Retry-After` does not silence a client for good.
+/// The longest hold, so that one absurd `Retry-After` does not stop a client permanently.
 #[cfg(feature = "client")]
 const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
 

@@ -1,4 +1,4 @@
-//! What the programs print: tables and texts that cannot control the terminal.
+//! Prints tables and texts to a terminal, with all characters escaped that control it.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -52,7 +52,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns the lines so far, and forgets their rows. The lines that follow keep the widths, if they can.
+    /// Returns the lines so far, and removes their rows. Later rows have the same column widths, unless a cell is
+    /// wider.
     #[cfg(feature = "cli")]
     pub(crate) fn take_text(&mut self) -> String {
         let text = self.text();
@@ -60,7 +61,7 @@ impl Table {
         text
     }
 
-    /// Returns a row for which no other sets the widths.
+    /// Returns a row without columns that are aligned with other rows.
     #[cfg(feature = "mock-server")]
     pub(crate) fn line(cells: impl IntoIterator<Item = String>) -> String {
         let cells: Vec<String> = cells.into_iter().map(|cell| shown(&cell)).collect();
@@ -82,8 +83,8 @@ impl Table {
     }
 }
 
-/// Returns the text and as many spaces as it needs to be this wide on a terminal, where most Chinese characters and
-/// emoji take two columns, and accents of their own none.
+/// Returns the text with spaces after it, so that it is this wide on a terminal. Most Chinese characters and emoji take
+/// two columns there, and combining accents take none.
 pub(crate) fn padded(text: &str, width: usize) -> String {
     let missing = width.saturating_sub(text.width());
     text.to_owned() + &" ".repeat(missing)
