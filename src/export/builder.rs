@@ -67,17 +67,17 @@ impl ListContacts {
 ///
 /// # The files
 ///
-/// Until its end, the export writes to a file beside the file, with `.part` appended to the name. Then it gives that file
-/// the name of the file. So whoever reads the file finds either all contacts or the export of before.
+/// The export writes to a part file, whose name is that of the file with `.part` appended. At its end, it renames the
+/// part file to the file. So whoever reads the file finds either all contacts or the previous export.
 ///
-/// Another file is the cursor file. After each page, the export appends the contacts, syncs the part file, and then
-/// replaces the cursor file, which holds the cursor, the length of the part file, and the counts. A
-/// [resumed](Self::resume) export truncates the part file to that length and continues the list after that cursor. So the
-/// finished file has every contact exactly once, even if the program or the machine stops at any moment. At its end, the
-/// export removes the cursor file. It contains no contacts.
+/// The cursor file holds the cursor, the length of the part file, and the counts, but no contacts. After each page, the
+/// export appends the contacts to the part file, syncs it, and then replaces the cursor file. A [resumed](Self::resume)
+/// export truncates the part file to that length and continues the list after that cursor. So the finished file has
+/// every contact exactly once, even if the program or the machine stops at any moment. At its end, the export removes
+/// the cursor file.
 ///
-/// Only the owner can read a new file (on Unix). A file that exists is replaced by one with its mode. Its group is that of
-/// a new file.
+/// Only the owner can read a new file (on Unix). An existing file is replaced by a file with the same mode, but with
+/// the group of a new file.
 ///
 /// Only one export at a time can write to a file. It holds a lock on the part file while it runs, and another export to the
 /// same file fails.
@@ -90,8 +90,8 @@ impl ListContacts {
 /// [`ExportError`], with the report up to the stop and one of these errors:
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
-/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be written, or if the file to resume belongs to
-///   another export, if another export is writing to the file, or if the export was [stopped](Self::stop_when).
+/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be read or written, if the file to resume belongs
+///   to another export, if another export is writing to the file, or if the export was [stopped](Self::stop_when).
 /// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
@@ -164,12 +164,13 @@ impl Export {
 
     /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning.
     ///
-    /// If there is no cursor file or no part file, the export starts from the beginning, too. That is so after an export that
-    /// finished. To resume, the list, the format and the service must be the same as before. If the columns were
-    /// [found](super::Csv::find_columns) both times, the export keeps those of the unfinished file.
+    /// If there is no cursor file or no part file, as after a finished export, it starts from the beginning, too. To
+    /// resume, the list, the format and the service must be the same as before. If the columns were
+    /// [found](super::Csv::find_columns) both times, the export keeps the columns of the unfinished file.
     ///
-    /// What is in the file stays as it was written. So do not resume an export of an earlier day: a contact who has opted
-    /// out since then would be in the file as subscribed. A job that runs every night better begins anew.
+    /// A resumed export does not update the contacts that are already in the file. So do not resume an export of an
+    /// earlier day: a contact who has opted out since then would be in the file as subscribed. A job that runs every
+    /// night should start a new export.
     ///
     /// # Example: continue after an outage
     ///
@@ -225,8 +226,8 @@ impl Export {
 
     /// Stops the export when this future is ready, for example after Ctrl-C. Default: the export runs to its end.
     ///
-    /// The requests in flight are canceled, and the export ends with an [`ExportError`]. What was written stays, so that a
-    /// [resumed](Self::resume) export continues there. A file of before stays as it is.
+    /// The requests in flight are canceled, and the export ends with an [`ExportError`]. The part file and the cursor
+    /// file stay, so that a [resumed](Self::resume) export can continue. A previous export in the file stays unchanged.
     ///
     /// # Example: stop when another part of the program says so
     ///
@@ -330,7 +331,7 @@ impl Export {
             };
             let part = match part {
                 Ok(part) => part,
-                // The list itself ends after three failures in a row. Until then, the next call tries again.
+                // The list itself ends after three failures in a row. Until then, the next call retries.
                 Err(error) if parts.has_ended() => return Err(ExportError::new(report, error)),
                 Err(_) => continue,
             };
@@ -624,7 +625,7 @@ impl StdError for ExportError {
 /// How many full contacts are in a part at the most. A crash loses the work on one part.
 const FULL_CONTACTS: u64 = 50;
 
-/// The lines of some contacts that follow each other.
+/// The lines of consecutive contacts.
 #[derive(Debug, Default)]
 struct Part {
     lines: String,
@@ -638,7 +639,7 @@ struct Part {
 struct Parts {
     source: Source,
     format: Format,
-    /// Why the part before ended early.
+    /// The error that ended the previous part early.
     failed: Option<Error>,
 }
 
@@ -664,8 +665,8 @@ impl Parts {
         }
     }
 
-    /// Returns the next part, or `None` at the end of the list. After an error, the next call tries again,
-    /// unless the list [has ended](Self::has_ended).
+    /// Returns the next part, or `None` at the end of the list. After an error, the next call retries, unless the list
+    /// [has ended](Self::has_ended).
     async fn next(&mut self) -> Option<Result<Part, Error>> {
         match &mut self.source {
             Source::Pages(pages) => next_page(pages, &self.format).await,
@@ -739,7 +740,7 @@ async fn next_full(
                 part.lines.push_str(&format.line(&contact));
                 part.contacts += 1;
             }
-            // A malformed contact is left out. Any other error is tried again at the same place.
+            // A malformed contact is left out. After any other error, the next call retries at the same place.
             Some(Err(error)) if stream.malformed() > malformed => part.malformed.push(error),
             Some(Err(error)) => {
                 *failed = Some(error);
@@ -758,8 +759,8 @@ async fn next_full(
     }
 }
 
-/// Returns the path of the file to which an export writes until its end. If the path is a link, that is beside the file
-/// to which it leads, so that the link stays.
+/// Returns the path of the part file. If the path of the export is a link, the part file is beside the link's target,
+/// so that the link stays.
 pub(crate) fn part_of(path: &Path) -> PathBuf {
     with_suffix(&real(path), ".part")
 }
@@ -770,13 +771,13 @@ fn real(path: &Path) -> PathBuf {
 
 #[derive(Debug)]
 struct Paths {
-    /// Where the export writes.
+    /// The path of the part file.
     part: PathBuf,
-    /// Where the file is in the end.
+    /// The path of the finished file.
     path: PathBuf,
 }
 
-/// The part file, and the record of how far it is.
+/// The part file, and the record of its cursor and length.
 #[derive(Debug)]
 struct Output {
     file: File,
@@ -877,8 +878,8 @@ impl Output {
         self.cursor_file.write(&self.record)
     }
 
-    /// Puts the file in its place, and removes the cursor file, so that the next export begins anew. A crash in between
-    /// leaves a cursor file without a part file: then the next export begins anew, too.
+    /// Renames the part file, and removes the cursor file, so that the next export starts from the beginning. A crash
+    /// in between leaves a cursor file without a part file. The next export then starts from the beginning, too.
     fn finish(&mut self) -> io::Result<()> {
         let path = real(&self.paths.path);
         if let Ok(before) = fs::metadata(&path) {
@@ -897,13 +898,13 @@ impl Output {
 /// `ErrorKind::Config` if the file cannot be opened or is locked.
 fn open_locked(path: &Path) -> Result<File, Error> {
     check_regular(path)?;
-    // What is in the file belongs to another export until the lock is there.
+    // Do not truncate: until the file is locked, its contents may belong to another export.
     let mut options = OpenOptions::new();
     options.write(true).truncate(false).create(true);
     let file = for_owner_only(&mut options)
         .open(path)
         .map_err(unwritable)?;
-    // The other export may have put the file in its place between `open` and the lock.
+    // The other export may have renamed the part file between `open` and the lock.
     match try_lock(&file) && is_at(&file, path) {
         true => Ok(file),
         false => Err(Error::config(
@@ -929,7 +930,7 @@ fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Refuses a path that exists and is not a file. Opening a named pipe could wait forever.
+/// Fails if the path exists and is not a regular file. Opening a named pipe could wait forever.
 fn check_regular(path: &Path) -> Result<(), Error> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::config(
@@ -1054,7 +1055,7 @@ impl Settings {
         })
     }
 
-    /// Says what an export with these settings would change. `None` if it can continue the other.
+    /// Says which setting differs; `None` if an export with these settings can continue the other export.
     fn mismatch(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.service != other.service => Some("from another service"),
@@ -1140,8 +1141,8 @@ impl CursorFile {
         fs::rename(temporary, &self.path)
     }
 
-    /// Removes the file, if there is one, and what a crash has left of a new one. When this returns, a crash does not
-    /// bring them back.
+    /// Removes the cursor file, and the temporary file that a crash may have left. A later crash does not bring them
+    /// back.
     fn remove(&self) -> io::Result<()> {
         for path in [&self.temporary(), &self.path] {
             match fs::remove_file(path) {

@@ -57,7 +57,7 @@ use crate::{Error, Timestamp};
 pub struct Csv {
     columns: Vec<ExportColumn>,
     escape_formulas: bool,
-    /// Whether the columns are those of a list, so that they may be others the next time.
+    /// Whether the columns were found in a list, so that they may differ the next time.
     is_found: bool,
 }
 

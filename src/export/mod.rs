@@ -19,7 +19,7 @@
 //!
 //! # Example: the paying contacts, every night, as CSV
 //!
-//! Each night begins anew. [`resume`](Export::resume) would finish the file of a night that was interrupted, with the
+//! Each night starts a new export. [`resume`](Export::resume) would finish the file of an interrupted night, with the
 //! opt-outs of that night:
 //!
 //! ```
