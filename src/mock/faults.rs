@@ -634,8 +634,8 @@ impl Fault {
         }
     }
 
-    /// Refuses a fault that has no effect, two effects that exclude each other, or that no request can match. JSON and
-    /// the command line can contain such a fault, and [`times`](Self::times) and [`path`](Self::path) accept any value.
+    /// Fails if the fault has no effect, has two effects that exclude each other, or matches no request. JSON and the
+    /// command line can contain such a fault, and [`times`](Self::times) and [`path`](Self::path) accept any value.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_effect()?;
         check_times(self.times)?;
@@ -666,7 +666,7 @@ impl Fault {
         }
     }
 
-    /// Refuses a method and a path that no request to the service has.
+    /// Fails if no request to the service has the method and the path.
     fn check_requests(&self) -> Result<(), String> {
         if let Some(method) = &self.method
             && Method::from_bytes(method.as_bytes()).is_err()
@@ -682,7 +682,7 @@ impl Fault {
                  is a question mark in an address)"
             ));
         }
-        // As in `matches_pattern`: the text before the first star is what every path starts with.
+        // As in `matches_pattern`, every matching path starts with the text before the first star.
         let start = path.split('*').next().unwrap_or_default();
         let start = percent_decode_str(start).decode_utf8_lossy();
         if !start.starts_with('/') && !path.starts_with('*') {
@@ -710,7 +710,8 @@ impl Fault {
         }
     }
 
-    /// Returns the result that replaces the service's, if the fault does not send a part of that.
+    /// Returns the result that replaces the service's result. `None` if the fault sends a part of the service's
+    /// response, or closes the connection after it.
     pub(super) fn instead_of_service(&self) -> Option<Result<Response<Bytes>, Refusal>> {
         match self.kind() {
             FaultKind::Status(status) if status < 400 => {
@@ -905,7 +906,7 @@ struct Numbered<F> {
     fault: F,
 }
 
-/// Refuses a fault that applies to no request or delivery.
+/// Fails if the fault applies to no request or delivery.
 pub(super) fn check_times(times: Option<u64>) -> Result<(), String> {
     match times {
         Some(0) => Err("`times` must be at least 1: with 0, the fault never applies".to_owned()),

@@ -78,7 +78,7 @@ impl HttpUrl {
 
     pub(in crate::mock) async fn connect(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        // Without it, a small request may wait. It is not important enough to fail.
+        // If this fails, a small request may arrive later.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -193,7 +193,7 @@ pub(in crate::mock) fn http_response(response: Response<Bytes>) -> Response<Resp
 
 /// Returns a response whose body is JSON unless its headers name another type.
 pub(in crate::mock) fn with_content_type(mut response: Response<Bytes>) -> Response<Bytes> {
-    // Without a body too, if it is an error: `automatic_status` tells it by that from a response of hyper.
+    // An error without a body gets a type too, so that `automatic_status` can tell it from a response of hyper.
     let is_json = !response.body().is_empty() || response.status().as_u16() >= 400;
     if is_json {
         let json = HeaderValue::from_static("application/json");

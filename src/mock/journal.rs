@@ -238,7 +238,7 @@ impl RequestObserver {
         Some((handled, received))
     }
 
-    /// Tells about a request that was noted, and how it was handled.
+    /// Calls the function with a request that was noted, and with how it was handled.
     pub(super) fn finish(&self, observed: Observed, status: Option<u16>, reason: Option<String>) {
         if let (Some(observe), Some((handled, received))) = (&self.0, observed) {
             observe(&HandledRequest {
@@ -306,7 +306,7 @@ impl Journal {
     }
 
     /// Returns up to `limit` requests that follow the request with the number `after`, and the number of the last of
-    /// them. If there is no such request, that is `after`, or the newest number if `after` is greater.
+    /// them. If no request follows, the number is `after`, or the newest number if `after` is greater.
     pub(super) fn page(&self, after: u64, limit: usize) -> (Vec<RecordedRequest>, u64) {
         let dropped = self.last_number - self.entries.len() as u64;
         let skip = usize::try_from(after.saturating_sub(dropped)).unwrap_or(usize::MAX);

@@ -76,10 +76,11 @@
 //!
 //! # Webhooks
 //!
-//! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives all events: those of `POST /emails`,
-//! [`MockServer::send_event`], [`MockServer::mail_outcome`] and [`MockServer::receive_mail`]. A receiver has 10 seconds of real time to send a complete 2xx response.
-//! Anything else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is
-//! twice the previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
+//! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives all events: the events of `POST /emails`,
+//! [`MockServer::send_event`], [`MockServer::mail_outcome`] and [`MockServer::receive_mail`]. A receiver has 10 seconds
+//! of real time to send a complete 2xx response. Anything else, including a redirect, is a failed attempt. The next
+//! attempt follows after 35 seconds, and each gap is twice the previous one: ten attempts in 4 h 58 min. All attempts
+//! carry the same bytes; each is signed anew.
 //!
 //! [`MockServer::delivery_fault`] adds a [`DeliveryFault`] for the next deliveries: a duplicate, or a delivery that is
 //! late, out of order or forged. [`MockServerBuilder::signing_clock`] signs with the system's clock, for a receiver in
@@ -132,8 +133,8 @@
 //! | 1,000 requests, or 64 MiB of them | the oldest are forgotten, but never the newest one |
 //! | 1,000 events whose delivery has ended, or 64 MiB of their bodies | the oldest are forgotten, but never the newest one |
 //! | 10,000 events that wait for an attempt, or 64 MiB of them | the oldest gets no further attempt |
-//! | 64 KiB of the body of a response, the mock's own or a receiver's | the journal and the attempt log forget the rest |
-//! | 64 MiB of what delivery attempts sent and received | what the oldest sent and received is forgotten |
+//! | 64 KiB of a response body, from the mock or from a receiver | the journal and the attempt log leave out the rest |
+//! | 64 MiB of the requests and responses of delivery attempts | the attempt log forgets them, the oldest first |
 
 // The parts of this file, in order: the methods of `MockServer`, by task; `ClockMove`; `Shared`, which the threads of a
 // server share; `State`, which is behind its lock; and `Changes`, which tells the web page that the state has changed.
@@ -1304,14 +1305,14 @@ impl fmt::Debug for ClockMove {
 struct Shared {
     clock: MockClock,
     state: Mutex<State>,
-    /// Wakes those who show the state.
+    /// Tells the streams of the web page that the state has changed.
     changes: Changes,
     initial: InitialState,
     runtime: Handle,
     delivery_timeout: Duration,
     /// Wakes [`run_schedule`](Self::run_schedule) when the schedule may have changed.
     schedule_changed: Notify,
-    /// Wakes those who wait for the state to change.
+    /// Wakes the tasks that wait for the state to change.
     state_changed: Condition,
 }
 
@@ -1819,7 +1820,7 @@ impl fmt::Display for Disconnect {
 
 impl std::error::Error for Disconnect {}
 
-/// Watchers at the same time. Each is an open connection.
+/// How many watchers there may be simultaneously. Each is an open connection.
 const MAX_WATCHERS: usize = 64;
 
 /// The time between two events. Changes in between are one event, however many requests a second arrive.
@@ -1831,7 +1832,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The event. It has no content: the reader asks for what it shows.
 const CHANGED: &[u8] = b"event: changed\ndata: {}\n\n";
 
-/// Announces the changes of a state to those who watch it.
+/// Announces the changes of a state to its watchers.
 #[derive(Debug, Default)]
 struct Changes {
     announcements: watch::Sender<()>,
@@ -1852,7 +1853,7 @@ impl Changes {
             is_unseen: Arc::clone(&self.is_unseen),
             is_new: true,
         };
-        // An announcement before was for others.
+        // Earlier announcements were for other watchers.
         self.is_unseen.store(false, Ordering::Relaxed);
         Some(ChangeStream {
             next: Box::pin(watcher.next()),
@@ -1868,7 +1869,8 @@ impl Changes {
     }
 }
 
-/// The body of `GET /_mock/stream`: server-sent events, one for the beginning and one for each change. Ends when the server stops.
+/// The body of `GET /_mock/stream`: server-sent events, one for the beginning and one for each change. Ends when the
+/// server stops.
 struct ChangeStream {
     next: Pin<Box<dyn Future<Output = Next> + Send>>,
 }

@@ -32,11 +32,11 @@ use super::journal::{RecordedRequest, RequestObserver};
 use super::service::Refusal;
 use super::{Disconnect, Exchange, Shared, control, is_control_path};
 
-/// The connections that are served simultaneously. For a further one, the connection that is idle for longest is closed; if
-/// none is idle, the new one waits.
+/// How many connections are served simultaneously. If one more arrives, the connection that has been idle for longest
+/// is closed. If none is idle, the new one waits.
 const MAX_CONNECTIONS: usize = 1_000;
 
-/// The time a client has for the next request line and its headers, from the end of the response before.
+/// The time a client has for the next request line and its headers, from the end of the previous response.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time that a response can wait for a client that does not read.
@@ -196,7 +196,8 @@ impl IdleConnections {
     }
 }
 
-/// Whether a connection is idle. It is from its start until a request arrives, and from the end of each response.
+/// Whether a connection is idle. It is idle from its start until a request arrives, and again from the end of each
+/// response.
 #[derive(Debug)]
 struct Idleness {
     connections: Arc<IdleConnections>,
@@ -325,7 +326,7 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
     Some((stream, result.err()))
 }
 
-/// Serves a connection that is no socket.
+/// Serves a connection that is not a socket.
 #[cfg(any(test, fuzzing))]
 pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(stream: S, server: &Server) {
     if let Some((mut stream, error)) = serve_requests(stream, server.ip, server).await {
@@ -362,7 +363,8 @@ impl Server {
         let shared = &self.shared;
         let (head, body) = request.into_parts();
         let is_control = is_control_path(head.uri.path());
-        // A browser sends it by itself. It is no request of an application, so it is not recorded and meets no fault.
+        // A browser sends this request by itself. It is not the application's, so it is not recorded and meets no
+        // fault.
         if head.uri.path() == "/favicon.ico" && matches!(head.method, Method::GET | Method::HEAD) {
             return Ok(http_response(control::no_icon()));
         }
@@ -452,7 +454,7 @@ impl Server {
     }
 
     fn hold(&self, bytes: usize) -> Result<SemaphorePermit<'_>, BodyError> {
-        // Fails rather than waits: requests that hold a part of the memory each would wait for each other.
+        // Fails instead of waiting, because requests that each hold a part of the memory would wait for each other.
         u32::try_from(bytes)
             .ok()
             .and_then(|bytes| self.free_bytes.try_acquire_many(bytes).ok())

@@ -357,7 +357,7 @@ async fn delivery_fault(options: DeliveryFaultOptions) -> Result<(), String> {
     change_faults(&options.target, "delivery-faults", options.change, fault).await
 }
 
-/// Adds a fault, or changes or lists those that were added.
+/// Adds a fault, or lists or removes the faults that were added.
 async fn change_faults(
     target: &Target,
     list: &str,

@@ -341,7 +341,7 @@ pub(super) async fn requests(options: RequestsOptions) -> Result<(), String> {
     }
     let target = &options.target;
     let requests = match options {
-        // The whole list has the whole bodies.
+        // Only the list without parameters has the whole bodies.
         RequestsOptions {
             query: None,
             status: None,

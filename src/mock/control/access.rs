@@ -1,8 +1,8 @@
 //! Decides which callers may use the server.
 //!
 //! The control plane needs no key, and the default keys of the service are public. So a web page that a developer visits
-//! must reach neither under a name that the page's owner points to this server (DNS rebinding), nor the control plane
-//! across origins.
+//! must not reach them under a name that the page's owner points to this server (DNS rebinding), and must not reach the
+//! control plane from another origin.
 
 use std::net::IpAddr;
 

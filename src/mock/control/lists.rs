@@ -1,4 +1,4 @@
-//! The lists of the control plane. With `order=newest`, the lists of what happened are short enough for a page.
+//! The lists of the control plane. With `order=newest`, the items are short enough for the web page.
 
 use std::num::NonZeroUsize;
 
@@ -61,7 +61,7 @@ pub(super) fn requests(call: &Call<'_>) -> CallResult {
         let state = call.shared.lock();
         let requests = state.journal.entries().map(|(_, request)| request.clone());
         let requests: Vec<_> = requests.collect();
-        // Nobody waits for the state while the JSON is made.
+        // The JSON is made without the lock, so that nobody waits for it.
         drop(state);
         let data: Vec<_> = requests.iter().map(request_json).collect();
         return Ok(ok(&json!({"data": data})));
@@ -345,7 +345,7 @@ fn or_max(limit: Option<NonZeroUsize>) -> usize {
     limit.map_or(usize::MAX, NonZeroUsize::get)
 }
 
-/// Reads a value that is there. Serde reads an `Option` only from a format that can say that there is none.
+/// Reads a parameter that the query has. Serde cannot read an `Option` from a query, which has no `null`.
 fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

@@ -160,7 +160,7 @@ fn is_head_of(requested: &Method, method: &str) -> bool {
     requested == Method::HEAD && method == "GET"
 }
 
-/// Returns a method of the table, and the one that comes with it.
+/// Returns a method of the table as `Allow` lists it: a path with GET also has HEAD.
 fn shown_method(method: &'static str) -> &'static str {
     match method {
         "GET" => "GET, HEAD",

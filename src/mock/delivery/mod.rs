@@ -421,19 +421,20 @@ fn complete(event_type: &str, data: &mut Map<String, Value>) {
     }
 }
 
-/// Events kept for redelivery, besides the events that still have open attempts. The oldest is dropped first.
+/// How many events without open attempts are kept for redelivery. The oldest is dropped first.
 const MAX_FINISHED: usize = 1_000;
 
 /// Bytes of the bodies of these events.
 const MAX_FINISHED_BYTES: usize = 64 * 1024 * 1024;
 
-/// Events with open attempts. The oldest is given up first: an endpoint that fails for hours does not fill the memory.
+/// How many events may have open attempts. The oldest is given up first, so that an endpoint that fails for hours does
+/// not fill the memory.
 const MAX_OPEN: usize = 10_000;
 
 /// Bytes of the bodies of these events.
 const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
 
-/// An event, and how far its delivery is.
+/// An event, and the progress of its delivery.
 #[derive(Debug)]
 struct Event {
     id: String,
@@ -651,7 +652,7 @@ impl Kept {
     }
 }
 
-/// How far the delivery of an event is.
+/// The state of an event's delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum EventState {

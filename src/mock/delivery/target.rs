@@ -696,7 +696,7 @@ impl DeliveryFault {
         self
     }
 
-    /// Refuses a fault that no delivery can match, or that has a header although its kind needs none.
+    /// Fails if no delivery can match the fault, or if it has a header although its kind needs none.
     pub(super) fn check(&self, endpoints: &Endpoints) -> Result<(), String> {
         if self.header.is_some() && self.kind != DeliveryFaultKind::MissingHeader {
             return Err("`header` needs the kind `missing_header`".to_owned());

@@ -22,7 +22,7 @@ use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADE
 /// Runs every selected check that has no grade yet.
 ///
 /// The slow body takes 3 s. The other checks run while it is sent if the receiver responds to a delivery in that time.
-/// A receiver may serve one connection at a time; then they run afterwards.
+/// A receiver may serve one connection at a time; then the other checks run afterwards.
 pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Grade)>) {
     let first_attempts = first_attempts(settings, run).await;
     let needs_many = first_attempts
@@ -48,7 +48,7 @@ pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Ch
             let _ = sent.await;
         }
         run_in_turn(beside, settings, run, grades).await;
-        // They may reach a limit of the rate, which no check above should see.
+        // These deliveries may reach a rate limit, which must not affect the checks above.
         match needs_many {
             true => deliver_many(settings, run).await,
             false => 0,
@@ -56,7 +56,7 @@ pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Ch
     };
     let ((), between) = tokio::join!(slow_body, others);
     grades.extend(of_slow_body);
-    // It may leave a receiver stuck, which no other check should see.
+    // This check may leave a receiver stuck, which must not affect the checks above.
     run_in_turn([Check::CutConnection], settings, run, grades).await;
 
     for (check, first) in first_attempts {
@@ -318,7 +318,7 @@ async fn raw_body(run: &Run) -> Grade {
     grade
 }
 
-/// Whether line breaks are all that the receiver changes.
+/// Returns whether the receiver changes only the line breaks.
 async fn accepts_one_line(run: &Run) -> bool {
     let event = run.event().spelled(Spelling::OddlySpacedLine);
     run.deliver(&event).await.is_success()
@@ -444,7 +444,7 @@ fn with_expectation(grade: Grade, event: &SampleEvent, effect: Effect) -> Grade 
 }
 
 const AT_ONCE: usize = 20;
-/// How long after the first attempt the later one is made. Timestamps have whole seconds, so it differs.
+/// The time between the first attempt and the later one. It is more than a second, so that their timestamps differ.
 const LATER: Duration = Duration::from_millis(2_200);
 
 /// How long a receiver may still handle an event after it has responded to one of its deliveries.
@@ -491,7 +491,7 @@ async fn first_attempts(
         settings.started(check);
         let first = match run.stop_reason() {
             Some(reason) => Err(Grade::not_seen(reason)),
-            // Only a probe shows what the many events are delivered for.
+            // Only a probe can show the result of this check, so its many events are not delivered without one.
             None if check == Check::DuplicateAfterMany && !run.has_probe => {
                 Err(Grade::not_seen(NO_PROBE))
             }
@@ -531,13 +531,13 @@ async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
 
 /// More than a small cache holds; 128 is a common default.
 const MANY: usize = 130;
-/// How many of these events are delivered simultaneously. Some servers let only a few connections wait, such as 5.
+/// How many of these events are delivered simultaneously. Some servers queue only a few connections, for example 5.
 const LANES: usize = 4;
 
 /// The same headers and body again, after many other events.
 ///
-/// It follows as late as [`later_duplicate`]. So the two show whether a receiver forgets events, or takes another attempt
-/// for another event.
+/// The time since the first attempt is the same as in [`later_duplicate`]. So the two checks show whether a receiver
+/// forgets events, or takes another attempt for another event.
 async fn duplicate_after_many(run: &Run, first: FirstAttempt, between: usize) -> Grade {
     if between < MANY {
         let reason = "the receiver is too slow, or it limits the rate";
@@ -587,7 +587,7 @@ async fn deliver_many(settings: &Settings, run: &Run) -> usize {
 /// Many attempts for one event at the same time, then one more.
 async fn concurrent_duplicates(run: &Run) -> Grade {
     let event = run.event();
-    // Signed once: whether another timestamp makes another event of it is for `later_duplicate` to see.
+    // Signed once, because `later_duplicate` checks another timestamp.
     let headers = run.signed(&event);
     let outcomes = at_once(run, &event, &headers).await;
     if outcomes.iter().any(is_cut) {
@@ -678,12 +678,12 @@ fn is_cut(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::NotConnected(..) | Outcome::Broken(_))
 }
 
-/// How old the deliveries of [`distinct_ids`] are, in seconds.
+/// The timestamp of the deliveries of [`distinct_ids`], in seconds from now. No other delivery has it.
 const UNUSED: i64 = -20;
 
 /// Two opens in the same second by the same recipient, and another event, with the same signed time.
 ///
-/// The probe tells by these three how a receiver recognizes an event.
+/// The counts of these three events show how a receiver recognizes an event.
 async fn distinct_ids(run: &Run) -> Grade {
     let first = run.event_of(EventType::Opened);
     let id = run.id();
@@ -697,7 +697,7 @@ async fn distinct_ids(run: &Run) -> Grade {
         id,
         event_type: first.event_type.clone(),
     };
-    // No other delivery has this timestamp: a receiver that recognizes events by it acts on the first of the three.
+    // A receiver that recognizes events by their timestamp acts only on the first of the three.
     let signed = shifted(SystemTime::now(), UNUSED);
     let mut grade = Grade::passed("");
     for event in [first, second, run.event()] {
@@ -798,7 +798,7 @@ async fn missing_signature(run: &Run) -> Grade {
     unsigned.await.and(bare.await)
 }
 
-/// A receiver may take a request without this header for one of another sender, and handle it all the same.
+/// Without this header, a receiver may take the request for one of another sender, and handle it without verification.
 async fn missing_event_header(run: &Run) -> Grade {
     if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
@@ -990,7 +990,8 @@ const TOLERANCE: i64 = 5;
 const INTO_SECOND: Duration = Duration::from_millis(250);
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
 const ENTIRE_SECOND: Duration = Duration::from_secs(1);
-/// How often a delivery is repeated whose response took too long to tell, or more often within the response timeout.
+/// How often a delivery is attempted, at least, if the response took so long that the delivery may have crossed the
+/// edge. Within the response timeout, it is attempted more often.
 const ATTEMPTS: usize = 4;
 /// The longest wait for a receiver that asks for patience.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -1168,8 +1169,8 @@ fn until_next_second(now: SystemTime) -> Duration {
     Duration::from_nanos(1_000_000_000 - u64::from(since.subsec_nanos()))
 }
 
-/// Whether a delivery signed for `offset` seconds from `signed` was inside or outside the window all the time until
-/// `arrived`, for a receiver whose clock has fractions of seconds as well as for one that counts whole seconds.
+/// Returns whether a delivery signed for `offset` seconds from `signed` stayed on the same side of the window's edge
+/// until `arrived`, both for a receiver whose clock has fractions of seconds and for one that counts whole seconds.
 fn stayed_on_its_side(signed: SystemTime, arrived: SystemTime, offset: i64) -> bool {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp = seconds(shifted(signed, offset)).as_secs();

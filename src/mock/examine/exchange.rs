@@ -17,9 +17,9 @@ use tokio::time::{Instant, Sleep};
 
 use crate::mock::http::{self as client, HttpUrl, error_chain};
 
-/// How much of a response is kept. The probe's is short, and of others only the status matters.
+/// How many bytes of a response are kept. The probe's response is short, and of any other only the status matters.
 const KEPT: usize = 1024 * 1024;
-/// How much of a response is read. A longer one is not complete.
+/// How many bytes of a response are read. A longer response does not count as complete.
 const RESPONSE_LIMIT: usize = 16 * KEPT;
 /// How long requests that are sent together wait for each other. A server may accept few connections at a time.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -64,7 +64,7 @@ impl Outcome {
             .is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// Returns how long to wait before the same request, if the receiver asks for patience.
+    /// Returns how long to wait before the same request, if the receiver asks for a wait.
     pub(super) fn asked_delay(&self) -> Option<Duration> {
         match self {
             Self::Response(response) if matches!(response.status, 429 | 503) => {

@@ -205,7 +205,7 @@ impl IntoFuture for ExamineReceiver {
                     runtime.block_on(async {
                         tokio::select! {
                             examination = make(settings) => {
-                                // The caller may have lost interest.
+                                // The caller may have dropped the future.
                                 let _ = sender.send(examination);
                             }
                             () = sender.closed() => {}
@@ -400,7 +400,7 @@ fn unusable(settings: &Settings, problem: &str) -> Examination {
 
 /// After this many responses that did not arrive, no further check starts.
 const PATIENCE: u32 = 3;
-/// How long an examination starts new checks.
+/// After this time, no further check starts.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
 /// How often the examination waits because of a 429 or 503 with `Retry-After`: for one delivery, and in all.
 const RETRIES: u32 = 3;
@@ -468,7 +468,7 @@ impl Run {
         }
     }
 
-    /// Returns why the rest cannot be examined, if so.
+    /// Returns the reason to stop, if the remaining checks cannot be examined.
     fn stop_reason(&self) -> Option<String> {
         if self.timeouts.get() >= PATIENCE {
             return Some(format!(
@@ -569,7 +569,7 @@ fn now() -> i64 {
     Timestamp::now().as_unix()
 }
 
-/// Delivers an event of each type. Sets a type that the receiver accepts as the type of all that follows.
+/// Delivers an event of each type. Later deliveries have the first type that the receiver accepted.
 async fn open(run: &mut Run) -> Opening {
     let mut accepted = Grade::passed("");
     let mut refused: Vec<(EventType, Outcome)> = Vec::new();
@@ -605,7 +605,7 @@ async fn open(run: &mut Run) -> Opening {
     }
 }
 
-/// The type that every application has to do with comes first.
+/// Returns all types. The first is one that every application has to handle.
 fn types() -> impl Iterator<Item = EventType> {
     let others = EventType::KNOWN.iter().cloned();
     std::iter::once(EventType::Delivered)

@@ -128,7 +128,7 @@ enum Identity {
     OtherMembers,
     /// By the id, together with the timestamp or the signature.
     IdOfAttempt,
-    /// By the id, among the last ones.
+    /// By the id, but the application remembers only the last ids.
     LastIds,
 }
 

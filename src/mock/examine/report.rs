@@ -532,7 +532,7 @@ const WIDTH: usize = 80;
 /// The indent of the further lines of a long row, and of a long finding.
 const ROW_INDENT: &str = "          ";
 const INDENT: &str = "   ";
-/// So many checks that could not be seen for the same reason are one line.
+/// If at least this many checks were not seen for the same reason, the report has one line for all of them.
 const MANY: usize = 8;
 
 /// Writes a table with a line for each check, then the findings, then a summary.
@@ -588,7 +588,7 @@ impl fmt::Display for Examination {
 }
 
 impl Examination {
-    /// Returns why many checks could not be seen, if it is the same for all of them, and how many they are.
+    /// Returns the reason that many checks share why they were not seen, and how many they are.
     fn common_reason(&self) -> Option<(&str, usize)> {
         let reason = &self.with_verdict(Verdict::NotSeen).last()?.observed;
         let count = self

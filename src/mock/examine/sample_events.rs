@@ -40,7 +40,7 @@ impl SampleEvent {
         let json = json!({"type": event_type.as_str(), "data": data});
         let mut event =
             NewEvent::parse(json).expect("a type of the table and an object are an event");
-        // The same for all: two events may differ in nothing but their ids (interface section 6.5).
+        // All events are about the same mail: two events may differ only in their ids (interface section 6.5).
         event.identify("sample");
         let sample = Self {
             body: event.envelope(&id, created_at),
@@ -50,7 +50,7 @@ impl SampleEvent {
         sample.spelled(Spelling::Documented)
     }
 
-    /// Creates an event whose text is as long as makes a body of `length` bytes.
+    /// Creates an event whose body is `length` bytes long.
     pub(super) fn long(id: &str, created_at: i64, length: usize) -> Self {
         let with_text = |text: String| {
             let data = json!({"text": text});
@@ -119,15 +119,15 @@ pub(super) enum Spelling {
     Reordered,
     /// The document's order, with tabs, newlines, spaces and escapes in unusual places.
     OddlySpaced,
-    /// The same without line breaks.
+    /// Like `OddlySpaced`, but without line breaks.
     OddlySpacedLine,
-    /// Compact, members in alphabetical order: what many serializers write.
+    /// Compact, members in alphabetical order, as many serializers write JSON.
     Sorted,
-    /// The service's own, with white space around it.
+    /// The service's spelling, with white space around it.
     Padded,
-    /// A blank after each comma and colon: what Python's `json.dumps` writes.
+    /// A space after each comma and colon, as Python's `json.dumps` writes JSON.
     Python,
-    /// The same, with sorted members.
+    /// Like `Python`, with sorted members.
     SortedPython,
     /// Indented by two blanks, in the document's order.
     Indented,
@@ -184,7 +184,7 @@ impl Spelling {
         text.push(close);
     }
 
-    /// Returns what the members of an object are sorted by.
+    /// Returns the sort key of a member.
     fn rank(self, name: &str) -> (usize, String) {
         let place = match self {
             Self::Sorted | Self::SortedPython => None,

@@ -233,9 +233,9 @@ dialect_settings! {
         /// All requests are handled.
         Unlimited,
         /// At most 10 requests in each second of the mock's clock. Any other is 429 `rate_limited`, with the header
-        /// `Retry-After: 1`. If the clock stands still, so does the limit: move the clock.
+        /// `Retry-After: 1`. If the clock is stopped, move it to get past the limit.
         RetryAfter,
-        /// The same, without `Retry-After`.
+        /// Like `RetryAfter`, but without the header.
         NoRetryAfter,
     }
 
@@ -475,8 +475,8 @@ dialect_settings! {
 }
 
 impl PathAddress {
-    /// Returns whether a request for this address finds the contact with the stored address, which is the same one in some
-    /// spelling.
+    /// Returns whether a request for `address` finds the contact with the address `stored`. Both are spellings of one
+    /// address.
     pub(super) fn finds(self, address: &str, stored: &str) -> bool {
         self == Self::Normalized || stored == address
     }

@@ -92,7 +92,7 @@ impl Audience {
     ///
     /// # Errors
     ///
-    /// The refusal, of which [`error_response`](Self::error_response) makes the response.
+    /// The refusal. [`error_response`](Self::error_response) turns it into a response.
     pub(super) fn handle(
         &mut self,
         request: &Request<Bytes>,
@@ -263,7 +263,7 @@ impl Audience {
     /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement,
     /// even if the recipient becomes a contact only later. Any other event changes nothing.
     ///
-    /// Call it for events that a test sends. Those that the service publishes are already recorded.
+    /// Call it for events that a test sends. The events that the service publishes are already recorded.
     pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         let what = event_type
             .strip_prefix("email.")
@@ -438,7 +438,8 @@ impl Settings {
         self.sending_key.as_deref().unwrap_or(DEFAULT_SENDING_KEY)
     }
 
-    /// Refuses keys that no request can present, and two equal keys: a sending-access key would grant everything.
+    /// Fails if no request can present a key, or if both keys are equal, because the sending-access key would then
+    /// grant everything.
     ///
     /// # Errors
     ///
@@ -480,10 +481,10 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// The full-access key of a mock for which no other is set.
+/// The default full-access key of a mock.
 const DEFAULT_FULL_KEY: &str = "mock-full-access-key";
 
-/// The sending-access key of a mock for which no other is set.
+/// The default sending-access key of a mock.
 const DEFAULT_SENDING_KEY: &str = "mock-sending-access-key";
 
 /// An endpoint: its method, its path, and the operation for the address in the path.

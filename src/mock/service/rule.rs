@@ -210,7 +210,7 @@ fn all_or_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
 /// A parsed condition: four kinds, each a row of the table in section 2.8.
 #[derive(Clone, Debug)]
 enum Condition {
-    /// A test of the value of one merge field.
+    /// A test of the value of one property.
     Property { key: String, test: PropertyTest },
     /// A test of when the latest engagement of one kind was.
     Engagement {
