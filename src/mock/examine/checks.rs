@@ -443,7 +443,8 @@ fn with_expectation(grade: Grade, event: &SampleEvent, effect: Effect) -> Grade 
     }
 }
 
-const AT_ONCE: usize = 20;
+const SIMULTANEOUS: usize = 20;
+
 /// The time between the first attempt and the later one. It is more than a second, so that their timestamps differ.
 const LATER: Duration = Duration::from_millis(2_200);
 
@@ -589,7 +590,7 @@ async fn concurrent_duplicates(run: &Run) -> Grade {
     let event = run.event();
     // Signed once, because `later_duplicate` checks another timestamp.
     let headers = run.signed(&event);
-    let outcomes = at_once(run, &event, &headers).await;
+    let outcomes = deliver_simultaneously(run, &event, &headers).await;
     if outcomes.iter().any(is_cut) {
         tokio::time::sleep(CLOSING).await;
     }
@@ -601,14 +602,15 @@ async fn concurrent_duplicates(run: &Run) -> Grade {
         .iter()
         .find(|outcome| !outcome.is_success() && !is_busy(outcome) && !is_cut(outcome));
     if let Some(outcome) = bad {
-        let delivery = format!("One of {AT_ONCE} simultaneous deliveries of the same event");
+        let delivery = format!("One of {SIMULTANEOUS} simultaneous deliveries of the same event");
         let remedy = "Put a unique key on the event's id, so that the store accepts only the first delivery. Respond to \
             the others with a 2xx if the event is already handled, or with 503 and Retry-After while the first delivery \
             is still being handled.";
         let finding = not_accepted(outcome, &delivery, remedy, run.timeout);
         return Grade::failed(summary, finding);
     }
-    let delivery = format!("The same event once more, after {AT_ONCE} simultaneous deliveries,");
+    let delivery =
+        format!("The same event once more, after {SIMULTANEOUS} simultaneous deliveries,");
     let afterwards = accepted(&afterwards, &delivery, REMEDY, run.timeout);
     let cut = outcomes.iter().filter(|outcome| is_cut(outcome)).count();
     let grade = match cut {
@@ -625,7 +627,7 @@ async fn concurrent_duplicates(run: &Run) -> Grade {
 fn connections_cut(count: usize) -> Finding {
     Finding::new(
         format!(
-            "{count} of {AT_ONCE} simultaneous deliveries of the same event got no response: their connections ended."
+            "{count} of {SIMULTANEOUS} simultaneous deliveries of the same event got no response: their connections ended."
         ),
         "Each of them is a failed attempt, which the service retries later, unless it was the last one (interface section \
          6.5, Delivery).",
@@ -634,10 +636,14 @@ fn connections_cut(count: usize) -> Finding {
     )
 }
 
-async fn at_once(run: &Run, event: &SampleEvent, headers: &HeaderMap) -> Vec<Outcome> {
-    let together = Arc::new(Barrier::new(AT_ONCE));
+async fn deliver_simultaneously(
+    run: &Run,
+    event: &SampleEvent,
+    headers: &HeaderMap,
+) -> Vec<Outcome> {
+    let together = Arc::new(Barrier::new(SIMULTANEOUS));
     let mut deliveries = JoinSet::new();
-    for _ in 0..AT_ONCE {
+    for _ in 0..SIMULTANEOUS {
         let mut request = Outgoing::post(headers.clone(), event.body.clone());
         // All connect first, so that the requests arrive together.
         request.together = Some(Arc::clone(&together));

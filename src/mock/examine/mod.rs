@@ -275,7 +275,7 @@ async fn make(settings: Settings) -> Examination {
     settings.started(Check::Genuine);
     let opening = open(&mut run).await;
     let mut grades = opening.grades;
-    if opening.goes_on {
+    if opening.continues {
         checks::run_all(&settings, &run, &mut grades).await;
         add_response_time(&run, &mut grades);
         add_clock(&run, &mut grades);
@@ -601,7 +601,7 @@ async fn open(run: &mut Run) -> Opening {
             (Check::Reachable, reachable),
             (Check::Genuine, some_refused(accepted, &refused, run)),
         ],
-        goes_on: true,
+        continues: true,
     }
 }
 
@@ -695,14 +695,14 @@ fn some_refused(accepted: Grade, refused: &[(EventType, Outcome)], run: &Run) ->
 /// Results, and whether the examination continues.
 struct Opening {
     grades: Vec<(Check, Grade)>,
-    goes_on: bool,
+    continues: bool,
 }
 
 impl Opening {
     fn end(grades: impl IntoIterator<Item = (Check, Grade)>) -> Self {
         Self {
             grades: grades.into_iter().collect(),
-            goes_on: false,
+            continues: false,
         }
     }
 }

@@ -387,8 +387,8 @@ mod tests {
                 "validation_error",
             ),
         ];
-        for (answer, status, code) in &cases {
-            assert_eq!(status_and_slug(answer), (*status, *code), "{answer:?}");
+        for (response, status, code) in &cases {
+            assert_eq!(status_and_slug(response), (*status, *code), "{response:?}");
         }
         assert!(message(&cases[2].0).contains("bob@x.io"));
         for target in [SUBSCRIBE, UNSUBSCRIBE] {

@@ -1470,7 +1470,7 @@ mod tests {
             .collect()
     }
 
-    fn at_once(names: &[&str]) -> Vec<(String, i64)> {
+    fn immediate(names: &[&str]) -> Vec<(String, i64)> {
         names.iter().map(|name| ((*name).to_owned(), 0)).collect()
     }
 
@@ -1491,7 +1491,7 @@ mod tests {
         ] {
             send(&mut service, &json!(to));
 
-            assert_eq!(events(&mut service), at_once(expected), "{to}");
+            assert_eq!(events(&mut service), immediate(expected), "{to}");
         }
     }
 
@@ -1609,7 +1609,7 @@ mod tests {
         assert_eq!(ada.unsubscribe_reason, "complaint");
         events(&mut service);
         send(&mut service, &json!("ada@x.io"));
-        assert_eq!(events(&mut service), at_once(&["refused"]));
+        assert_eq!(events(&mut service), immediate(&["refused"]));
     }
 
     #[test]
