@@ -710,8 +710,8 @@ impl Fault {
         }
     }
 
-    /// Returns the result that replaces the service's result. `None` if the fault sends a part of the service's
-    /// response, or closes the connection after it.
+    /// Returns the result that replaces the service's result. `None` if the fault only changes the service's response or
+    /// cuts it off.
     pub(super) fn instead_of_service(&self) -> Option<Result<Response<Bytes>, Refusal>> {
         match self.kind() {
             FaultKind::Status(status) if status < 400 => {
