@@ -1,6 +1,6 @@
 //! `audience contacts`: one contact, and lists of them.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 
 use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, Reason, SeedContact};
@@ -773,13 +773,22 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(answer.as_bytes())
-            .unwrap();
-        let ended = ended(child.wait_with_output().unwrap());
+        // The terminal shows what is typed, so an early answer would be in the middle of the question.
+        let mut terminal = child.stdout.take().unwrap();
+        let mut shown = Vec::new();
+        while !shown.ends_with(b"[y/N] ") {
+            let mut byte = [0];
+            let read = terminal.read(&mut byte).unwrap();
+            assert_eq!(read, 1, "{}", String::from_utf8_lossy(&shown));
+            shown.extend(byte);
+        }
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(answer.as_bytes()).unwrap();
+        drop(input);
+        terminal.read_to_end(&mut shown).unwrap();
+        let mut output = child.wait_with_output().unwrap();
+        output.stdout = shown;
+        let ended = ended(output);
 
         assert!(ended.stdout.contains(question), "{ended:?}");
         assert_eq!(is_changed(&server), is_yes, "{answer:?}: {ended:?}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::mock::MockServer;
 use audience::webhooks::Signer;
 
-use support::{PATIENCE, skip};
+use support::{PATIENCE, free_port, skip};
 
 const DOCS_RS: &str = "https://docs.rs/audience/latest/audience/";
 
@@ -177,7 +177,7 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
     if !is_installed("python3", "--version") {
         return skip("the minute of the guide: python3 is not installed");
     }
-    let [mock_port, handler_port] = [free_port(), free_port()];
+    let [mock_port, handler_port] = [free_port(), free_port()].map(|port| port.to_string());
     let with_ports = |text: String| {
         text.replace("4010", &mock_port)
             .replace("8000", &handler_port)
@@ -259,11 +259,6 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
 }
 
 fn wait_for_listener(port: &str) {

@@ -135,13 +135,13 @@ async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() 
         return;
     };
     let store = PostgresStore::builder().timeout(SHORT);
-    let store = store.connect(&database.url).await.unwrap();
+    let store = postgres::connect_with_short_timeout(&store, &database.url).await;
     let mut other = postgres::client(&database.url).await;
     let _lock = claimed_in(&mut other, &store).await;
 
     let blocked = claim(&store, "evt_1").await.unwrap_err();
     let dropped = tokio::time::timeout(SHORT / 4, claim(&store, "evt_1")).await;
-    let next = claim(&store, "evt_2").await;
+    let next = claim(&patient(&store), "evt_2").await;
 
     assert_eq!(blocked.kind(), StoreErrorKind::Unavailable);
     assert!(printed(&blocked).contains("within 500 ms"), "{blocked:?}");
@@ -160,7 +160,7 @@ async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_ma
         .timeout(SHORT / 2)
         .max_connections(POOL);
     let own_pool = store.clone().build(pool(&database.url, POOL));
-    let connected = store.connect(&database.url).await.unwrap();
+    let connected = postgres::connect_with_short_timeout(&store, &database.url).await;
     let mut other = postgres::client(&database.url).await;
     let admin = postgres::client(&database.url).await;
     let count = "SELECT count(*) FROM pg_stat_activity
@@ -184,7 +184,7 @@ async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_ma
 
         assert!(results.iter().all(Result::is_err));
         assert_eq!(most, i64::try_from(POOL).unwrap());
-        let next = claim(&store, "evt_after").await;
+        let next = claim(&patient(&store), "evt_after").await;
         store.pool().close();
         drop(store);
         assert!(next.is_ok(), "{next:?}");
@@ -194,6 +194,13 @@ async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_ma
             .await
             .unwrap();
     }
+}
+
+/// A store with the same connections that waits for a slow machine.
+fn patient(store: &PostgresStore) -> PostgresStore {
+    PostgresStore::builder()
+        .timeout(PATIENCE)
+        .build(store.pool().clone())
 }
 
 async fn wait_until_closed(admin: &Client, count: &str) {
@@ -210,7 +217,7 @@ async fn connections_that_the_store_opens_give_up_by_themselves() {
         return;
     };
     let store = PostgresStore::builder().timeout(SHORT);
-    let store = store.connect(&database.url).await.unwrap();
+    let store = postgres::connect_with_short_timeout(&store, &database.url).await;
     let limits =
         "SELECT current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')";
 
@@ -390,7 +397,7 @@ async fn a_pool_without_a_free_connection_is_unavailable() {
     drop(in_use);
 
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
+    assert_eq!(claim(&patient(&store), "evt_1").await.unwrap(), FRESH);
 }
 
 #[tokio::test]

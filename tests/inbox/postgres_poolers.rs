@@ -224,7 +224,7 @@ async fn calls_that_time_out_behind_an_old_pooler_do_not_end_the_pooler() {
     };
     let short = Duration::from_millis(500);
     let builder = PostgresStore::builder().unnamed_statements().timeout(short);
-    let store = builder.connect(&pooler.url).await.unwrap();
+    let store = postgres::connect_with_short_timeout(&builder, &pooler.url).await;
     let mut other = postgres::client(&database.url).await;
     let mut transaction = other.transaction().await.unwrap();
     let event = id("evt_1");

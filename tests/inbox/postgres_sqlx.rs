@@ -448,7 +448,7 @@ async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() 
 
     let blocked = claim(&store, "evt_1").await.unwrap_err();
     let dropped = tokio::time::timeout(SHORT / 4, claim(&store, "evt_1")).await;
-    let next = claim(&store, "evt_2").await;
+    let next = claim(&store.timeout(PATIENCE), "evt_2").await;
 
     assert_eq!(blocked.kind(), StoreErrorKind::Unavailable);
     let text = format!("{blocked:?}");
@@ -495,6 +495,7 @@ async fn behind_a_lock_there_are_no_more_connections_than_the_pool_may_have_and_
 
     assert!(results.iter().all(Result::is_err));
     assert_eq!(most, i64::from(POOL));
+    let store = store.timeout(PATIENCE);
     for number in 0..40 {
         let next = claim(&store, &format!("evt_{number}")).await;
         assert_eq!(next.unwrap(), FRESH);

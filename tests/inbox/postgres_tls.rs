@@ -303,7 +303,7 @@ async fn a_statement_that_timed_out_is_cancelled_through_tls() {
         database.url
     );
     let store = PostgresStore::builder().timeout(Duration::from_millis(300));
-    let store = store.connect(&url).await.unwrap();
+    let store = postgres::connect_with_short_timeout(&store, &url).await;
     store.migrate().await.unwrap();
     let mut other = postgres::client(&database.url).await;
     let lock = other.transaction().await.unwrap();

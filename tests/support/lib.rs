@@ -10,9 +10,11 @@
 )]
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::{Child, Command};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use audience::contacts::Contacts;
@@ -124,11 +126,25 @@ pub async fn serve(router: axum::Router) -> SocketAddr {
 
 /// A loopback URL that nothing listens on.
 pub fn closed_url() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener
-        .local_addr()
-        .expect("a bound socket has an address");
-    format!("http://{address}")
+    format!("http://127.0.0.1:{}", free_port())
+}
+
+/// Returns a loopback port that nothing listens on. Meanwhile, no system gives it to a program that asks for any port, as it
+/// would do with the port of a listener that was closed.
+///
+/// It is below 20,000: the port of a Redis server plus 10,000 is its second one.
+pub fn free_port() -> u16 {
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    // Another test program most likely begins elsewhere.
+    let start = || AtomicU16::new((RandomState::new().build_hasher().finish() % 10_000) as u16);
+
+    loop {
+        let number = NEXT.get_or_init(start).fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + number % 10_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test.

@@ -4,14 +4,13 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, NoTls};
-use audience::inbox::{PostgresStore, StoreError};
+use audience::inbox::{PostgresStore, PostgresStoreBuilder, StoreError};
 use tokio::sync::OnceCell;
 
 use crate::PATIENCE;
@@ -179,7 +178,7 @@ impl Server {
             return None;
         }
         let (_, name) = database.url.rsplit_once('/').unwrap();
-        let (folder, port) = (new_folder("pgbouncer"), free_port());
+        let (folder, port) = (new_folder("pgbouncer"), crate::free_port());
         let settings = format!(
             "[databases]\n\
             {name} = host=127.0.0.1 port={} user=audience pool_size=2\n\
@@ -278,6 +277,20 @@ pub async fn connect(url: &str) -> Result<PostgresStore, StoreError> {
         .await
 }
 
+/// Connects a store with a timeout that is too short for a slow machine, which then needs several attempts.
+pub async fn connect_with_short_timeout(
+    builder: &PostgresStoreBuilder,
+    url: &str,
+) -> PostgresStore {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match builder.clone().connect(url).await {
+            Ok(store) => return store,
+            Err(error) => assert!(Instant::now() < end, "{error:?}"),
+        }
+    }
+}
+
 async fn wait_until(url: &str, is_ready: bool) {
     let end = Instant::now() + PATIENCE;
     while tokio_postgres::connect(url, NoTls).await.is_ok() != is_ready {
@@ -293,7 +306,7 @@ async fn wait_until(url: &str, is_ready: bool) {
 fn keep(bin: &Path) -> (Child, u16, PathBuf) {
     let user = unprivileged_user();
     let dir = new_folder("postgres");
-    let port = free_port();
+    let port = crate::free_port();
     let mut prefix = user
         .unwrap_or_default()
         .into_iter()
@@ -319,11 +332,6 @@ fn new_folder(name: &str) -> PathBuf {
         assert!(changed.unwrap().success());
     }
     folder
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// Returns whether tests can start a server of their own.

@@ -1,7 +1,6 @@
 //! Redis servers of the tests' own, on free loopback ports and in temporary folders.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -134,7 +133,7 @@ impl OwnRedis {
     }
 
     fn spawn(settings: &[&str]) -> Self {
-        let port = free_port();
+        let port = crate::free_port();
         let folder = std::env::temp_dir().join(unique("audience-redis"));
         std::fs::create_dir_all(&folder).expect("a temporary folder can be created");
         let mut keeper = Command::new("sh");
@@ -162,11 +161,12 @@ impl OwnRedis {
         writeln!(stdin, "{command}").expect("the keeper reads");
     }
 
-    /// Returns whether the server has started, and is this one and no other on its port.
+    /// Returns whether the server has started and loaded its data, and is this one and no other on its port.
     fn responds(&self) -> bool {
         let folder = || -> redis::RedisResult<Vec<String>> {
             let client = redis::Client::open(self.url())?;
             let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
+            redis::cmd("DBSIZE").exec(&mut connection)?;
             redis::cmd("CONFIG")
                 .arg(&["GET", "dir"])
                 .query(&mut connection)
@@ -200,17 +200,6 @@ fn is_same(dir: &str, folder: &Path) -> bool {
 }
 
 /// A port that is free now, and to which 10,000 can be added: a server of a cluster listens there, too.
-fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr();
-        let port = address.expect("a bound socket has an address").port();
-        if port < u16::MAX - 10_000 {
-            return port;
-        }
-    }
-}
-
 fn unique(name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
