@@ -249,6 +249,8 @@ use crate::webhooks::{Event, EventId, VerifiedEvent};
 const PAGE: usize = 100;
 /// Kubernetes waits one second for the response to a probe.
 const PROBE_LIMIT: Duration = Duration::from_millis(800);
+/// The id that a probe claims. The service sends no such id.
+const PROBE: &str = "audience.probe";
 /// How long a failure of the store, or that it is full, is not logged again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -715,11 +717,15 @@ impl Inbox {
         Ok(discarded.inspect_err(|error| shared.store_failed("discard", error))?)
     }
 
-    /// Checks that deliveries can be stored, for a readiness probe: the store responds within 800 ms, and can be written.
+    /// Checks that a new event can be stored, for a readiness probe: the store claims one within 800 ms.
     ///
-    /// To find that out, it deletes an entry whose retention is over, if there is one. A database that allows no writes, and a
-    /// role that may only read, are errors. Nothing is logged. On a full disk it may succeed while new events are refused as
-    /// [`Full`](StoreErrorKind::Full): monitor the space on the disk.
+    /// It claims an event of its own, `audience.probe`, which is forgotten immediately. So a full disk, a full store, a
+    /// database that allows no writes, and a role that may not insert are errors. No worker, [`backlog`](Self::backlog) or
+    /// [`parked`](Self::parked) sees that event, and at most one row of it stays in the store for each endpoint. Any number
+    /// of processes may probe simultaneously. Nothing is logged.
+    ///
+    /// The event has no body: if there is little room left, a large delivery may be refused as
+    /// [`Full`](StoreErrorKind::Full) all the same.
     ///
     /// # Errors
     ///
@@ -745,7 +751,7 @@ impl Inbox {
     /// ```
     pub async fn ready(&self) -> Result<(), InboxError> {
         let shared = &self.0;
-        let written = tokio::time::timeout(PROBE_LIMIT, shared.store.purge(1)).await;
+        let written = tokio::time::timeout(PROBE_LIMIT, shared.probe()).await;
         let written = written.unwrap_or_else(|_| {
             let late = format!("no response within {} ms", PROBE_LIMIT.as_millis());
             Err(StoreError::unavailable(late))
@@ -1648,6 +1654,14 @@ impl Shared {
     async fn purge(&self) -> Result<u64, StoreError> {
         let purged = purge_all(self.store.as_ref()).await;
         purged.inspect_err(|error| self.store_failed("purge", error))
+    }
+
+    async fn probe(&self) -> Result<ClaimState, StoreError> {
+        let id = EventId::try_from(PROBE).expect("it is a short text");
+        // It ends and is forgotten when it is made, so the next probe replaces it, and none waits for another.
+        let ended = Duration::ZERO;
+        let claim = NewClaim::new(self.key(&id), Token::random(), ended, ended);
+        self.store.claim(claim).await
     }
 
     /// Claims an event. Returns the number of the attempt if the claim is the caller's, else the counted receipt.

@@ -111,6 +111,7 @@ impl<D: Driver> Store for Entries<D> {
             let is_fresh = matches!(state, ClaimState::Fresh { .. });
             // A lease begins before the wait for another transaction that had the entry, if that rolls back.
             if is_fresh
+                && !claim.lease.is_zero()
                 && start.elapsed() >= claim.lease / 2
                 && !self.extend(held, claim.lease).await?
             {

@@ -4,8 +4,8 @@
 )]
 
 use audience::inbox::{
-    AcceptState, ClaimState, HeldClaim, Receipt, Release, SqliteStore, Store, StoreError,
-    StoreErrorKind, Take, Token,
+    AcceptState, ClaimState, HeldClaim, Inbox, InboxError, Receipt, Release, SqliteStore, Store,
+    StoreError, StoreErrorKind, Take, Token,
 };
 
 use super::{BOUNCES, Folder, HOUR, accept, bounce, claim, complete, count_bounce, id, key};
@@ -227,6 +227,7 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
                 let done = claim(store, &id("evt_0"), Token::random()).await;
                 assert_eq!(new.unwrap_err().kind(), StoreErrorKind::Full);
                 assert_eq!(done.unwrap(), ClaimState::Done);
+                assert!(is_full(store).await, "{name}: a probe");
             }
             std::fs::remove_file(disk.ballast()).unwrap();
         }
@@ -238,5 +239,17 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         assert_eq!(drain(&store).await, 1);
+        assert!(!is_full(&store).await, "{name}: a probe");
+    }
+}
+
+/// Returns whether a probe says that the disk is full.
+#[cfg(target_os = "linux")]
+async fn is_full(store: &SqliteStore) -> bool {
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    match inbox.ready().await {
+        Ok(()) => false,
+        Err(InboxError::Store(error)) => error.kind() == StoreErrorKind::Full,
+        Err(error) => panic!("{error}"),
     }
 }
