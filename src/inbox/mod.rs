@@ -121,7 +121,8 @@
 //! # Tracing
 //!
 //! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
-//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters, and [`Inbox::backlog`] counts the pending events.
+//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters, [`Inbox::backlog`] counts the pending
+//! events, and [`prometheus()`] returns both as text for Prometheus.
 //!
 //! | message | level | fields |
 //! |---|---|---|
@@ -156,6 +157,7 @@ macro_rules! report {
 pub mod conformance;
 mod entry;
 mod error;
+mod exposition;
 #[cfg(any(
     feature = "inbox-postgres",
     feature = "inbox-sqlx-postgres",
@@ -181,6 +183,7 @@ mod store;
 mod worker;
 
 pub use error::{InboxError, StoreError, StoreErrorKind};
+pub use exposition::prometheus;
 #[cfg(any(
     feature = "inbox-sqlite",
     feature = "inbox-postgres",

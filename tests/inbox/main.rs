@@ -26,6 +26,7 @@ mod postgres_sqlx;
 #[cfg(unix)]
 mod postgres_tls;
 mod postgres_transactions;
+mod prometheus;
 mod ready;
 mod redis;
 mod responses;
