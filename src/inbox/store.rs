@@ -871,7 +871,10 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 macro_rules! box_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         /// A [`Store`] behind a pointer, so that [`Inbox`](super::Inbox) has no type parameter.
-        #[allow(dead_code, reason = "a worker takes by `complete_and_take`")]
+        #[cfg_attr(
+            not(feature = "inbox-conformance"),
+            expect(dead_code, reason = "a worker takes by `complete_and_take`, and only the suite by `take`")
+        )]
         pub(super) trait DynStore: Send + Sync {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output>;)+
         }
