@@ -5,6 +5,9 @@
 //! stored. It is sent while the visitor waits, by whoever holds the same id. Nobody gets it while an opt-out waits or is being
 //! sent, and no opt-out is stored under it meanwhile. So opt-ins and opt-outs of one address and topic are sent in the order
 //! of the clicks. An opt-in also holds the id of the opt-out of everything, which concerns each topic.
+//!
+//! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the current one
+//! cannot be looked up, an event is stored that makes the worker do so.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +52,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIEVE_DEADLINE: Duration = Duration::from_secs(4);
 /// So that one response that never comes leaves time for another attempt.
 const RETRIEVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the application may take to look up a current address.
+const CURRENT_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the page waits for the store, which only says what the service will have soon.
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// How long all requests of an opt-in may take. An opt-out waits for them.
@@ -137,7 +142,13 @@ struct Shared {
     topics: Vec<OfferedTopic>,
     texts: PageTexts,
     template: Option<Template>,
+    current_address: Option<FindCurrent>,
 }
+
+/// Looks up the address that a person has now. `None`: the same.
+type FindCurrent = Arc<dyn Fn(String) -> Finding + Send + Sync>;
+
+type Finding = Pin<Box<dyn Future<Output = Result<Option<String>, SendError>> + Send>>;
 
 type Template = Arc<dyn Fn(&PreferencePage<'_>) -> String + Send + Sync>;
 
@@ -157,6 +168,7 @@ impl UnsubscribeService {
             topics: Vec::new(),
             texts: PageTexts::default(),
             template: None,
+            current_address: None,
         })
     }
 
@@ -186,10 +198,16 @@ impl UnsubscribeService {
     /// # }
     /// ```
     pub fn worker(&self) -> Worker<impl Fn(Event, Attempt) -> Sending + Send + Sync + 'static> {
-        let contacts = self.0.contacts.clone();
+        let service = self.clone();
         let send = move |event: Event, _: Attempt| -> Sending {
-            let contacts = contacts.clone();
-            Box::pin(async move { OptOut::of(event)?.send(&contacts).await })
+            let service = service.clone();
+            Box::pin(async move {
+                let opt_out = OptOut::of(event)?;
+                match opt_out.is_of_current {
+                    true => service.store_of_current(opt_out).await,
+                    false => opt_out.send(&service.0.contacts).await,
+                }
+            })
         };
         self.0
             .inbox
@@ -401,8 +419,8 @@ impl UnsubscribeService {
             return self.invalid_link();
         };
         if head.method != Method::POST {
-            let shown = self.shown(&target).await;
-            return self.page(&target, &shown, None);
+            let person = self.person(target).await;
+            return self.page(&person, &self.shown(&person).await, None);
         }
         let Some(media_type) = MediaType::of(head.headers.get(header::CONTENT_TYPE)) else {
             return self.status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
@@ -415,40 +433,68 @@ impl UnsubscribeService {
             return self.status(StatusCode::BAD_REQUEST);
         };
         // A task of its own: the server drops this future when the visitor goes away.
-        let task = tokio::spawn(async move { self.clone().submit(target, submission).await });
+        let task = tokio::spawn(async move {
+            let person = self.person(target).await;
+            self.submit(person, submission).await
+        });
         task.await.unwrap_or_else(|_| unavailable())
     }
 
-    async fn submit(self, target: Target, submission: Submission) -> Response<BytesBody> {
-        let topic = target.topic.as_deref();
+    /// Returns whom a link concerns.
+    async fn person(&self, linked: Target) -> Person {
+        let current = self.current(&linked.address).await;
+        #[cfg(feature = "tracing")]
+        if let Err(error) = &current {
+            tracing::warn!(target: "audience::unsubscribe", %error, "a current address could not be looked up");
+        }
+        let current = current.ok();
+        Person { linked, current }
+    }
+
+    /// Returns the current address of the person who had this address.
+    async fn current(&self, address: &str) -> Result<String, SendError> {
+        let Some(find) = self.0.current_address.clone() else {
+            return Ok(address.to_owned());
+        };
+        let old = address.to_owned();
+        // A task of its own: a panic of the application's code must not lose the opt-out.
+        let finding = async move { tokio::time::timeout(CURRENT_DEADLINE, find(old)).await };
+        let found = tokio::spawn(finding).await?;
+        let found = found.map_err(|_| "the current address was not found in time")?;
+        let current = found?.map(|address| Target::new(&address, None).address);
+        Ok(current.unwrap_or_else(|| address.to_owned()))
+    }
+
+    async fn submit(self, person: Person, submission: Submission) -> Response<BytesBody> {
+        let topic = person.linked.topic.as_deref();
         let stored = match &submission {
-            Submission::OneClick | Submission::LinkTopic => self.store(&target, topic).await,
-            Submission::Everything => self.store(&target, None).await,
-            Submission::Boxes(boxes) => self.store_all(&target, boxes.opt_outs()).await,
+            Submission::OneClick | Submission::LinkTopic => self.store(&person, topic).await,
+            Submission::Everything => self.store(&person, None).await,
+            Submission::Boxes(boxes) => self.store_all(&person, boxes.opt_outs()).await,
         };
         if stored.is_err() {
-            let shown = self.shown(&target).await;
-            let page = self.page(&target, &shown, Some(PageNotice::NotSaved));
+            let shown = self.shown(&person).await;
+            let page = self.page(&person, &shown, Some(PageNotice::NotSaved));
             return unavailable_with(page);
         }
         match submission {
             Submission::OneClick => self.status(StatusCode::OK),
             Submission::LinkTopic if topic.is_some() => {
-                let mut shown = self.shown(&target).await;
+                let mut shown = self.shown(&person).await;
                 if let Some(answer) = topic.and_then(|topic| shown.answers.get_mut(topic)) {
                     *answer = false;
                 }
-                self.page(&target, &shown, Some(PageNotice::Saved))
+                self.page(&person, &shown, Some(PageNotice::Saved))
             }
             Submission::LinkTopic | Submission::Everything => {
-                self.page(&target, &self.paused(), Some(PageNotice::Unsubscribed))
+                self.page(&person, &self.paused(), Some(PageNotice::Unsubscribed))
             }
-            Submission::Boxes(boxes) => self.save(&target, boxes).await,
+            Submission::Boxes(boxes) => self.save(&person, boxes).await,
         }
     }
 
     /// Sends the opt-ins of a form whose opt-outs were stored.
-    async fn save(&self, target: &Target, boxes: Boxes) -> Response<BytesBody> {
+    async fn save(&self, person: &Person, boxes: Boxes) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
             let shown = Shown {
@@ -456,27 +502,34 @@ impl UnsubscribeService {
                 is_paused: boxes.is_paused,
                 ..Shown::default()
             };
-            return self.page(target, &shown, Some(PageNotice::Saved));
+            return self.page(person, &shown, Some(PageNotice::Saved));
         }
-        let contacts = &self.0.contacts;
-        let sending = send_opt_ins(contacts, &target.address, &opt_ins, boxes.is_paused);
-        match self.opt_in(&target.address, &opt_ins, sending).await {
+        let opted_in = match &person.current {
+            Some(address) => {
+                let contacts = &self.0.contacts;
+                let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
+                self.opt_in(address, &opt_ins, sending).await
+            }
+            // An earlier address must not get mail again.
+            None => Err(ConsentError::Unfinished),
+        };
+        match opted_in {
             Ok(_) => {
                 let shown = Shown {
                     answers: boxes.answers,
                     ..Shown::default()
                 };
-                self.page(target, &shown, Some(PageNotice::Saved))
+                self.page(person, &shown, Some(PageNotice::Saved))
             }
             Err(error) => {
                 let notice = error.notice();
                 // As they were: what the visitor has checked was not saved.
                 let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
-                let mut shown = self.shown(target).await;
+                let mut shown = self.shown(person).await;
                 for (topic, answer) in &mut shown.answers {
                     *answer &= !is_out(topic);
                 }
-                let page = self.page(target, &shown, Some(notice));
+                let page = self.page(person, &shown, Some(notice));
                 match notice {
                     PageNotice::NotSubscribedNow => unavailable_with(page),
                     _ => page,
@@ -544,21 +597,50 @@ impl UnsubscribeService {
 
     async fn store_all(
         &self,
-        target: &Target,
+        person: &Person,
         topics: impl Iterator<Item = &str>,
     ) -> Result<(), StoreError> {
         for topic in topics {
-            self.store(target, Some(topic)).await?;
+            self.store(person, Some(topic)).await?;
         }
         Ok(())
     }
 
-    /// Stores an opt-out. Returns when it is stored, or waits already.
-    async fn store(&self, target: &Target, topic: Option<&str>) -> Result<(), StoreError> {
-        let opt_out = OptOut {
-            address: target.address.clone(),
-            topic: topic.map(str::to_owned),
-        };
+    /// Stores an opt-out from both addresses of a person. Returns when each is stored, or waits already.
+    async fn store(&self, person: &Person, topic: Option<&str>) -> Result<(), StoreError> {
+        let linked = &person.linked.address;
+        self.store_of(linked, topic).await?;
+        match &person.current {
+            Some(current) if current == linked => Ok(()),
+            Some(current) => self.store_of(current, topic).await,
+            None => {
+                let opt_out = OptOut {
+                    is_of_current: true,
+                    ..OptOut::new(linked, topic)
+                };
+                let id = OptOut::id("current", linked, topic);
+                // Nobody holds this id.
+                let envelope = opt_out.envelope(&id);
+                self.0.inbox.store_own(&id, &envelope).await.map(drop)
+            }
+        }
+    }
+
+    /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
+    async fn store_of_current(&self, opt_out: OptOut) -> Result<(), SendError> {
+        // To complete it without looking would lose the opt-out.
+        if self.0.current_address.is_none() {
+            return Err("this process does not know how to find the current address".into());
+        }
+        let current = self.current(&opt_out.address).await?;
+        if current != opt_out.address {
+            self.store_of(&current, opt_out.topic.as_deref()).await?;
+        }
+        Ok(())
+    }
+
+    async fn store_of(&self, address: &str, topic: Option<&str>) -> Result<(), StoreError> {
+        let opt_out = OptOut::new(address, topic);
         let (id, spare_id) = OptOut::ids(&opt_out.address, topic).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         loop {
@@ -573,9 +655,12 @@ impl UnsubscribeService {
     }
 
     /// Returns what the page shows: what the service has, and what was acknowledged and is not sent yet.
-    async fn shown(&self, target: &Target) -> Shown {
-        let retrieved = self.retrieved(target).await;
-        let corrected = self.with_pending(target, &retrieved);
+    async fn shown(&self, person: &Person) -> Shown {
+        let Some(address) = &person.current else {
+            return Shown::without_boxes(PageNotice::NotShown);
+        };
+        let retrieved = self.retrieved(address).await;
+        let corrected = self.with_pending(address, &retrieved);
         let corrected = tokio::time::timeout(LOOK_DEADLINE, corrected).await;
         // If the store fails, the page shows what the service has.
         corrected
@@ -588,29 +673,26 @@ impl UnsubscribeService {
     /// Returns what the page shows instead, if an opt-out waits.
     async fn with_pending(
         &self,
-        target: &Target,
+        address: &str,
         retrieved: &Shown,
     ) -> Result<Option<Shown>, InboxError> {
         if self.pending().await? == 0 || retrieved.instead == Some(PageNotice::ReportedSpam) {
             return Ok(None);
         }
-        if self
-            .waits_for_any(&OptOut::ids(&target.address, None))
-            .await?
-        {
+        if self.waits_for_any(&OptOut::ids(address, None)).await? {
             return Ok(Some(self.paused()));
         }
         let mut shown = retrieved.clone();
         for (topic, answer) in shown.answers.iter_mut().filter(|(_, answer)| **answer) {
             *answer = !self
-                .waits_for_any(&OptOut::ids(&target.address, Some(topic)))
+                .waits_for_any(&OptOut::ids(address, Some(topic)))
                 .await?;
         }
         Ok(Some(shown))
     }
 
-    async fn retrieved(&self, target: &Target) -> Shown {
-        let retrieve = self.0.contacts.retrieve(&target.address);
+    async fn retrieved(&self, address: &str) -> Shown {
+        let retrieve = self.0.contacts.retrieve(address);
         let retrieve = retrieve
             .timeout(RETRIEVE_TIMEOUT)
             .deadline(RETRIEVE_DEADLINE);
@@ -653,7 +735,7 @@ impl UnsubscribeService {
 
     fn page(
         &self,
-        target: &Target,
+        person: &Person,
         shown: &Shown,
         notice: Option<PageNotice>,
     ) -> Response<BytesBody> {
@@ -671,12 +753,14 @@ impl UnsubscribeService {
                 is_checked,
             })
         });
-        let is_link_topic = |topic: &&OfferedTopic| Some(&topic.name) == target.topic.as_ref();
+        let is_link_topic =
+            |topic: &&OfferedTopic| Some(&topic.name) == person.linked.topic.as_ref();
         let link_topic = self.0.topics.iter().find(is_link_topic);
+        let address = person.current.as_ref().unwrap_or(&person.linked.address);
         let page = PreferencePage {
             texts: &self.0.texts,
             notice,
-            address: masked(&target.address),
+            address: masked(address),
             topics: topics.collect(),
             link_topic: link_topic.map(|topic| topic.label.as_str()),
             is_paused: shown.is_paused,
@@ -806,6 +890,61 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
+    /// Sets a function that returns the current address of somebody who may have had another one before. Default: none, so a
+    /// link concerns only the address that its mail went to.
+    ///
+    /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this address,
+    /// trimmed and in lower case. It returns the address that the person has now, or `None` if that is the same. It must
+    /// return the newest address, also after several changes.
+    ///
+    /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
+    /// - The page shows the answers of the current address, its first letter and its domain. An opt-in concerns only this
+    ///   address.
+    /// - The service waits up to 2 s. If the function fails, panics or takes longer, the opt-out is acknowledged, too: the
+    ///   [worker](UnsubscribeService::worker) calls the function until it succeeds, and then stores the opt-out of the current
+    ///   address. The page has no boxes meanwhile.
+    ///
+    /// Until the worker has succeeded, [`may_send`](UnsubscribeService::may_send),
+    /// [`has_pending`](UnsubscribeService::has_pending) and [`subscribe`](UnsubscribeService::subscribe) cannot know of
+    /// that opt-out of the current address. So read the function's table from the database that has the store.
+    ///
+    /// Set the same function in each process. One without it opts out only the address in the link, and its worker keeps
+    /// retrying what a worker with the function has to do.
+    ///
+    /// # Example: a table of earlier addresses
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn query(&self, _sql: &str, _old: &str) -> std::io::Result<Option<String>> { Ok(None) } }
+    /// # let db = Pool;
+    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .current_address(move |old| {
+    ///         let db = db.clone();
+    ///         async move { db.query("SELECT new FROM moved WHERE old = $1", &old).await }
+    ///     })
+    ///     .build();
+    /// # let _ = service;
+    /// # Ok(()) }
+    /// ```
+    pub fn current_address<F, Fut, E>(mut self, find: F) -> Self
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<String>, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let find = Arc::new(find);
+        self.0.current_address = Some(Arc::new(move |address| {
+            let find = Arc::clone(&find);
+            Box::pin(async move { find(address).await.map_err(Into::into) })
+        }));
+        self
+    }
+
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> UnsubscribeService {
@@ -820,6 +959,14 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
             .field("topics", &self.0.topics)
             .finish_non_exhaustive()
     }
+}
+
+/// Whom a link concerns.
+struct Person {
+    /// The content of the link.
+    linked: Target,
+    /// The address that the person has now. `None` if it could not be looked up.
+    current: Option<String>,
 }
 
 /// What the page shows of a contact.
@@ -900,6 +1047,9 @@ struct OptOut {
     /// `None` means all broadcasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     topic: Option<String>,
+    /// Whether it concerns the address that the person with this address has now, and which must be looked up first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_of_current: bool,
 }
 
 /// The envelope of an event, so that a worker of an inbox reads it.
@@ -912,9 +1062,21 @@ struct Envelope<'a> {
 }
 
 impl OptOut {
-    /// Returns the id under which an opt-out waits, and the one under which it waits if the first stays held. They have no
-    /// address in them.
+    fn new(address: &str, topic: Option<&str>) -> Self {
+        Self {
+            address: address.to_owned(),
+            topic: topic.map(str::to_owned),
+            is_of_current: false,
+        }
+    }
+
+    /// Returns the id under which an opt-out waits, and the one under which it waits if the first stays held.
     fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
+        ["out", "out2"].map(|kind| Self::id(kind, address, topic))
+    }
+
+    /// Returns an id that has no address in it.
+    fn id(kind: &str, address: &str, topic: Option<&str>) -> EventId {
         // No address has a line ending, so two pairs never have one text.
         let text = match topic {
             None => Cow::Borrowed(address),
@@ -922,8 +1084,7 @@ impl OptOut {
         };
         let hash = Sha256::digest(text.as_bytes());
         let hash = hex::encode(&hash[..16]);
-        let id = |text: String| EventId::try_from(text).expect("it has letters and digits");
-        [id(format!("out_{hash}")), id(format!("out2_{hash}"))]
+        EventId::try_from(format!("{kind}_{hash}")).expect("it has letters and digits")
     }
 
     fn envelope(&self, id: &EventId) -> Vec<u8> {

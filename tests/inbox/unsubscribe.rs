@@ -64,14 +64,14 @@ pub(super) struct Reply {
 
 impl Reply {
     /// Returns whether the box of a topic is checked, as the page shows it.
-    fn is_checked(&self, topic: &str) -> bool {
+    pub(super) fn is_checked(&self, topic: &str) -> bool {
         let name = format!("name=\"topic:{topic}\" value=\"on\"");
         let (_, rest) = self.body.split_once(&name).expect("the page has the box");
         rest.starts_with(" checked")
     }
 
     /// Returns the fields that a browser sends if the visitor checks these boxes.
-    fn form(&self, checked: &[&str]) -> String {
+    pub(super) fn form(&self, checked: &[&str]) -> String {
         let mut fields = Vec::new();
         for hidden in self.body.split("<input type=\"hidden\" name=\"").skip(1) {
             let (name, rest) = hidden.split_once("\" value=\"").unwrap();

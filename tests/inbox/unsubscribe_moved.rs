@@ -1,0 +1,240 @@
+//! Links in mail to an address that a person had before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use audience::inbox::{MemoryStore, Store};
+use audience::mock::{Fault, MockServer};
+use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
+use http::StatusCode;
+
+use super::faulty_store::FaultyStore;
+use super::memory_conformance::TestClock;
+use super::unsubscribe::{FORM, ONE_CLICK, get, links, one_click_url, post};
+
+const OLD: &str = "ada@example.com";
+const NEW: &str = "ada@example.net";
+const OTHER: &str = "bob@example.com";
+
+async fn mock() -> MockServer {
+    MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false)
+        .seed_contact(OLD)
+        .seed_contact(NEW)
+        .seed_contact(OTHER)
+        .start()
+        .await
+}
+
+/// How the application's function fails.
+#[derive(Clone, Copy)]
+enum Failure {
+    Error,
+    Panic,
+    Silence,
+}
+
+/// A service of an application that knows that `OLD` has become `NEW`.
+fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    failing(server, store, Failure::Error, &Arc::default())
+}
+
+/// The same, whose function fails in this way while it is told to.
+fn failing(
+    server: &MockServer,
+    store: impl Store,
+    failure: Failure,
+    fails: &Arc<AtomicBool>,
+) -> UnsubscribeService {
+    let fails = Arc::clone(fails);
+    UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .topic(OfferedTopic::new("offers", "Offers"))
+        .current_address(move |old| {
+            let fails = fails.load(Ordering::SeqCst);
+            async move {
+                match failure {
+                    _ if !fails => Ok((old == OLD).then(|| format!(" {} ", NEW.to_uppercase()))),
+                    Failure::Error => Err("the database is down"),
+                    Failure::Panic => panic!("a bug of the application"),
+                    Failure::Silence => std::future::pending().await,
+                }
+            }
+        })
+        .build()
+}
+
+async fn run_worker(service: &UnsubscribeService) {
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    worker.run_until_idle().await.unwrap();
+}
+
+fn gets_news(server: &MockServer, address: &str) -> bool {
+    let contact = server.contact(address).unwrap();
+    contact.topics["news"] && !contact.unsubscribed
+}
+
+#[tokio::test]
+async fn one_click_in_old_mail_opts_out_both_addresses() {
+    for (url, topic) in [
+        (one_click_url(OLD, "news"), Some("news")),
+        (links().link(OLD), None),
+    ] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+
+        let reply = post(&service, &url, FORM, ONE_CLICK).await;
+
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(service.pending().await.unwrap(), 2);
+        assert!(service.has_pending(NEW, topic).await.unwrap());
+        assert!(service.has_pending(OLD, topic).await.unwrap());
+        assert!(!service.may_send(NEW, "news").await.unwrap());
+        let subscribed = service.subscribe(NEW, ["news"]).await;
+        assert!(matches!(subscribed, Err(ConsentError::OptedOut)));
+
+        run_worker(&service).await;
+
+        assert!(!gets_news(&server, OLD) && !gets_news(&server, NEW));
+        assert_eq!(server.contact(NEW).unwrap().unsubscribed, topic.is_none());
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_link_of_somebody_with_one_address_concerns_only_this_address() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    for address in [NEW, OTHER] {
+        post(&service, &one_click_url(address, "news"), FORM, ONE_CLICK).await;
+        assert_eq!(service.pending().await.unwrap(), 1);
+        run_worker(&service).await;
+        assert!(!gets_news(&server, address));
+    }
+
+    assert!(gets_news(&server, OLD));
+}
+
+#[tokio::test]
+async fn an_opt_out_is_not_acknowledged_if_it_cannot_be_stored() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let store = FaultyStore::down_while(MemoryStore::new(), is_down);
+    let service = service(&server, store);
+
+    let reply = post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn the_page_of_an_old_link_shows_and_changes_the_current_contact() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    contacts.unsubscribe(OLD).await.unwrap();
+    contacts.unsubscribe(NEW).topic("news").await.unwrap();
+    let service = service(&server, MemoryStore::new());
+
+    let page = get(&service, &links().link(OLD)).await;
+
+    assert!(page.body.contains("a…@example.net"), "{}", page.body);
+    assert!(!page.is_checked("news") && !page.is_checked("offers"));
+    let form = page.form(&["offers"]);
+    let saved = post(&service, &links().link(OLD), FORM, form).await;
+    assert_eq!(saved.status, StatusCode::OK);
+    assert!(saved.is_checked("offers") && !saved.is_checked("news"));
+    assert!(server.contact(NEW).unwrap().topics["offers"]);
+    run_worker(&service).await;
+    assert!(server.contact(OLD).unwrap().unsubscribed);
+    assert!(!server.contact(OLD).unwrap().topics["offers"]);
+    assert!(!gets_news(&server, NEW));
+}
+
+#[tokio::test]
+async fn if_the_current_address_is_not_found_the_opt_out_is_stored_and_the_worker_looks_again() {
+    for failure in [Failure::Error, Failure::Panic, Failure::Silence] {
+        let server = mock().await;
+        let fails = Arc::new(AtomicBool::new(true));
+        let service = failing(&server, MemoryStore::new(), failure, &fails);
+
+        for _ in 0..2 {
+            let reply = post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+            assert_eq!(reply.status, StatusCode::OK);
+        }
+        assert_eq!(service.pending().await.unwrap(), 2);
+        let worker = service.worker();
+        let report = worker.run_until_idle().await.unwrap();
+
+        // The opt-out of the address in the link need not wait.
+        assert_eq!((report.handled, report.failed), (1, 1));
+        assert!(!gets_news(&server, OLD) && gets_news(&server, NEW));
+        assert_eq!(service.pending().await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_whose_current_address_was_found_later_is_sent() {
+    let server = mock().await;
+    let fails = Arc::new(AtomicBool::new(true));
+    let store = MemoryStore::new();
+    let service = failing(&server, store.clone(), Failure::Error, &fails);
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+
+    // Of a process that was built without the function.
+    let plain = UnsubscribeService::builder(links(), server.client().contacts(), store).build();
+    let report = plain
+        .worker()
+        .backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let report = report
+        .max_attempts(u32::MAX)
+        .run_until(tokio::time::sleep(Duration::from_millis(50)));
+    assert!(report.await.unwrap().failed > 0);
+    assert_eq!(service.pending().await.unwrap(), 1);
+    fails.store(false, Ordering::SeqCst);
+    run_worker(&service).await;
+
+    assert!(!gets_news(&server, OLD) && !gets_news(&server, NEW));
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn while_the_current_address_is_not_known_the_page_has_no_boxes_and_opts_nobody_in() {
+    let server = mock().await;
+    let fails = Arc::new(AtomicBool::new(false));
+    let service = failing(&server, MemoryStore::new(), Failure::Error, &fails);
+    let form = get(&service, &links().link(OLD))
+        .await
+        .form(&["news", "offers"]);
+    fails.store(true, Ordering::SeqCst);
+    server.clear_requests();
+
+    let page = get(&service, &links().link(OLD)).await;
+    let saved = post(&service, &links().link(OLD), FORM, form).await;
+
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(!page.body.contains("type=\"checkbox\"") && page.body.contains("value=\"all\""));
+    assert_eq!(saved.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_retry_for_the_old_address_leaves_a_newer_opt_in_of_the_current_one() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    server.fault(Fault::status(503).path(format!("/contacts/{OLD}/unsubscribe")));
+    let once = service.worker();
+    let report = once.run_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.failed), (1, 1));
+
+    service.subscribe(NEW, ["news"]).await.unwrap();
+    server.clear_faults();
+    clock.advance(Duration::from_secs(6));
+    run_worker(&service).await;
+
+    assert!(!gets_news(&server, OLD) && gets_news(&server, NEW));
+}
