@@ -415,6 +415,9 @@ pub(super) struct SyncOptions {
     /// Opt out the contacts whose rows are gone
     #[arg(long)]
     deletes_missing: bool,
+    /// List all contacts, and opt out those that are subscribed although their rows are not
+    #[arg(long)]
+    checks_list: bool,
     /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
     /// [default: 100, or a tenth of the rows; at most half of them, and 0 if the file has no rows]
     #[arg(long, value_name = "N")]
@@ -473,6 +476,9 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         .on_progress(move |progress| line.show(|| import_progress(progress)));
     if options.deletes_missing {
         sync = sync.deletes_missing();
+    }
+    if options.checks_list {
+        sync = sync.checks_list();
     }
     if let Some(contacts) = options.leave_at_most {
         sync = sync.leave_at_most(contacts);

@@ -107,6 +107,7 @@ impl Sender {
                     return self.look(row, task, entry, old, state, watch).await;
                 }
                 (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
+                (TaskKind::Check, _) => return self.check(row, &task.recorded, state, watch).await,
                 _ => {}
             }
         }
@@ -240,7 +241,14 @@ impl Sender {
                     Some(error) => Err(error),
                     None => self.record_opt_out(row.row.address(), opt_out, watch).await,
                 };
-                let Err(error) = recorded else { continue };
+                let Err(error) = recorded else {
+                    if let Log::State(state) = &self.log
+                        && row.row.task().map(|task| task.kind) == Some(TaskKind::OptOut)
+                    {
+                        state.note_sent(row.row.address(), opt_out);
+                    }
+                    continue;
+                };
                 // The service does not have the contact, as the status of the row says. For a row of a sync that has only
                 // opt-outs, there is no status.
                 let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
@@ -361,19 +369,22 @@ impl Sender {
             }
             let exists = contact.is_some();
             let is_own = entry.is_maybe_out(&entry.address);
+            // Other rows that had the address have brought these. They are not for this row.
+            let of_others = state.sent_to(&entry.address);
+            let is_others = has(&of_others, &EVERYTHING);
             let mut maybe_out = task.opted_out.clone();
             let mut carried = match contact {
                 Some(contact) => {
-                    let found = opt_outs_of(&contact, false);
+                    let found = opt_outs_of(&contact, false, &[]);
                     to_send.retain(|opt_out| !has(&found, opt_out));
-                    if is_own && contact.unsubscribed {
+                    if (is_own || is_others) && contact.unsubscribed {
                         maybe_out.push(entry.address.clone());
                     }
-                    match entry.carried.take().filter(|_| !entry.is_waiting) {
-                        // The run that was killed has maybe opted out the contact for another row.
-                        Some(earlier) => [&opt_outs_of(&contact, is_own)[..], &earlier].concat(),
-                        None => found,
-                    }
+                    let earlier = entry.carried.take().filter(|_| !entry.is_waiting);
+                    // The run that was killed has maybe opted out the contact for another row.
+                    let is_maybe_out = is_others || is_own && earlier.is_some();
+                    let found = opt_outs_of(&contact, is_maybe_out, &of_others);
+                    [found, earlier.unwrap_or_default()].concat()
                 }
                 // All that is known is what the table said, or what an earlier run has found.
                 None => {
@@ -389,8 +400,9 @@ impl Sender {
                 }
                 match self.look_at(row, address, watch).await {
                     Ok(Some(contact)) => {
-                        let is_own = entry.is_maybe_out(address);
-                        let found = opt_outs_of(&contact, is_own);
+                        let of_others = state.sent_to(address);
+                        let is_own = entry.is_maybe_out(address) || has(&of_others, &EVERYTHING);
+                        let found = opt_outs_of(&contact, is_own, &of_others);
                         let is_new = |opt_out: &&OptOut| !has(&entry.taken, opt_out);
                         add_missing(&mut carried, found.iter().filter(is_new));
                         if is_own && contact.unsubscribed {
@@ -427,6 +439,7 @@ impl Sender {
             if let Err(error) = recorded {
                 return opt_out_not_sent(opt_out, error);
             }
+            state.note_sent(&before.address, opt_out);
         }
         if to_send.is_empty() {
             return sent(RowOutcome::Skipped, None);
@@ -465,8 +478,11 @@ impl Sender {
                 .iter()
                 .filter_map(|key| state.find_recent(key))
                 .collect();
+            // Other rows that had the address, such as deleted ones, have brought these.
+            let of_others = state.sent_to(address);
             let is_own = leavers.iter().any(|entry| entry.is_maybe_out(address));
-            let found = opt_outs_of(&contact, is_own);
+            let is_own = is_own || has(&of_others, &EVERYTHING);
+            let found = opt_outs_of(&contact, is_own, &of_others);
             for entry in &leavers {
                 let is_new = |new: &&OptOut| !has(&entry.taken, new) && !has(&entry.opt_outs, new);
                 for opt_out in found.iter().filter(is_new) {
@@ -509,6 +525,31 @@ impl Sender {
         SentBatch {
             outcomes: vec![stop.as_ref().map_or(outcome, |_| RowOutcome::Unknown)],
             stop,
+        }
+    }
+
+    /// Looks whether the contact of a row has opted in again. If that cannot be known, the row counts as not opted in.
+    async fn check(
+        &self,
+        row: &NumberedRow,
+        lost: &[OptOut],
+        state: &StateWriter,
+        watch: &Arc<Watch>,
+    ) -> SentBatch {
+        let retrieved = self.retrieve(row.row.address(), watch).await;
+        if let (Ok(Some(contact)), Some(key)) = (&retrieved, row.row.key_text()) {
+            let opt_outs = opt_outs_of(contact, false, &[]);
+            let is_left = |opt_out: &OptOut| {
+                !has(row.row.opt_outs(), opt_out) && (lost.is_empty() || has(lost, opt_out))
+            };
+            if !opt_outs.iter().any(is_left) {
+                state.note_subscribed(key);
+            }
+        }
+        let refused_key = retrieved.err().filter(is_refused_key);
+        SentBatch {
+            outcomes: vec![RowOutcome::Skipped],
+            stop: refused_key.map(Stop::Fatal),
         }
     }
 
@@ -614,15 +655,19 @@ fn new_opt_outs<'a>(row: &'a NumberedRow, before: &'a Entry) -> impl Iterator<It
     opt_outs.filter(|opt_out| !has(&before.opt_outs, opt_out))
 }
 
-/// Returns the opt-outs of a contact. If a sync has maybe opted it out, only those that the sync cannot have made.
-fn opt_outs_of(contact: &Contact, is_maybe_out: bool) -> Vec<OptOut> {
+/// Returns the opt-outs of a contact without the topics of other rows. If a sync has maybe opted it out, only those that
+/// the sync cannot have made.
+fn opt_outs_of(contact: &Contact, is_maybe_out: bool, of_others: &[OptOut]) -> Vec<OptOut> {
     let is_by_recipient = matches!(
         contact.unsubscribe_reason,
         Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
     );
     let is_own = is_maybe_out && !is_by_recipient;
     let mut opt_outs = ImportRow::from(contact.clone()).opt_outs().to_vec();
-    opt_outs.retain(|opt_out| !is_own || matches!(opt_out, OptOut::Topic(_)));
+    opt_outs.retain(|opt_out| match opt_out {
+        OptOut::Everything(_) => !is_own,
+        OptOut::Topic(_) => !has(of_others, opt_out),
+    });
     opt_outs
 }
 

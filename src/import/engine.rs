@@ -484,6 +484,7 @@ impl Run {
     fn read_rest(&mut self, context: &mut Context<'_>) {
         // Rows that were read before the stop come first, in input order.
         self.give_pending_back();
+        self.source.skip_checks();
         for _ in 0..MAX_READ {
             if self.is_fatal() || self.settled.is_full() {
                 return;
@@ -757,6 +758,11 @@ fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
                 now: RowOutcome::NotSent,
             }))
         }
+        // Nothing is left to do for it.
+        Some(TaskKind::Check) => ToDo::OptOuts(Box::new(OptOutsLeft {
+            contact: RowOutcome::Skipped,
+            now: RowOutcome::Skipped,
+        })),
     }
 }
 

@@ -456,7 +456,7 @@ pub(super) struct SyncTask {
     /// For [`TaskKind::Leave`], the keys of the rows that leave the address.
     pub(super) leavers: Vec<String>,
     /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact was
-    /// not there any more.
+    /// not there any more. For [`TaskKind::Check`], those that the row has no longer; empty if they are not known.
     pub(super) recorded: Vec<OptOut>,
     /// The entry while it is not known whether the task was done; `None` if nothing is remembered of the row.
     pub(super) started: Option<Entry>,
@@ -478,6 +478,8 @@ pub(super) enum TaskKind {
     Upsert,
     /// Opts out the contact of an address that the row had before, now that its new one is known to be usable.
     Leave,
+    /// Looks whether the contact has opted in at the service, as its row says.
+    Check,
 }
 
 /// Who has to do with the address that a row has no longer.
@@ -532,7 +534,7 @@ pub(super) struct Entry {
     /// The addresses to leave that a sync has maybe opted out since it looked at them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) maybe_out: Vec<String>,
-    /// The opt-outs of the addresses to leave that the row has taken to its address.
+    /// The opt-outs of the addresses to leave that the row has taken to its address, or that other rows have brought there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) taken: Vec<OptOut>,
     /// The addresses that the row had before.
@@ -766,6 +768,8 @@ pub(super) struct Source<T = ImportRow> {
 enum Rows<T> {
     Iter(Box<dyn Iterator<Item = T> + Send>),
     Stream(Pin<Box<dyn Stream<Item = T> + Send>>),
+    /// A part that is left out after a stop.
+    Checks(Pin<Box<dyn Stream<Item = T> + Send>>),
 }
 
 impl<T: 'static> Source<T> {
@@ -799,6 +803,17 @@ impl<T: 'static> Source<T> {
     pub(super) fn then(mut self, rows: impl Iterator<Item = T> + Send + 'static) -> Self {
         self.later.push_back(Rows::Iter(Box::new(rows)));
         self
+    }
+
+    /// Adds a part like [`then`](Self::then), which [`skip_checks`](Self::skip_checks) leaves out.
+    pub(super) fn then_check(mut self, rows: impl Stream<Item = T> + Send + 'static) -> Self {
+        self.later.push_back(Rows::Checks(Box::pin(rows)));
+        self
+    }
+
+    pub(super) fn skip_checks(&mut self) {
+        self.later.retain(|part| !matches!(part, Rows::Checks(_)));
+        self.part_has_ended |= matches!(self.rows, Rows::Checks(_));
     }
 
     /// Puts back the rows that were read first.
@@ -849,7 +864,7 @@ impl<T: 'static> Source<T> {
             _ if !self.later.is_empty() => return None,
             _ if self.part_has_ended => (0, Some(0)),
             Rows::Iter(rows) => rows.size_hint(),
-            Rows::Stream(rows) => rows.size_hint(),
+            Rows::Stream(rows) | Rows::Checks(rows) => rows.size_hint(),
         };
         (most == Some(least)).then_some((least as u64).saturating_add(self.head.len() as u64))
     }
@@ -864,7 +879,7 @@ impl<T: 'static> Source<T> {
         }
         let next = match &mut self.rows {
             Rows::Iter(rows) => Poll::Ready(rows.next()),
-            Rows::Stream(rows) => rows.as_mut().poll_next(context),
+            Rows::Stream(rows) | Rows::Checks(rows) => rows.as_mut().poll_next(context),
         };
         self.part_has_ended = matches!(next, Poll::Ready(None));
         next

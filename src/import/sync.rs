@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -25,8 +26,8 @@ use super::row::{
 use super::sync_state::{
     DELETED, EntryReader, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
-use crate::client::{CallDeadline, CallOptions, wait_for_call};
-use crate::contacts::{Contacts, NewContact, Properties, normalized_address};
+use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
+use crate::contacts::{Contacts, NewContact, Page, PageStream, Properties, normalized_address};
 use crate::{Error, ErrorCode, RetryPolicy};
 
 impl Contacts {
@@ -40,6 +41,7 @@ impl Contacts {
     /// | the row | requests |
     /// |---|---|
     /// | is as it was | none |
+    /// | is subscribed, and was not before | retrieves the contact, to see whether it has opted in at the service |
     /// | is new, or has other names or properties | an entry of a batch of 100, which creates or updates the contact |
     /// | is not subscribed, and was before, or has a new topic opt-out | one opt-out for each |
     /// | is new and not subscribed | the entry of a batch, then the opt-out |
@@ -62,12 +64,13 @@ impl Contacts {
     ///
     /// # Consent
     ///
-    /// - **A sync never subscribes anybody.** If a row was not subscribed and is now, no request is sent, because the
-    ///   "yes" of the table may be older than an opt-out at the service. [`SyncReport::opt_ins_not_sent`] counts such
-    ///   rows, and the [`rejects`](SyncContacts::rejects) have their keys. Call [`subscribe`](Contacts::subscribe) when the
-    ///   person asks for it, and then also [`unsubscribe`](Contacts::unsubscribe) when the person opts out: a row that was
-    ///   not subscribed in the last run either is not sent. A row counts, too, if it has an address that an earlier run has opted out, such as one that
-    ///   the row has lost and takes back.
+    /// - **A sync never subscribes anybody.** If a row was not subscribed and is now, no opt-in is sent, because the
+    ///   "yes" of the table may be older than an opt-out at the service. If the contact is still opted out at the service,
+    ///   [`SyncReport::opt_ins_not_sent`] counts the row, and the [`rejects`](SyncContacts::rejects) have its key. Call
+    ///   [`subscribe`](Contacts::subscribe) when the person asks for it, and then also
+    ///   [`unsubscribe`](Contacts::unsubscribe) when the person opts out: a row that was not subscribed in the last run
+    ///   either is not sent, unless the sync [checks the list](SyncContacts::checks_list). A row counts, too, if it has an
+    ///   address that an earlier run has opted out, such as one that the row has lost and takes back.
     /// - **An opt-out that was read is sent, whatever happens then.** It is written to the state file first. If it fails,
     ///   or the program is killed, the next run sends it, even if the row has changed or is missing.
     /// - If two rows have the same address, an opt-out of either counts.
@@ -304,6 +307,7 @@ pub struct SyncContacts {
     settings: Settings,
     rejects: Option<RejectsTo>,
     deletes_missing: bool,
+    checks_list: bool,
     leave_at_most: Option<u64>,
 }
 
@@ -324,6 +328,7 @@ impl SyncContacts {
             },
             rejects: None,
             deletes_missing: false,
+            checks_list: false,
             leave_at_most: None,
         }
     }
@@ -355,6 +360,46 @@ impl SyncContacts {
     /// ```
     pub fn deletes_missing(mut self) -> Self {
         self.deletes_missing = true;
+        self
+    }
+
+    /// Lists all contacts at the end of the run, and opts out each one that is subscribed although its row is not, or is
+    /// deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in at the
+    /// service that the table does not have.
+    ///
+    /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
+    /// Topics are not compared, because [a list does not have them](crate::interface#2.3). The deleted row of an address
+    /// that another row has does not count.
+    ///
+    /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to its
+    /// end, for example because the run was [stopped](Self::stop_when), that counts as one row that was
+    /// [not sent](ImportReport::not_sent).
+    ///
+    /// A person who opts in while the sync runs, after the table was read, is opted out. The next run counts such a row
+    /// under [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent).
+    ///
+    /// # Example: somebody was subscribed by hand
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-checks-list-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = || [SyncRow::new(7, "ada@example.com").subscribed(false)];
+    /// contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// contacts.subscribe("ada@example.com").await?;
+    ///
+    /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_list().await?;
+    ///
+    /// assert_eq!((report.unchanged(), report.opted_out()), (1, 1));
+    /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn checks_list(mut self) -> Self {
+        self.checks_list = true;
         self
     }
 
@@ -509,6 +554,7 @@ impl SyncContacts {
         let mut state = self.state.claim(&service).await.map_err(not_started)?;
         let reader = state_reader(&state).map_err(not_started)?;
         let mut plan = Plan::new(reader, state.known().history());
+        plan.unwanted = self.checks_list.then(HashMap::new);
         plan.read(&mut self.rows, &mut state)
             .await
             .map_err(not_started)?;
@@ -516,26 +562,37 @@ impl SyncContacts {
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
         report.unchanged = plan.unchanged;
-        report.opt_ins_not_sent = plan.opt_ins.len() as u64;
         let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;
-        if let Some(rejects) = &mut rejects {
-            for row in &plan.opt_ins {
-                rejects.write(row, &opt_in_not_sent());
-            }
-        }
         let keep = match rejects {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
         let untold = plan.untold_keys();
-        let left = Arc::new(AtomicU64::new(0));
+        let uncounted = Arc::new(AtomicU64::new(0));
         let leaves = |row: &&ImportRow| {
             let kind = row.task().map(|task| task.kind);
             kind == Some(TaskKind::Look(OldAddress::Left))
         };
         // Each address that is looked at is left later.
         let to_leave = plan.first.iter().filter(leaves).count();
-        self.settings.total = Some((plan.first.len() + to_leave) as u64 + plan.second.count);
+        let total = plan.first.len() + to_leave + plan.opt_ins.len();
+        // How many contacts the list brings is not known.
+        self.settings.total = (!self.checks_list).then_some(total as u64 + plan.second.count);
+        let list = Arc::new(Mutex::new(ListRead::default()));
+        let mut checks = Checks {
+            opt_ins: Vec::new().into_iter(),
+            uncounted: uncounted.clone(),
+            list: plan.unwanted.take().map(|unwanted| {
+                let call = self.contacts.list().options(self.options.clone());
+                CheckList {
+                    pages: call.patient().large_pages().pages(),
+                    unwanted,
+                    is_dry_run: self.settings.dry_run,
+                    found: VecDeque::new(),
+                    read: list.clone(),
+                }
+            }),
+        };
         let (source, log, writer) = match self.settings.dry_run {
             true => {
                 report.is_dry_run = true;
@@ -546,11 +603,8 @@ impl SyncContacts {
                 let rows = rows.filter(move |later| later.is_sent(&freed));
                 let rows = rows.map(|later| later.row.row);
                 let unreadable = plan.first.into_iter().filter(|row| row.task().is_none());
-                (
-                    Source::from_iter(unreadable.chain(rows)),
-                    Log::Nowhere,
-                    None,
-                )
+                let source = Source::from_iter(unreadable.chain(rows));
+                (source.then_check(checks), Log::Nowhere, None)
             }
             false => {
                 let reader = state_reader(&state).map_err(not_started)?;
@@ -575,15 +629,27 @@ impl SyncContacts {
                     held: plan.addresses,
                     writer: writer.clone(),
                     tasks: None,
-                    left: left.clone(),
+                    uncounted: uncounted.clone(),
                 };
+                checks.opt_ins = plan.opt_ins.clone().into_iter();
                 let source = Source::from_iter(plan.first).then(second).then(third);
+                let source = source.then_check(checks);
                 (source, Log::State(writer.clone()), Some(writer))
             }
         };
         let sender = Sender::new(self.contacts, self.options, log);
         let mut run = Run::new(source, None, sender, self.settings, keep);
         drive(&mut run, rejects.as_mut()).await;
+        plan.opt_ins.retain(|row| {
+            let is_subscribed = |writer: &StateWriter| Some(writer.is_subscribed(row.key_text()?));
+            !writer.as_ref().and_then(is_subscribed).unwrap_or(false)
+        });
+        report.opt_ins_not_sent = plan.opt_ins.len() as u64;
+        if let Some(rejects) = &mut rejects {
+            for row in &plan.opt_ins {
+                rejects.write(row, &opt_in_not_sent());
+            }
+        }
         let written = rejects.map_or(Ok(()), Rejects::finish);
         let is_told = written.is_ok() && !run.has_stopped_early();
         let ended = run.finish();
@@ -597,8 +663,17 @@ impl SyncContacts {
             }
         };
         report.opted_out += report.changes.opted_out();
-        // A row that has left an address was counted when it looked at it, too.
-        report.changes.uncount_skipped(left.load(Ordering::Relaxed));
+        // A row that has left an address was counted when it looked at it, too, and one that is checked counts elsewhere.
+        let uncounted = uncounted.load(Ordering::Relaxed);
+        report.changes.uncount_skipped(uncounted);
+        if self.checks_list {
+            let mut list = lock(&list);
+            report.opted_out += list.found;
+            if !list.has_ended {
+                report.changes.add(&RowOutcome::NotSent);
+            }
+            error = error.or_else(|| list.error.take());
+        }
         if let Some(writer) = writer {
             let mut last = plan.silent;
             last.retain(|entry| is_told || !entry.is_untold);
@@ -716,6 +791,9 @@ struct Plan {
     /// The addresses of all rows that are not deleted.
     addresses: Vec<u64>,
     has_unreadable: bool,
+    /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the list is
+    /// not checked.
+    unwanted: Option<HashMap<u64, (String, bool)>>,
 }
 
 /// A row that has maybe left addresses.
@@ -873,6 +951,7 @@ impl Plan {
             new_keys: HashSet::new(),
             addresses: Vec::new(),
             has_unreadable: false,
+            unwanted: None,
         }
     }
 
@@ -900,6 +979,7 @@ impl Plan {
             self.first.push(row.row);
             return Ok(());
         }
+        self.note_unwanted(&row, seen);
         let is_again = match seen {
             Seen::Again => true,
             Seen::New(key) => !self.new_keys.insert(key),
@@ -913,7 +993,7 @@ impl Plan {
             self.addresses.push(number_of(row.address()));
         }
         match seen {
-            Seen::Before(found, place) => self.add_known(&row, found, place),
+            Seen::Before(found, place, _) => self.add_known(&row, found, place),
             _ if row.is_deleted => {
                 // An import may have created the contact.
                 let entry = Entry {
@@ -927,7 +1007,7 @@ impl Plan {
             }
             _ => {
                 match self.takes_opted_out(&row) {
-                    true => self.opt_ins.push(row.row.clone()),
+                    true => self.add_opt_in(&row.row, Vec::new()),
                     false => self.note_taker(&row),
                 }
                 self.second.push(&row, None, false);
@@ -950,6 +1030,34 @@ impl Plan {
         if self.history.knows(row.address(), &row.key) && !has(row.row.opt_outs(), &EVERYTHING) {
             self.takers.push(row.row.clone());
         }
+    }
+
+    /// Notes the address of a row that is not subscribed, if the list is checked.
+    fn note_unwanted(&mut self, row: &SyncRow, seen: Seen) {
+        let Some(unwanted) = &mut self.unwanted else {
+            return;
+        };
+        let number = match seen {
+            // It may have lost its address.
+            Seen::Before(_, _, address) if row.is_deleted => address.number(),
+            _ => number_of(row.address()),
+        };
+        if !row.is_deleted && has(row.row.opt_outs(), &EVERYTHING) {
+            unwanted.insert(number, (row.key.clone(), false));
+        } else if row.is_deleted {
+            let deleted = || (row.key.clone(), true);
+            unwanted.entry(number).or_insert_with(deleted);
+        }
+    }
+
+    /// Adds a row that is subscribed, and the opt-outs that it had, or none if they are not known.
+    fn add_opt_in(&mut self, row: &ImportRow, lost: Vec<OptOut>) {
+        let task = SyncTask {
+            kind: TaskKind::Check,
+            recorded: lost,
+            ..opt_out_task(None, None)
+        };
+        self.opt_ins.push(row.clone().with_task(task));
     }
 
     /// Returns the keys of the rows that are subscribed after an opt-out.
@@ -1002,11 +1110,16 @@ impl Plan {
         }
         let has_moved = normalized_address(&entry.address) != normalized_address(row.address());
         let is_untold = entry.is_untold && !has(opt_outs, &EVERYTHING);
-        let has_lost = entry.opt_outs.iter().any(|opt_out| !has(opt_outs, opt_out));
+        let mut lost = entry.opt_outs.clone();
+        lost.retain(|opt_out| !has(opt_outs, opt_out));
         let takes_opted_out = has_moved && self.takes_opted_out(row);
-        let is_untold = has_lost || is_untold || takes_opted_out;
+        let is_partly_known = is_untold || has_moved;
+        let is_untold = !lost.is_empty() || is_untold || takes_opted_out;
         if is_untold {
-            self.opt_ins.push(row.row.clone());
+            if is_partly_known {
+                lost.clear();
+            }
+            self.add_opt_in(&row.row, lost);
         } else if has_moved {
             self.note_taker(row);
         }
@@ -1174,6 +1287,7 @@ impl Plan {
         }
         self.note_own_opt_outs();
         self.add_opt_ins_of_takers();
+        self.forget_wanted();
         let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
         // Of the rows with such an address, another was maybe sent last, and the service has what it said.
         let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
@@ -1209,14 +1323,32 @@ impl Plan {
         Ok(())
     }
 
+    /// Leaves out of the list's check the addresses that the first part opts out, and those of deleted rows that other rows
+    /// have.
+    fn forget_wanted(&mut self) {
+        let Some(unwanted) = &mut self.unwanted else {
+            return;
+        };
+        unwanted.retain(|number, (_, is_deleted)| {
+            !*is_deleted || self.addresses.binary_search(number).is_err()
+        });
+        for row in &self.first {
+            let kind = row.task().map(|task| task.kind);
+            if kind == Some(TaskKind::OptOut) && has(row.opt_outs(), &EVERYTHING) {
+                unwanted.remove(&number_of(row.address()));
+            }
+        }
+    }
+
     /// Adds the rows that are subscribed and take the address of a row that is deleted in the same table.
     fn add_opt_ins_of_takers(&mut self) {
         let tasks = self.first.iter().filter_map(ImportRow::task);
         let deleted = tasks.filter_map(|task| task.done.as_ref().filter(|entry| entry.is_gone));
         let deleted: HashSet<_> = deleted.map(|entry| number_of(&entry.address)).collect();
         let takers = std::mem::take(&mut self.takers).into_iter();
-        let opted_out = takers.filter(|row| deleted.contains(&number_of(row.address())));
-        self.opt_ins.extend(opted_out);
+        for row in takers.filter(|row| deleted.contains(&number_of(row.address()))) {
+            self.add_opt_in(&row, Vec::new());
+        }
     }
 
     /// Notes which of the addresses to leave this sync opts out for other rows. A person did not ask for these opt-outs.
@@ -1378,7 +1510,11 @@ impl Iterator for Second {
             }
             let is_shared = self.shared.contains(&number_of(row.address()));
             let is_untold = self.untold.contains(&row.key);
-            if let Some(row) = upsert(&row, before, is_shared, is_untold) {
+            let to_leave = before.to_leave.iter();
+            let mut of_others: Vec<_> = to_leave.flat_map(|old| self.writer.sent_to(old)).collect();
+            // An opt-out of everything has a reason, which says whether the person has made it since.
+            of_others.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
+            if let Some(row) = upsert(&row, before, is_shared, is_untold, &of_others) {
                 return Some(row);
             }
         }
@@ -1393,8 +1529,8 @@ struct Third {
     writer: StateWriter,
     /// `None` until the first row is read, when the other parts have ended.
     tasks: Option<std::vec::IntoIter<ImportRow>>,
-    /// How many rows of this part were counted when they looked at their old address.
-    left: Arc<AtomicU64>,
+    /// How many skipped rows count elsewhere: those of this part that were counted when they looked at their old address.
+    uncounted: Arc<AtomicU64>,
 }
 
 impl Third {
@@ -1438,7 +1574,8 @@ impl Third {
                 leavers[place].push(entry.key.clone());
             }
         }
-        self.left.fetch_add(looked.len() as u64, Ordering::Relaxed);
+        let looked = looked.len() as u64;
+        self.uncounted.fetch_add(looked, Ordering::Relaxed);
         for (row, leavers) in tasks.iter_mut().zip(leavers) {
             if let Some(task) = row.task_mut() {
                 task.leavers = leavers;
@@ -1459,10 +1596,105 @@ impl Iterator for Third {
     }
 }
 
+/// The checks after all parts: of the rows that are subscribed after an opt-out, and of the list.
+struct Checks {
+    opt_ins: std::vec::IntoIter<ImportRow>,
+    uncounted: Arc<AtomicU64>,
+    list: Option<CheckList>,
+}
+
+impl Stream for Checks {
+    type Item = ImportRow;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
+        if let Some(row) = self.opt_ins.next() {
+            self.uncounted.fetch_add(1, Ordering::Relaxed);
+            return Poll::Ready(Some(row));
+        }
+        match &mut self.list {
+            Some(list) => Pin::new(list).poll_next(context),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+/// Lists all contacts after everything else was sent, and opts out those that are subscribed although their rows are not. A dry run only counts them.
+struct CheckList {
+    pages: PageStream,
+    unwanted: HashMap<u64, (String, bool)>,
+    is_dry_run: bool,
+    found: VecDeque<ImportRow>,
+    read: Arc<Mutex<ListRead>>,
+}
+
+/// How far the list was read.
+#[derive(Default)]
+struct ListRead {
+    has_ended: bool,
+    /// How many contacts a dry run has found.
+    found: u64,
+    error: Option<Error>,
+}
+
+fn lock(read: &Mutex<ListRead>) -> MutexGuard<'_, ListRead> {
+    read.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CheckList {
+    fn add(&mut self, page: &Page) {
+        for contact in page.data.iter().filter(|contact| !contact.unsubscribed) {
+            let Some((key, _)) = self.unwanted.get(&number_of(&contact.email)) else {
+                continue;
+            };
+            if self.is_dry_run {
+                lock(&self.read).found += 1;
+                continue;
+            }
+            let row = ImportRow::from(contact.email.as_str()).key(key);
+            let task = opt_out_task(None, None);
+            let row = bare(&row, &contact.email, vec![EVERYTHING], task);
+            self.found.push_back(row);
+        }
+        if let Some((_, error)) = page.malformed().next() {
+            lock(&self.read).error.get_or_insert(error);
+        }
+    }
+}
+
+impl Stream for CheckList {
+    type Item = ImportRow;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
+        loop {
+            if let Some(row) = self.found.pop_front() {
+                return Poll::Ready(Some(row));
+            }
+            match ready!(Pin::new(&mut self.pages).poll_next(context)) {
+                Some(Ok(page)) => self.add(&page),
+                Some(Err(error)) => {
+                    lock(&self.read).error = Some(error);
+                    return Poll::Ready(None);
+                }
+                None => {
+                    lock(&self.read).has_ended = true;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
+
 /// Returns the row that creates or updates the contact; `None` if an opt-out of its old address failed.
 ///
-/// All names and properties are sent if the service may have those of another row.
-fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Option<ImportRow> {
+/// All names and properties are sent if the service may have those of another row. The opt-outs that other rows have brought
+/// to the old addresses count as taken, so that this row does not take them when it leaves.
+fn upsert(
+    row: &SyncRow,
+    before: Entry,
+    is_shared: bool,
+    is_untold: bool,
+    of_others: &[OptOut],
+) -> Option<ImportRow> {
     let has_moved = normalized_address(&before.address) != normalized_address(row.address());
     let (contact, members) = row.contact(match has_moved {
         _ if is_shared => [true; 3],
@@ -1493,7 +1725,8 @@ fn upsert(row: &SyncRow, before: Entry, is_shared: bool, is_untold: bool) -> Opt
             let carried = carried.filter(|_| before.left.is_empty())?;
             let mut opt_outs = wanted.to_vec();
             add_missing(&mut opt_outs, carried);
-            let taken = carried.clone();
+            let mut taken = carried.clone();
+            add_missing(&mut taken, of_others);
             (opt_outs, Vec::new(), Vec::new(), taken)
         }
     };
@@ -1607,6 +1840,9 @@ impl SyncReport {
 
     /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out, or
     /// has opted out the address for another row. Each counts in all runs until one was not stopped.
+    ///
+    /// A row does not count if its contact has opted in at the service, because nothing is left to send. At its end, a run
+    /// retrieves the contact to find out. A row whose contact was not retrieved counts, and so does each in a dry run.
     ///
     /// No opt-in was sent: see [`Contacts::sync`]. The [`rejects`](SyncContacts::rejects) have the keys.
     #[must_use]

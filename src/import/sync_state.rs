@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 #[cfg(not(unix))]
@@ -15,7 +15,9 @@ use super::record_file::{
     Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
 };
 use super::report::RowOutcome;
-use super::row::{AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, has, number_of};
+use super::row::{
+    AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
+};
 use crate::Error;
 use crate::secret::for_owner_only;
 
@@ -211,6 +213,7 @@ impl SyncState {
         let writer = StateWriter {
             appender: Appender::start(file, records).map_err(failed)?,
             recent: Arc::default(),
+            notes: Arc::default(),
             appended: Arc::default(),
         };
         if self.contents.header.is_none() {
@@ -544,8 +547,8 @@ pub(super) enum Seen {
     New(KeyHash),
     /// This sync has seen it already.
     Again,
-    /// The fingerprint of the row, and where its entry is.
-    Before(u64, Place),
+    /// The fingerprint of the row, where its entry is, and its address.
+    Before(u64, Place, AddressHash),
 }
 
 impl Known {
@@ -560,7 +563,7 @@ impl Known {
             return Seen::Again;
         }
         slot.place |= SEEN;
-        Seen::Before(slot.fingerprint, Place(slot.start()))
+        Seen::Before(slot.fingerprint, Place(slot.start()), slot.address)
     }
 
     /// Returns the addresses that rows have or had.
@@ -653,8 +656,18 @@ pub(super) struct StateWriter {
     appender: Appender,
     /// The entries of the first part of the sync, by key. The second part looks for them here.
     recent: Arc<Mutex<HashMap<String, Entry>>>,
+    notes: Arc<Mutex<Notes>>,
     /// How many entries were appended.
     appended: Arc<AtomicU64>,
+}
+
+/// Facts that this sync has learned and does not write.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The opt-outs that it has sent without a change of the contact, by the number of the address.
+    sent: HashMap<u64, Vec<OptOut>>,
+    /// The keys of the rows whose contacts have opted in at the service.
+    subscribed: HashSet<String>,
 }
 
 impl StateWriter {
@@ -720,6 +733,35 @@ impl StateWriter {
     /// Returns the entry that the first part of the sync has recorded for a key.
     pub(super) fn find_recent(&self, key: &str) -> Option<Entry> {
         self.recent().get(key).cloned()
+    }
+
+    /// Notes an opt-out of a row that was sent to an address which other rows may leave.
+    pub(super) fn note_sent(&self, address: &str, opt_out: &OptOut) {
+        let mut notes = self.notes();
+        add_missing(notes.sent.entry(number_of(address)).or_default(), [opt_out]);
+    }
+
+    /// Returns the opt-outs that this sync has sent to an address without a change of its contact.
+    pub(super) fn sent_to(&self, address: &str) -> Vec<OptOut> {
+        let notes = self.notes();
+        notes
+            .sent
+            .get(&number_of(address))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Notes that the contact of a row is subscribed, so that no opt-in is left to send.
+    pub(super) fn note_subscribed(&self, key: &str) {
+        self.notes().subscribed.insert(key.to_owned());
+    }
+
+    pub(super) fn is_subscribed(&self, key: &str) -> bool {
+        self.notes().subscribed.contains(key)
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn recent(&self) -> MutexGuard<'_, HashMap<String, Entry>> {

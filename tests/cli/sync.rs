@@ -194,6 +194,29 @@ fn the_json_of_a_run_counts_the_opt_outs_as_that_of_a_dry_run_does() {
 }
 
 #[test]
+fn with_checks_list_a_contact_that_was_subscribed_by_hand_is_opted_out() {
+    let folder = Folder::new("sync-checks-list");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    let subscribe = ["contacts", "subscribe", "bob@example.com", "--yes"];
+    end(&mut audience_at(&server, &subscribe));
+    changes(&server);
+
+    let without = end(&mut audience_at(&server, &sync(&file, &["--json"])));
+    let flags = ["--checks-list", "--json"];
+    let with = end(&mut audience_at(&server, &sync(&file, &flags)));
+
+    assert_eq!((without.code, with.code), (Some(0), Some(0)), "{with:?}");
+    let opted_out = [without, with].map(|ended| ended.json()[0]["opted_out"].clone());
+    assert_eq!(opted_out, [json!(0), json!(1)]);
+    assert_eq!(
+        changes(&server),
+        ["/contacts/bob%40example.com/unsubscribe"]
+    );
+}
+
+#[test]
 fn a_full_plan_is_exit_status_1_even_if_every_row_was_sent() {
     let folder = Folder::new("sync-full");
     let server = MockServer::builder().start_blocking();

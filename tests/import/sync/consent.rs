@@ -33,7 +33,7 @@ async fn an_opt_in_is_never_sent_and_is_reported_once_with_its_key() {
     let table = [row(7, "a@x.io").subscribed(true)];
     let (report, calls) = nights.run_with(&table, |sync| sync.rejects(file)).await;
 
-    assert!(calls.is_empty(), "{calls:?}");
+    assert_eq!(calls, ["GET /a@x.io"]);
     assert_eq!(report.opt_ins_not_sent(), 1);
     let text = std::fs::read_to_string(&rejects).unwrap();
     std::fs::remove_file(rejects).unwrap();
@@ -83,7 +83,108 @@ async fn a_topic_opt_out_of_a_row_is_sent_once() {
     );
     assert!(nights.run(&table).await.1.is_empty());
     let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
-    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 0));
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn an_opt_in_that_the_service_has_already_is_not_told() {
+    let nights = Nights::new().await;
+    let no_news = |key, address: &str| {
+        SyncRow::new(key, ImportRow::new(contact(address)).opt_out(topic("news")))
+    };
+    let table = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b@x.io").subscribed(false),
+        no_news(3, "c@x.io"),
+        no_news(4, "d@x.io"),
+        row(5, "e@x.io").deleted(true),
+    ];
+    nights.run(&table).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    // The sync knows nothing of this one.
+    let opt_out = nights.contacts.set_topic("a@x.io", "offers", false);
+    opt_out.await.unwrap();
+    let opt_in = nights.contacts.set_topic("c@x.io", "news", true);
+    opt_in.await.unwrap();
+    let table = ["a", "b", "c", "d", "e"].map(|name| format!("{name}@x.io"));
+    let table: Vec<_> = (1..)
+        .zip(&table)
+        .map(|(key, address)| row(key, address))
+        .collect();
+    let rejects = nights.state.0.with_extension("csv");
+
+    let stops = |sync: SyncContacts| sync.stop_when(std::future::ready(()));
+    let (report, calls) = nights.run_with(&table, stops).await;
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (5, 0), "unknown");
+    let file = std::fs::File::create(&rejects).unwrap();
+    let (report, calls) = nights.run_with(&table, |sync| sync.rejects(file)).await;
+
+    let checks = calls.iter().filter(|call| call.starts_with("GET"));
+    assert_eq!(
+        (report.opt_ins_not_sent(), checks.count()),
+        (2, 5),
+        "{calls:?}"
+    );
+    assert_eq!(
+        (report.changes().skipped(), report.is_complete()),
+        (0, true)
+    );
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    std::fs::remove_file(rejects).unwrap();
+    let told: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("opt_in_not_sent"))
+        .collect();
+    assert_eq!(told.len(), 2, "{text}");
+    assert!(told[0].ends_with(",2") && told[1].ends_with(",4"), "{text}");
+    assert_eq!(nights.run(&table).await.0.unchanged(), 5);
+}
+
+#[tokio::test]
+async fn opt_ins_are_told_by_the_run_after_one_that_was_killed_while_it_checked_them() {
+    let nights = Nights::new().await;
+    let table = |is_subscribed| {
+        let rows = [row(1, "a@x.io"), row(2, "b@x.io")];
+        rows.map(|row| row.subscribed(is_subscribed))
+    };
+    nights.run(&table(false)).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let forever = Fault::delay(std::time::Duration::from_secs(3_600));
+    nights
+        .server
+        .fault(forever.path("/contacts/b@x.io").method("GET").times(1));
+    nights.server.clear_requests();
+    let run = tokio::spawn(nights.sync(&table(true)).into_future());
+    while nights.server.requests().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+    let rejects = nights.state.0.with_extension("killed.csv");
+
+    let (report, _) = nights
+        .run_with(&table(true), |sync| sync.rejects_file(&rejects))
+        .await;
+
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    std::fs::remove_file(rejects).unwrap();
+    assert_eq!((report.opt_ins_not_sent(), text.lines().count()), (1, 2));
+    assert!(text.trim_end().ends_with(",2"), "{text}");
+    assert_eq!(nights.run(&table(true)).await.0.unchanged(), 2);
+}
+
+#[tokio::test]
+async fn an_opt_in_whose_contact_cannot_be_retrieved_is_told() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    nights
+        .server
+        .fault(Fault::status(501).method("GET").times(1));
+
+    let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+
+    assert_eq!((report.opt_ins_not_sent(), report.is_complete()), (1, true));
 }
 
 #[tokio::test]
@@ -278,7 +379,7 @@ async fn a_deleted_row_is_opted_out_once_at_the_address_it_had() {
     assert_eq!((report.unchanged(), calls.len()), (2, 0));
     // The row comes back, but its opt-out stays.
     let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
-    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 0));
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 1));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod consent;
 mod files;
 mod killed;
+mod list;
 mod model;
 mod moves;
 mod rows;

@@ -1,0 +1,177 @@
+//! A sync that checks the list: it opts out who is subscribed although the row is not, and opts nobody in.
+
+use audience::RetryPolicy;
+use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
+use audience::mock::Fault;
+use support::in_time;
+
+use super::{Nights, contact, row};
+
+/// A night after which somebody has subscribed contacts by hand.
+async fn subscribed_by_hand(rows: &[SyncRow], addresses: &[&str]) -> Nights {
+    let nights = Nights::new().await;
+    nights.run(rows).await;
+    for address in addresses {
+        nights.contacts.subscribe(*address).await.unwrap();
+    }
+    nights
+}
+
+fn table() -> [SyncRow; 4] {
+    [
+        row(1, "a@x.io"),
+        row(2, "b@x.io").subscribed(false),
+        row(3, "c@x.io").subscribed(false),
+        row(4, "d@x.io"),
+    ]
+}
+
+#[tokio::test]
+async fn who_is_subscribed_although_the_row_is_not_is_opted_out() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    // Nobody is opted in, and who is in no row stays.
+    nights.contacts.unsubscribe("d@x.io").await.unwrap();
+    nights.contacts.create("other@x.io").await.unwrap();
+    assert!(nights.run(&table()).await.1.is_empty());
+
+    let (report, calls) = nights.run_with(&table(), SyncContacts::checks_list).await;
+
+    assert_eq!((report.unchanged(), report.opted_out()), (4, 1));
+    assert!(report.is_complete(), "{report}");
+    let opt_outs: Vec<_> = calls
+        .iter()
+        .filter(|call| call.starts_with("POST"))
+        .collect();
+    assert_eq!(opt_outs, ["POST /b@x.io/unsubscribe"]);
+    let lists = nights.server.requests().into_iter();
+    let lists = lists.filter(|request| request.method == "GET");
+    assert!(lists.clone().all(|list| {
+        list.query
+            .as_deref()
+            .is_some_and(|query| query.contains("limit=200"))
+    }));
+    assert_eq!(lists.count(), 2, "a page and the empty one after it");
+    assert!(nights.is_opted_out("b@x.io") && nights.is_opted_out("d@x.io"));
+    assert!(!nights.is_opted_out("a@x.io") && !nights.is_opted_out("other@x.io"));
+    let (report, _) = nights.run_with(&table(), SyncContacts::checks_list).await;
+    assert_eq!(report.opted_out(), 0);
+}
+
+#[tokio::test]
+async fn a_deleted_row_counts_unless_another_row_has_its_address() {
+    let rows = [
+        row(1, "a@x.io").deleted(true),
+        row(2, "b@x.io").deleted(true),
+        row(3, "b@x.io"),
+    ];
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    nights.run(&rows).await;
+    for address in ["a@x.io", "b@x.io"] {
+        nights.contacts.subscribe(address).await.unwrap();
+    }
+    // Its address was removed from the table.
+    let mut rows = rows.to_vec();
+    rows[0] = row(1, "deleted@x.io").deleted(true);
+
+    let (report, _) = nights.run_with(&rows, SyncContacts::checks_list).await;
+
+    assert_eq!(report.opted_out(), 1);
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_topic_of_the_table_is_not_compared() {
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+    let table = [SyncRow::new(1, no_news)];
+    let nights = subscribed_by_hand(&table, &[]).await;
+    let opt_in = nights.contacts.set_topic("a@x.io", "news", true);
+    opt_in.await.unwrap();
+
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert_eq!(report.opted_out(), 0);
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_each_contact_once_and_changes_none() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    let mut table = table();
+    table[0] = row(1, "a@x.io").subscribed(false);
+
+    let dry = |sync: SyncContacts| sync.checks_list().dry_run();
+    let (report, calls) = nights.run_with(&table, dry).await;
+
+    assert_eq!(
+        report.opted_out(),
+        2,
+        "a row of tonight, and one of the list"
+    );
+    assert!(calls.iter().all(|call| call == "GET"), "{calls:?}");
+    assert!(!nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_read_fails_the_run_and_the_next_one_reads_it() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    nights
+        .server
+        .fault(Fault::status(501).path("/contacts").method("GET"));
+
+    let sync = nights.sync(&table()).retry(RetryPolicy::none());
+    let stopped = in_time(sync.checks_list().into_future()).await.unwrap_err();
+
+    assert_eq!(stopped.error().status().unwrap(), 501);
+    assert!(!stopped.report().is_complete() && !nights.is_opted_out("b@x.io"));
+    nights.server.clear_faults();
+    nights.run_with(&table(), SyncContacts::checks_list).await;
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_stopped_run_does_not_wait_for_the_list_and_is_not_complete() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    let forever = Fault::delay(std::time::Duration::from_secs(3_600));
+    nights.server.fault(forever.path("/contacts").method("GET"));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+
+    let sync = nights.sync(&table()).checks_list();
+    let run = tokio::spawn(
+        sync.stop_when(async move { drop(stopped.await) })
+            .into_future(),
+    );
+    while nights
+        .server
+        .requests()
+        .iter()
+        .all(|request| request.method != "GET")
+    {
+        tokio::task::yield_now().await;
+    }
+    stop.send(()).unwrap();
+    let report = in_time(run).await.unwrap().unwrap();
+
+    assert_eq!(report.changes().not_sent(), 1);
+    assert!(!report.is_complete() && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_out_of_the_list_that_fails_is_a_reject_with_the_key() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    let rejects = nights.state.0.with_extension("list.csv");
+    nights
+        .server
+        .fault(Fault::status(501).path("/contacts/*/unsubscribe"));
+
+    let checks = |sync: SyncContacts| sync.checks_list().rejects_file(&rejects);
+    let (report, _) = nights.run_with(&table(), checks).await;
+
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    std::fs::remove_file(rejects).unwrap();
+    assert!(
+        text.contains("b@x.io") && text.trim_end().ends_with(",2"),
+        "{text}"
+    );
+}
