@@ -489,15 +489,43 @@ const NAMES: [(Column, &[&str]); 9] = [
             "contactemail",
             "useremail",
             "email1value",
+            "emailadresse",
+            "mailadresse",
+            "courriel",
+            "adresseemail",
+            "correoelectrónico",
+            "correoelectronico",
         ],
     ),
     (
         Column::FirstName,
-        &["firstname", "givenname", "forename", "fname", "first"],
+        &[
+            "firstname",
+            "givenname",
+            "forename",
+            "fname",
+            "first",
+            "vorname",
+            "prénom",
+            "prenom",
+            "nombre",
+        ],
     ),
     (
         Column::LastName,
-        &["lastname", "surname", "familyname", "lname", "last"],
+        // Not `nom`: it is the family name in French, and the given name in Catalan.
+        &[
+            "lastname",
+            "surname",
+            "familyname",
+            "lname",
+            "last",
+            "nachname",
+            "familienname",
+            "nomdefamille",
+            "apellido",
+            "apellidos",
+        ],
     ),
     (
         Column::Unsubscribed,
@@ -508,6 +536,7 @@ const NAMES: [(Column, &[&str]); 9] = [
             "emailoptout",
             "hasoptedoutofemail",
             "unsubscribedfromallemail",
+            "abgemeldet",
         ],
     ),
     (
@@ -588,7 +617,7 @@ fn has(letters: &[String], name: &str) -> bool {
 
 /// Parts of the names of columns that other services use for consent, as they are after [`letters`]. A wrong alarm
 /// costs a setting. A missed column costs the opt-outs of a whole list, so the parts match anywhere in the name.
-const CONSENT_PARTS: [&str; 36] = [
+const CONSENT_PARTS: [&str; 54] = [
     "subscri",
     "unsub",
     "optout",
@@ -622,19 +651,39 @@ const CONSENT_PARTS: [&str; 36] = [
     "undeliverable",
     "cleaned",
     "cleantime",
-    // In other languages: to unsubscribe, to subscribe, consent.
+    // German: unsubscribed, subscribed, blocked, revoked, objected, consent.
     "abgemeldet",
+    "abmeld",
+    "abbestell",
+    "angemeldet",
+    "anmeld",
+    "sperr",
+    "widerruf",
+    "widerspr",
     "einwillig",
+    "zustimm",
+    "erlaub",
+    // French and Spanish: subscribed and unsubscribed, blocked, newsletter, consent.
     "inscri",
+    "abonn",
+    "suscri",
+    "bloqu",
+    "boletin",
+    "boletín",
+    "acepta",
+    "autoris",
+    "autoriz",
+    "infolettre",
 ];
 
 /// Words that are parts of other words, so that only a whole one counts: `Active` may be a state, `Interactive` is none.
-const CONSENT_WORDS: [&str; 10] = [
+const CONSENT_WORDS: [&str; 14] = [
     "active", "inactive", "isactive", "opt", "opted", "clean", "mailings", "dnd", "dnc", "dne",
+    "aktiv", "inaktiv", "baja", "bajas",
 ];
 
 /// Cells that are states of a subscription, as they are after [`letters`].
-const STATES: [&str; 18] = [
+const STATES: [&str; 28] = [
     "subscribed",
     "unsubscribed",
     "nonsubscribed",
@@ -653,11 +702,21 @@ const STATES: [&str; 18] = [
     "suppressed",
     "blocklisted",
     "blacklisted",
+    "abgemeldet",
+    "angemeldet",
+    "abonniert",
+    "gesperrt",
+    "inscrit",
+    "désinscrit",
+    "abonné",
+    "désabonné",
+    "suscrito",
+    "baja",
 ];
 
 /// Parts of the names of files that hold people who must not get mail. Mailchimp's file of people who never opted in,
 /// `nonsubscribed_…`, has the columns of the file of those who did.
-const OPT_OUT_FILES: [&str; 12] = [
+const OPT_OUT_FILES: [&str; 20] = [
     "unsubscribe",
     "nonsubscribe",
     "notsubscribe",
@@ -670,6 +729,14 @@ const OPT_OUT_FILES: [&str; 12] = [
     "blocklist",
     "blacklist",
     "spamreport",
+    "abgemeldet",
+    "abmeldung",
+    "gesperrt",
+    "désinscri",
+    "desinscri",
+    "désabonn",
+    "desabonn",
+    "bajas",
 ];
 
 /// The columns of an export that only the service can set.
@@ -759,6 +826,18 @@ mod tests {
             ("EMAIL_ADDRESS", Column::Email),
             ("First name", Column::FirstName),
             ("given_name", Column::FirstName),
+            ("E-Mail-Adresse", Column::Email),
+            ("Adresse e-mail", Column::Email),
+            ("Correo electrónico", Column::Email),
+            ("Vorname", Column::FirstName),
+            ("Prénom", Column::FirstName),
+            ("Nombre", Column::FirstName),
+            ("Nachname", Column::LastName),
+            ("Nom de famille", Column::LastName),
+            ("Apellidos", Column::LastName),
+            ("Abgemeldet", Column::Unsubscribed),
+            ("Anrede", Column::Property("Anrede".to_owned())),
+            ("Nom", Column::Property("Nom".to_owned())),
             ("Surname", Column::LastName),
             ("LASTNAME", Column::LastName),
             ("Opted-Out", Column::Unsubscribed),
@@ -830,7 +909,19 @@ mod tests {
             "Allow email",
             "Withdrawn",
             "Abgemeldet am",
+            "Abmeldung",
+            "Newsletter abbestellt",
+            "Gesperrt",
+            "Widerrufen am",
+            "Werbewiderspruch",
+            "Aktiv",
             "Désinscrit",
+            "Désabonné le",
+            "Bloqué",
+            "Baja",
+            "Fecha de baja",
+            "Suscrito",
+            "Acepta publicidad",
         ] {
             assert!(guess(name).may_be_consent, "{name}");
         }
@@ -844,6 +935,9 @@ mod tests {
             "Adopted",
             "Description",
             "Cleaning day",
+            "Trabaja",
+            "Straße",
+            "Teléfono",
             "id",
             "created_at",
         ] {

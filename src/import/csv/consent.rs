@@ -107,8 +107,8 @@ fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
 fn yes_or_no(cell: &str) -> Option<bool> {
     match cell.to_lowercase().as_str() {
         // `x` is the mark in a checkbox column.
-        "true" | "yes" | "y" | "t" | "1" | "x" => Some(true),
-        "false" | "no" | "n" | "f" | "0" => Some(false),
+        "true" | "yes" | "y" | "t" | "1" | "x" | "ja" | "oui" | "sí" | "si" => Some(true),
+        "false" | "no" | "n" | "f" | "0" | "nein" | "non" => Some(false),
         _ => None,
     }
 }
@@ -137,14 +137,34 @@ mod tests {
     #[test]
     fn an_opt_out_is_read_from_every_form_of_no() {
         let everything = Ok(vec![OptOut::Everything(OptOutReason::Manual)]);
-        for yes in ["true", "YES", "y", "1", "x", "Unsubscribed", "Opted-Out"] {
+        for yes in [
+            "true",
+            "YES",
+            "y",
+            "1",
+            "x",
+            "Ja",
+            "oui",
+            "Sí",
+            "Unsubscribed",
+            "Opted-Out",
+        ] {
             assert_eq!(
                 opt_outs(&[(Column::Unsubscribed, yes)]),
                 everything,
                 "{yes}"
             );
         }
-        for no in ["false", "No", "n", "0", "UNSUBSCRIBED", "opted out"] {
+        for no in [
+            "false",
+            "No",
+            "n",
+            "0",
+            "Nein",
+            "non",
+            "UNSUBSCRIBED",
+            "opted out",
+        ] {
             assert_eq!(opt_outs(&[(Column::Subscribed, no)]), everything, "{no}");
         }
         let news = Ok(vec![OptOut::Topic("news".to_owned())]);
