@@ -19,14 +19,14 @@ use super::{Confirmation, Service};
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportReport, Format, JsonLines, part_of};
 use crate::import::{
-    Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
-    SyncReport, SyncRow, SyncState,
+    Column, CsvInput, Import, ImportReport, ImportRow, Journal, Progress, SyncError, SyncReport,
+    SyncRow, SyncState,
 };
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
 
 /// The CSV file to read.
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct CsvFile {
     /// Read this CSV file, whose first line names the columns; - reads standard input
     #[arg(value_name = "FILE")]
@@ -38,18 +38,22 @@ struct CsvFile {
     ignore_unmapped: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(after_help = IMPORT_HELP)]
 pub(super) struct ImportOptions {
     #[command(flatten)]
     input: CsvFile,
+    /// Import these files, too; those whose columns say that everybody opted out come first
+    #[arg(value_name = "FILE")]
+    more: Vec<PathBuf>,
     /// Resume from the journal
     #[arg(long)]
     resume: bool,
     /// Record the finished rows in this file [default: FILE.journal; none for a pipe and with --mock]
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Write the rows that were not applied to this CSV file, so that you can fix and import them
+    /// Write the rows that were not applied to this CSV file, so that you can fix and import them; with several files, a
+    /// folder for such files with the same names
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Check every row without sending anything
@@ -80,7 +84,8 @@ After a crash, an outage or Ctrl-C, run the same command with --resume.
 Exit status: 0 if every row was applied, 3 if some were refused, 1 if the import could not start or finish.
 
 Example:
-  audience import list.csv --map Status=subscribed --rejects rejects.csv";
+  audience import list.csv --map Status=subscribed --rejects rejects.csv
+  audience import subscribed.csv unsubscribed.csv cleaned.csv";
 
 fn parse_map(text: &str) -> Result<(String, Column), String> {
     let (name, member) = text.rsplit_once('=').ok_or("write COLUMN=MEMBER")?;
@@ -88,20 +93,22 @@ fn parse_map(text: &str) -> Result<(String, Column), String> {
     Ok((name.to_owned(), column))
 }
 
-/// Imports the file. Prints the meaning of each column if it asks or in a dry run, and then what was done.
+/// Imports the files. Prints the meaning of each column if it asks or in a dry run, and then what was done.
 pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
-    let input = options.open()?;
-    let mut topics = Vec::new();
-    for (_, column) in input.columns() {
-        if let Column::Topic(topic) = column {
-            topics.push(topic.clone());
+    let (mut topics, mut files) = (Vec::new(), Vec::new());
+    for (options, input) in options.split()? {
+        for (_, column) in input.columns() {
+            if let Column::Topic(topic) = column {
+                topics.push(topic.clone());
+            }
         }
+        if !output.json && (options.dry_run || !options.confirmation.yes) {
+            options.input.show_columns(&input);
+        }
+        let rows = input.rows()?;
+        let total = options.input.count(|| options.open())?;
+        files.push((options, rows, total));
     }
-    if !output.json && (options.dry_run || !options.confirmation.yes) {
-        options.input.show_columns(&input);
-    }
-    let rows = input.rows()?;
-    let total = options.input.count(|| options.open())?;
     let connection = options.service.connect().await?;
     if let Some(server) = &connection.server {
         for topic in topics {
@@ -109,19 +116,39 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     }
     if !options.dry_run {
-        options.confirmation.ask(|| Ok(total), &options.service)?;
+        let count = || Ok(files.iter().map(|(_, _, total)| *total).sum());
+        options.confirmation.ask(count, &options.service)?;
     }
-    let journal = options.open_journal()?;
+    let mut imports = Vec::new();
+    for (options, rows, total) in files {
+        imports.push((options.open_journal()?, options, rows, total));
+    }
 
-    let to_continue = journal.as_ref().map(|_| command_to_continue());
-    let mut import = connection.contacts.import(rows);
-    import = options.set_up(import, journal, to_continue.clone())?;
-    if let Some(total) = total {
-        import = import.total(total);
+    let has_journal = imports.iter().any(|(journal, ..)| journal.is_some());
+    let to_continue = has_journal.then(command_to_continue);
+    let (mut report, mut error) = (ImportReport::default(), None);
+    for (journal, file, rows, total) in imports {
+        let mut import = connection.contacts.import(rows);
+        import = file.set_up(import, journal, to_continue.clone())?;
+        if let Some(total) = total {
+            import = import.total(total);
+        }
+        let (done, stopped) = match import.await {
+            Ok(done) => (done, None),
+            Err(stopped) => {
+                let (done, error) = stopped.into_parts();
+                (done, Some(error))
+            }
+        };
+        clear_progress();
+        report.merge(done);
+        error = stopped;
+        // The opt-outs of one file come before the contacts of the next.
+        if error.is_some() || !options.is_finished(&report) {
+            break;
+        }
     }
-    let result = import.await;
-    clear_progress();
-    options.finish(&result, to_continue.as_deref(), output)
+    options.finish(&report, error.as_ref(), to_continue.as_deref(), output)
 }
 
 impl CsvFile {
@@ -194,6 +221,51 @@ impl CsvFile {
 }
 
 impl ImportOptions {
+    /// Returns the options and the input of each file. Those in which everybody opted out come first.
+    fn split(&self) -> Result<Vec<(Self, CsvInput)>, Failure> {
+        let mut files = Vec::new();
+        for file in [&self.input.file].into_iter().chain(&self.more) {
+            let mut options = self.clone();
+            options.input.file.clone_from(file);
+            if !self.more.is_empty() {
+                options.suit_several_files()?;
+            }
+            let input = options.open()?;
+            files.push((options, input));
+        }
+        for (index, (file, _)) in files.iter().enumerate() {
+            let same = |(other, _): &(Self, CsvInput)| other.rejects == file.rejects;
+            if file.rejects.is_some() && files[..index].iter().any(same) {
+                return Err(Failure::usage(
+                    "two files have the same name, and so would their rejects; import them one after another",
+                ));
+            }
+        }
+        files.sort_by_key(|(_, input)| !input.opts_out_everybody());
+        Ok(files)
+    }
+
+    /// Checks that the options suit several files, and puts the rejects of this one into the folder.
+    fn suit_several_files(&mut self) -> Result<(), Failure> {
+        if self.input.is_standard_input() {
+            return Err(Failure::usage("- cannot be one of several files"));
+        }
+        if self.journal.is_some() {
+            return Err(Failure::usage(
+                "--journal is for one file; of several, each has a journal beside it",
+            ));
+        }
+        if let (Some(folder), Some(name)) = (&mut self.rejects, self.input.file.file_name()) {
+            if !folder.is_dir() {
+                return Err(Failure::usage(
+                    "with several files, --rejects is an existing folder, in which each file has its rejects",
+                ));
+            }
+            folder.push(name);
+        }
+        Ok(())
+    }
+
     fn open(&self) -> Result<CsvInput, Failure> {
         let mut input = self.input.open()?;
         if self.opt_out_all {
@@ -263,40 +335,40 @@ impl ImportOptions {
         Ok(import)
     }
 
+    fn is_finished(&self, report: &ImportReport) -> bool {
+        match self.dry_run {
+            true => report.not_sent() == report.valid(),
+            false => report.is_complete() && report.opt_out_failed() == 0,
+        }
+    }
+
     /// Prints the report, and returns the exit status.
     fn finish(
         &self,
-        result: &Result<ImportReport, ImportError>,
+        report: &ImportReport,
+        error: Option<&Error>,
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
-        let report = match result {
-            Ok(report) => report,
-            Err(error) => error.report(),
-        };
         output.result(report, |report| self.summary(report))?;
-        let is_finished = match self.dry_run {
-            true => report.not_sent() == report.valid(),
-            false => report.is_complete() && report.opt_out_failed() == 0,
-        };
         let with_hint = |failure: Failure| match to_continue {
             Some(command) => failure.note(&format!("to continue: {command}")),
             None if self.dry_run => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
         };
-        match (result, is_finished) {
-            (Err(error), _) => {
-                let failure = Failure::from(error.error()).after("the import stopped");
+        match (error, self.is_finished(report)) {
+            (Some(error), _) => {
+                let failure = Failure::from(error).after("the import stopped");
                 // The same command would fail in the same way.
-                let is_wrong_input = error.error().kind() == ErrorKind::Input;
+                let is_wrong_input = error.kind() == ErrorKind::Input;
                 Err(match is_wrong_input {
                     true => failure,
                     false => with_hint(failure),
                 })
             }
-            (Ok(_), false) => Err(with_hint(Failure::failed("the import is not finished"))),
-            (Ok(_), true) if report.refused() > 0 => Ok(REFUSED.into()),
-            (Ok(_), true) => Ok(ExitCode::SUCCESS),
+            (None, false) => Err(with_hint(Failure::failed("the import is not finished"))),
+            (None, true) if report.refused() > 0 => Ok(REFUSED.into()),
+            (None, true) => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -305,7 +377,13 @@ impl ImportOptions {
         let mut lines = refused(report);
         if report.refused() > 0 {
             lines.push(match &self.rejects {
-                Some(path) => format!("fix the rows in {} and import that file", path.display()),
+                Some(path) if self.more.is_empty() => {
+                    format!("fix the rows in {} and import that file", path.display())
+                }
+                Some(path) => {
+                    let path = path.display();
+                    format!("fix the rows of the files in {path} and import those files")
+                }
                 None => SEE_REJECTS.to_owned(),
             });
         }

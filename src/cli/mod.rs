@@ -141,7 +141,7 @@ fn man(folder: Option<&Path>) -> Result<ExitCode, Failure> {
 }
 
 /// The service that a command calls.
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct Service {
     /// Call the service at this base URL
     #[arg(
@@ -219,7 +219,7 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// The question that is asked before more than one contact is changed.
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct Confirmation {
     /// Do not ask before changing more than one contact
     #[arg(long, short)]

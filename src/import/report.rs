@@ -316,7 +316,7 @@ impl ImportReport {
     }
 
     /// Adds the counts of other rows.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         // By name, so that no count can be forgotten.
         let Self {
             created,
@@ -592,7 +592,7 @@ impl ImportError {
         Self { inner }
     }
 
-    pub(super) fn into_parts(self) -> (ImportReport, Error) {
+    pub(crate) fn into_parts(self) -> (ImportReport, Error) {
         (self.inner.report, self.inner.error)
     }
 

@@ -42,7 +42,7 @@ fn every_example_refuses_a_flag_that_it_does_not_have() {
 fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
     for (example, arguments, reason) in [
         ("quickstart", &["now"][..], "'now'"),
-        ("audience", &["import", "a.csv", "b.csv"], "'b.csv'"),
+        ("audience", &["sync", "a.csv", "b.csv"], "'b.csv'"),
         (
             "audience",
             &["import", "a.csv", "--map", "Plan"],

@@ -243,6 +243,11 @@ impl CsvInput {
         self
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn opts_out_everybody(&self) -> bool {
+        self.mapping.opts_out_all
+    }
+
     /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a column is
     /// a property.
     ///

@@ -90,6 +90,75 @@ fn the_columns_are_shown_first_and_the_summary_last() {
 }
 
 #[test]
+fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
+    let folder = Folder::new("several");
+    let server = MockServer::builder().start_blocking();
+    let subscribed = "Email Address,LEID,EUID\nada@x.io,1,a\nnobody,2,b\n";
+    let files = [
+        folder.file("subscribed.csv", subscribed),
+        folder.file(
+            "unsubscribed.csv",
+            "Email Address,UNSUB_TIME,LEID,EUID\nbob@x.io,2024,3,c\n",
+        ),
+    ];
+    let rejects = folder.path("rejects");
+    let arguments = [&files[0], &files[1], "--rejects", &rejects];
+    let refused = run(Some(&server), &arguments);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(server.requests().is_empty());
+    std::fs::create_dir(&rejects).unwrap();
+
+    let output = run(Some(&server), &arguments);
+
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let summary = "2 created, 0 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown";
+    assert_eq!(last_line(&output), summary);
+    let first = String::from_utf8_lossy(&server.requests()[0].body).into_owned();
+    assert!(
+        first.contains("bob@x.io") && !first.contains("ada@x.io"),
+        "{first}"
+    );
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+    let text = std::fs::read_to_string(Path::new(&rejects).join("subscribed.csv")).unwrap();
+    assert!(text.contains("nobody"), "{text}");
+    for file in &files {
+        assert!(Path::new(&format!("{file}.journal")).exists());
+    }
+    server.clear_requests();
+    let again = run(Some(&server), &[&arguments[..], &["--resume"]].concat());
+    assert_eq!(
+        (again.status.code(), last_line(&again)),
+        (Some(3), summary.to_owned())
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
+    let folder = Folder::new("several-stop");
+    let server = MockServer::builder().start_blocking();
+    let files = [
+        folder.file("subscribed.csv", "Email Address,LEID,EUID\nada@x.io,1,a\n"),
+        folder.file(
+            "cleaned.csv",
+            "Email Address,CLEAN_TIME,LEID,EUID\nbob@x.io,2024,3,c\n",
+        ),
+    ];
+    server.fault(Fault::status(501).path("/contacts/*/unsubscribe"));
+    let arguments = [files[0].as_str(), &files[1]];
+
+    let output = run(Some(&server), &arguments);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(server.contact("ada@x.io").is_none());
+    server.clear_faults();
+    let output = run(Some(&server), &[&arguments[..], &["--resume"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(server.contact_count(), 2);
+}
+
+#[test]
 fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
     let folder = Folder::new("rejects");
     let server = MockServer::builder().start_blocking();
