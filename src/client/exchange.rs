@@ -209,6 +209,18 @@ impl Success {
         ))
     }
 
+    /// Returns whether a request that only reads got a response without a body. A write may well have no more to say.
+    fn is_blank_read(&self) -> bool {
+        self.outcome == Outcome::Unchanged && is_blank(self.response.body())
+    }
+
+    fn without_body(&self) -> Error {
+        let status = self.response.status().as_u16();
+        Error::decode(format!(
+            "the response has the status {status} and no body, so it most likely comes from a proxy or another server; check the base URL"
+        ))
+    }
+
     /// Decodes the body, which must be a JSON object.
     pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.json().map(|Object(value)| value)
@@ -226,6 +238,7 @@ impl Success {
             let error = match encoding(&self.response) {
                 Some(encoding) => unreadable(&encoding),
                 None if reports_error(self.response.body()) => self.reported_error(),
+                None if self.is_blank_read() => self.without_body(),
                 None => error,
             };
             error
@@ -355,6 +368,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 const PAGE: &str = "the response is an HTML or XML page, not JSON; check the base URL";
 
+fn is_blank(body: &[u8]) -> bool {
+    body.iter().all(u8::is_ascii_whitespace)
+}
+
 /// Returns whether a body is HTML or XML. The `Content-Type` does not matter: some frameworks send `text/html` with JSON.
 fn is_page(body: &[u8]) -> bool {
     without_mark(body).trim_ascii_start().starts_with(b"<")
@@ -362,7 +379,7 @@ fn is_page(body: &[u8]) -> bool {
 
 /// Says what is wrong with a body that cannot be decoded.
 fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Error {
-    if body.iter().all(u8::is_ascii_whitespace) {
+    if is_blank(body) {
         return Error::decode("the response has no body; expected JSON");
     }
     if is_page(body) {

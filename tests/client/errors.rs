@@ -441,6 +441,16 @@ async fn a_word_that_only_says_error_is_not_a_slug() {
     assert!(error.is_not_found());
 }
 
+/// The text for a 200 without a body.
+fn without_body(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Retrieve | Operation::List => {
+            "the response has the status 200 and no body, so it most likely comes from a proxy or another server; check the base URL"
+        }
+        _ => "the response has no body; expected JSON",
+    }
+}
+
 #[tokio::test]
 async fn a_decode_error_names_the_operation_and_the_place() {
     let secret = "hunter2@example.com";
@@ -449,11 +459,8 @@ async fn a_decode_error_names_the_operation_and_the_place() {
             continue;
         }
         for (body, place) in [
-            (String::new(), "the response has no body; expected JSON"),
-            (
-                " \r\n".to_owned(),
-                "the response has no body; expected JSON",
-            ),
+            (String::new(), without_body(operation)),
+            (" \r\n".to_owned(), without_body(operation)),
             (
                 format!("<html>{secret}</html>"),
                 "the response is an HTML or XML page, not JSON; check the base URL",
