@@ -370,20 +370,20 @@ impl Error {
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
-    /// [`missing`](Error::missing) says which of them does not exist.
+    /// [`missing`](Error::missing) says which of them does not exist. To retrieve a contact that may not exist, call
+    /// [`find`](crate::contacts::Contacts::find).
     ///
-    /// # Example: a contact that may not exist
+    /// # Example: an opt-out of somebody who gets no mail
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// let contact = match contacts.retrieve("nobody@example.com").await {
-    ///     Ok(contact) => Some(contact),
-    ///     Err(error) if error.is_not_found() => None,
+    /// match contacts.unsubscribe("nobody@example.com").await {
+    ///     Ok(_) => println!("you get no more mail from us"),
+    ///     Err(error) if error.is_not_found() => println!("you get no mail from us"),
     ///     Err(error) => return Err(error),
-    /// };
-    /// # assert_eq!(contact, None);
+    /// }
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -785,6 +785,16 @@ impl Error {
         )
         .into();
         error
+    }
+
+    /// Says that this 404 does not come from the service, which has what the request names.
+    pub(crate) fn not_from_service(mut self) -> Self {
+        if let Some(api) = &mut self.0.api {
+            api.has_target = false;
+            api.missing = None;
+            self.0.message = api.summary().into();
+        }
+        self
     }
 
     fn from_api(api: ApiError, outcome: Outcome) -> Self {

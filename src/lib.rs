@@ -17,10 +17,9 @@
 //! let contacts = Client::new(base_url, key)?.contacts(); // or Client::from_env()?
 //!
 //! contacts.create(NewContact::new("ada@example.com").first_name("Ada")).await?;
-//! match contacts.retrieve("ada@example.com").await {
-//!     Ok(ada) => println!("Ada opted out: {}", ada.unsubscribed),
-//!     Err(error) if error.is_not_found() => println!("Ada is not a contact"),
-//!     Err(error) => return Err(error),
+//! match contacts.find("ada@example.com").await? {
+//!     Some(ada) => println!("Ada opted out: {}", ada.unsubscribed),
+//!     None => println!("Ada is not a contact"),
 //! }
 //! # Ok(()) }
 //! ```

@@ -267,6 +267,23 @@ impl Rule {
 const NO_CONDITIONS: &str =
     "the rule has no conditions; add one, or use `Rule::everyone()` to match every contact";
 
+/// Creates the rule that matches a contact if this condition is true.
+///
+/// # Example: a list of one condition
+///
+/// ```
+/// use audience::rule::{Condition, Rule};
+///
+/// let on_pro = Condition::property("plan").is("pro");
+///
+/// assert_eq!(Rule::from(on_pro.clone()), Rule::all([on_pro]));
+/// ```
+impl From<Condition> for Rule {
+    fn from(condition: Condition) -> Self {
+        Self::all([condition])
+    }
+}
+
 /// Adds conditions after the others.
 impl Extend<Condition> for Rule {
     fn extend<I: IntoIterator<Item = Condition>>(&mut self, conditions: I) {

@@ -1,6 +1,7 @@
 //! The commands for contacts.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::contacts::{
     Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
 };
 use crate::import::number_or_text;
-use crate::rule::{Condition, Rule};
+use crate::rule::{Condition, Engagement, Rule};
 use crate::terminal::{Table, padded, print, printable, text, widest};
 use crate::{Error, ErrorKind, Missing};
 
@@ -35,7 +36,7 @@ pub(super) struct ContactsOptions {
 
 const CONTACTS_HELP: &str = "\
 The interface of the service does not show how a contact is deleted, so `delete` sends the likely request. It has no call
-that shows what happened to a contact.
+that shows what happened to a contact, so `show --history` asks for one period after the other.
 
 Example:
   audience contacts list --query ada";
@@ -47,11 +48,14 @@ enum ContactsCommand {
 Exit status: 0 if the contact exists, 4 if it does not.
 
 Example:
-  audience contacts show ada@example.com")]
+  audience contacts show ada@example.com --history")]
     Show {
         /// Show the contact with this address
         #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
         address: String,
+        /// Also show when mail was last delivered, opened, clicked, bounced and reported as spam; takes about 20 requests
+        #[arg(long)]
+        history: bool,
     },
     /// Create a contact
     Create(Create),
@@ -88,10 +92,15 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
     let connection = options.service.connect().await?;
     let contacts = &connection.contacts;
     match options.command {
-        ContactsCommand::Show { address } => {
-            let contact = contacts.retrieve(&address).await;
-            let contact = contact.map_err(|error| Failure::from(error).about(&address))?;
-            output.result(&contact, in_full)?;
+        ContactsCommand::Show { address, history } => {
+            let about = |error| Failure::from(error).about(&address);
+            let contact = contacts.retrieve(&address).await.map_err(about)?;
+            let history = match history {
+                true => Some(history_of(contacts, &contact).await.map_err(about)?),
+                false => None,
+            };
+            let shown = Shown { contact, history };
+            output.result(&shown, Shown::in_full)?;
         }
         ContactsCommand::Create(create) => create.run(contacts, output).await?,
         ContactsCommand::Update(update) => update.run(contacts, output).await?,
@@ -234,8 +243,100 @@ fn cells(contact: &ContactSummary) -> [String; 5] {
     ]
 }
 
-/// Returns a contact with one line for each member. Properties and topics have the names that an export gives them.
+/// A contact, and perhaps what happened to its mail.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    contact: Contact,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<BTreeMap<&'static str, Latest>>,
+}
+
+impl Shown {
+    fn in_full(&self) -> String {
+        let mut members = members(&self.contact);
+        members.push(("broadcasts".to_owned(), broadcasts(&self.contact)));
+        for (name, latest) in self.history.iter().flatten() {
+            members.push((format!("history:{name}"), latest.to_string()));
+        }
+        by_line(members)
+    }
+}
+
+/// Says whether broadcasts reach a contact, and if not, why.
+fn broadcasts(contact: &Contact) -> String {
+    let reachability = contact.reachability();
+    match reachability.is_reachable() && !contact.topics.is_empty() {
+        true => format!("{reachability}; each topic has its own answer"),
+        false => reachability.to_string(),
+    }
+}
+
+/// When something happened for the last time, as far as rules tell.
+#[derive(Serialize)]
+struct Latest {
+    ever: bool,
+    /// The shortest of the [`PERIODS`].
+    within_days: Option<u32>,
+}
+
+/// The periods that are asked for, in days.
+const PERIODS: [u32; 5] = [1, 7, 30, 90, 365];
+
+impl fmt::Display for Latest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.within_days {
+            Some(1) => f.write_str("within 1 day"),
+            Some(days) => write!(f, "within {days} days"),
+            None if self.ever => f.write_str("more than a year ago"),
+            None => f.write_str("never"),
+        }
+    }
+}
+
+async fn history_of(
+    contacts: &Contacts,
+    contact: &Contact,
+) -> Result<BTreeMap<&'static str, Latest>, Error> {
+    let mut history = BTreeMap::new();
+    for (name, what) in [
+        ("delivered", Engagement::Delivered),
+        ("opened", Engagement::Opened),
+        ("clicked", Engagement::Clicked),
+        ("bounced", Engagement::Bounced),
+        ("complained", Engagement::Complained),
+    ] {
+        history.insert(name, latest(contacts, contact, what).await?);
+    }
+    Ok(history)
+}
+
+async fn latest(contacts: &Contacts, contact: &Contact, what: Engagement) -> Result<Latest, Error> {
+    let has_happened = |condition: Condition| contacts.list().rule(condition).has(&contact.email);
+    let ever = has_happened(Condition::engagement(what).ever()).await?;
+    // The shortest period is in `from..=to`. The end of the list stands for a longer one.
+    let (mut from, mut to) = (0, PERIODS.len());
+    while ever && from < to {
+        let middle = usize::midpoint(from, to);
+        let within = Condition::engagement(what).within_days(PERIODS[middle]);
+        match has_happened(within).await? {
+            true => to = middle,
+            false => from = middle + 1,
+        }
+    }
+    Ok(Latest {
+        ever,
+        within_days: PERIODS.get(from).copied().filter(|_| ever),
+    })
+}
+
+/// Returns a contact with one line for each member.
 fn in_full(contact: &Contact) -> String {
+    by_line(members(contact))
+}
+
+/// Returns the members of a contact. Properties and topics have the names that an export gives them.
+fn members(contact: &Contact) -> Vec<(String, String)> {
     let mut members = vec![
         ("id".to_owned(), contact.id.clone()),
         ("email".to_owned(), contact.email.clone()),
@@ -259,7 +360,7 @@ fn in_full(contact: &Contact) -> String {
     for (topic, answer) in &contact.topics {
         members.push((format!("topic:{topic}"), answer.to_string()));
     }
-    by_line(members)
+    members
 }
 
 /// Returns names and values below each other. Unlike in a table, a long value is not cut.
@@ -468,12 +569,10 @@ impl ChangeAddress {
             }
             let mut text = format!("{old} was changed to {new}\n");
             if contact.unsubscribed {
-                let reason = contact.unsubscribe_reason.as_ref();
-                let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-                text += &printable(&format!(
-                    "the new address is opted out of everything{reason}, so no broadcast reaches this contact"
-                ));
-                text.push('\n');
+                text += &format!(
+                    "no broadcast reaches the new address: {}\n",
+                    contact.reachability()
+                );
                 if contact.unsubscribe_reason == Some(UnsubscribeReason::Preferences) {
                     text += &format!("{}\n", mistyped(&old));
                 }
@@ -487,11 +586,8 @@ impl ChangeAddress {
     async fn retrieve(&self, contacts: &Contacts) -> Result<(Contact, Option<Contact>), Failure> {
         let old = contacts.retrieve(&self.old).await;
         let old = old.map_err(|error| Failure::from(error).about(&self.old))?;
-        let new = match contacts.retrieve(&self.new).await {
-            Ok(new) => Some(new),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(Failure::from(error).about(&self.new)),
-        };
+        let new = contacts.find(&self.new).await;
+        let new = new.map_err(|error| Failure::from(error).about(&self.new))?;
         Ok((old, new))
     }
 
@@ -509,13 +605,13 @@ impl ChangeAddress {
                 let names = [&new.first_name, &new.last_name].into_iter().flatten();
                 let names: Vec<_> = names.map(|name| printable(name)).collect();
                 format!(
-                    "{to} is a contact already and keeps its names ({}) and properties; it is {}",
+                    "{to} is a contact already and keeps its names ({}) and properties; {}",
                     if names.is_empty() {
                         "none".to_owned()
                     } else {
                         names.join(" ")
                     },
-                    consent(new)
+                    new.reachability()
                 )
             }
         });
@@ -546,15 +642,6 @@ fn mistyped(old: &str) -> String {
     format!(
         "if an earlier change of {old} went to a mistyped address, change it from there instead"
     )
-}
-
-/// Says whether broadcasts reach a contact.
-fn consent(contact: &Contact) -> String {
-    match &contact.unsubscribe_reason {
-        _ if !contact.unsubscribed => "subscribed".to_owned(),
-        None => "opted out of everything".to_owned(),
-        Some(reason) => printable(&format!("opted out of everything ({reason})")),
-    }
 }
 
 /// Says which topics a contact gets that is not opted out of everything.

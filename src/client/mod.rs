@@ -82,7 +82,8 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `set_topics`, `change_address` and `delete`, each request is a call. The targets start with `audience::client`.
+//! call. In `find`, `matches`, `set_topics`, `change_address` and `delete`, each request is a call. The targets start with
+//! `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

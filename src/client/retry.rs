@@ -22,7 +22,7 @@ use crate::error::is_transient;
 ///
 /// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. `change_address` sends
 /// retrieve, create and unsubscribe requests, and `delete` sends a deletion and perhaps a list. All of them are safe to
-/// repeat. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction
+/// repeat. `find` and `matches` retrieve and list. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction
 /// for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and

@@ -176,20 +176,20 @@ impl ChangeAddress {
 
     /// Makes sure that the opt-out of the old contact is not taken for one of this call when the call is repeated.
     async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
-        match self.retrieve(&self.new).await {
-            Ok(new) if new.unsubscribed => Ok(()),
-            Ok(_) => Err(Error::input(
+        let new = self.contacts.find(&self.new);
+        match new.options(self.options.clone()).await? {
+            Some(new) if new.unsubscribed => Ok(()),
+            Some(_) => Err(Error::input(
                 "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
             )),
             // No call has come as far as its last step.
-            Err(error) if error.is_not_found() => {
+            None => {
                 let opt_out = self.contacts.unsubscribe(&self.old);
                 self.opt_out(opt_out.reason(OptOutReason::Preferences))
                     .await?;
                 *written = Outcome::Unknown;
                 Ok(())
             }
-            Err(error) => Err(error),
         }
     }
 

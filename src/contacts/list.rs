@@ -1,11 +1,14 @@
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures_core::Stream as _;
 use http::Method;
 
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
 use super::pages::{LIST, PageCursor, PageStep, repeated_cursor};
-use super::{ContactStream, Contacts, Page, PageStream};
+use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
 use crate::Error;
 use crate::client::{
     Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, endpoint_builder,
@@ -142,7 +145,7 @@ impl ListContacts {
         self
     }
 
-    /// Lists only the contacts that match these conditions. It cannot be combined with
+    /// Lists only the contacts that match these conditions, or this one. It cannot be combined with
     /// [`segment`](Self::segment). Default: the list has every contact.
     ///
     /// # Example: filters that a caller may leave out
@@ -173,10 +176,31 @@ impl ListContacts {
     /// # assert!(everyone.data.is_empty());
     /// # Ok(()) }
     /// ```
-    pub fn rule(mut self, rule: Rule) -> Self {
+    pub fn rule(mut self, rule: impl Into<Rule>) -> Self {
         let member = self.client.open_forms().joined_member.as_deref();
-        self.endpoint.rule = Some(rule.with_joined_member(member));
+        self.endpoint.rule = Some(rule.into().with_joined_member(member));
         self
+    }
+
+    /// Returns whether the list has the contact with this address.
+    ///
+    /// # Errors
+    ///
+    /// The error of a malformed item if the contact is not listed, because the item may be the contact.
+    pub(crate) async fn has(self, address: &str) -> Result<bool, Error> {
+        let address = normalized_address(address);
+        let mut malformed = None;
+        // The query also finds longer addresses that contain this one.
+        let mut pages = self.query(&address).pages();
+        while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
+            let page = page?;
+            let mut listed = page.data.iter();
+            if listed.any(|contact| normalized_address(&contact.email) == address) {
+                return Ok(true);
+            }
+            malformed = malformed.or_else(|| page.malformed().next().map(|(_, error)| error));
+        }
+        malformed.map_or(Ok(false), Err)
     }
 
     /// Returns the cursor that the list starts after.
@@ -380,7 +404,7 @@ impl ListContacts {
     /// let mut readers = Vec::new();
     /// let mut stream = contacts.list().limit(200).full();
     /// while let Some(contact) = stream.try_next().await? {
-    ///     if !contact.unsubscribed && contact.topics.get("news") == Some(&true) {
+    ///     if contact.reachability_for("news").is_reachable() {
     ///         readers.push(contact.email);
     ///     }
     /// }

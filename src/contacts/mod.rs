@@ -45,7 +45,11 @@ mod batch;
 
 mod retrieve;
 
+mod find;
+
 mod list;
+
+mod matches;
 
 mod consent;
 
@@ -80,12 +84,16 @@ pub(crate) use change_address::may_be_own;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use delete::DeleteContact;
+pub use find::FindContact;
 pub use full::FullContactStream;
 pub use list::{CountContacts, ListContacts};
+pub use matches::{MatchRule, MatchRules};
 pub use merge::MergeProperties;
 #[cfg(feature = "unsubscribe")]
 pub(crate) use model::address_in_path;
-pub use model::{Contact, ContactRecord, ContactSummary, OptOutReason, UnsubscribeReason};
+pub use model::{
+    Contact, ContactRecord, ContactSummary, OptOutReason, Reachability, UnsubscribeReason,
+};
 pub use new_contact::{NewContact, OnConflict};
 pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;

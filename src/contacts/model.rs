@@ -28,16 +28,12 @@ use crate::{Error, Timestamp};
 /// ```
 /// use audience::contacts::Contact;
 ///
-/// fn is_reader(contact: &Contact) -> bool {
-///     !contact.unsubscribed && contact.topics.get("news") == Some(&true)
-/// }
-///
 /// let mut ada = Contact::new("c_1", "ada@example.com");
 /// ada.topics.insert("news".to_owned(), true);
-/// assert!(is_reader(&ada));
+/// assert!(ada.reachability_for("news").is_reachable());
 ///
 /// ada.unsubscribed = true;
-/// assert!(!is_reader(&ada));
+/// assert!(!ada.reachability_for("news").is_reachable());
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "WireContact")]
@@ -129,6 +125,142 @@ impl Contact {
     #[must_use]
     pub fn shows_unsubscribe_reason(&self) -> bool {
         self.shows_reason || self.unsubscribe_reason.is_some()
+    }
+
+    /// Returns whether broadcasts can reach the contact, and if not, why. It says nothing about the answers for topics:
+    /// see [`reachability_for`](Self::reachability_for).
+    ///
+    /// The contact is as it was when it was retrieved.
+    ///
+    /// # Example: what a support tool shows
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.report_spam("ada@example.com");
+    /// use audience::contacts::Reachability;
+    ///
+    /// let ada = contacts.retrieve("ada@example.com").await?;
+    ///
+    /// assert_eq!(ada.reachability(), Reachability::SpamReport);
+    /// println!("{}", ada.reachability());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn reachability(&self) -> Reachability {
+        match &self.unsubscribe_reason {
+            // The address is suppressed, whatever the flag says (interface section 3.1).
+            Some(UnsubscribeReason::Complaint) => Reachability::SpamReport,
+            _ if !self.unsubscribed && !self.shows_topics() => Reachability::NotShown,
+            _ if !self.unsubscribed => Reachability::Reachable,
+            Some(UnsubscribeReason::Preferences) => Reachability::OptedOutByPerson,
+            Some(UnsubscribeReason::Manual) => Reachability::OptedOutBySender,
+            Some(UnsubscribeReason::Other(_)) | None => Reachability::OptedOut,
+        }
+    }
+
+    /// Returns whether broadcasts on a topic can reach the contact, and if not, why.
+    ///
+    /// The contact is as it was when it was retrieved. To decide whether to send a mail, retrieve it directly before.
+    ///
+    /// # Example: who gets the newsletter
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::Reachability;
+    ///
+    /// let ada = contacts.retrieve("ada@example.com").await?;
+    ///
+    /// assert_eq!(ada.reachability_for("news"), Reachability::Reachable);
+    /// assert_eq!(ada.reachability_for("nwes"), Reachability::UnknownTopic);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn reachability_for(&self, topic: impl AsRef<str>) -> Reachability {
+        match self.reachability() {
+            Reachability::Reachable => match self.topics.get(topic.as_ref()) {
+                Some(true) => Reachability::Reachable,
+                Some(false) => Reachability::TopicOptedOut,
+                None => Reachability::UnknownTopic,
+            },
+            unreachable => unreachable,
+        }
+    }
+}
+
+/// Whether broadcasts can reach a contact, and if not, why: see [`Contact::reachability`] and
+/// [`Contact::reachability_for`].
+///
+/// It concerns consent and spam reports only. Mail may still bounce, for example. `Display` writes a text for a person who
+/// does not program, in lowercase and without a full stop. Its wording may change in any release.
+///
+/// # Example: whether an opt-in is possible
+///
+/// ```
+/// use audience::contacts::Reachability;
+///
+/// fn may_opt_in_again(reachability: Reachability) -> bool {
+///     !reachability.is_reachable() && reachability != Reachability::SpamReport
+/// }
+///
+/// assert!(may_opt_in_again(Reachability::OptedOutByPerson));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reachability {
+    /// Nothing that the contact shows prevents broadcasts.
+    Reachable,
+    /// A mailbox provider reported spam. No call ends this.
+    SpamReport,
+    /// The person opted out of everything, with the reason `preferences`.
+    OptedOutByPerson,
+    /// The sender recorded an opt-out of everything, with the reason `manual`.
+    OptedOutBySender,
+    /// The contact is opted out of everything. The reason is missing, or unknown to this version of the crate.
+    OptedOut,
+    /// The contact opted out of the topic, or never answered and the topic's default is `false`.
+    TopicOptedOut,
+    /// The contact does not show the topic, so the service has no such topic.
+    UnknownTopic,
+    /// The contact comes from a response that does not show the topics: see [`Contact::shows_topics`]. Retrieve it.
+    NotShown,
+}
+
+impl Reachability {
+    /// Returns whether this is [`Reachable`](Self::Reachable).
+    ///
+    /// # Example: a contact of a short response
+    ///
+    /// ```
+    /// use audience::contacts::{Contact, ContactRecord};
+    ///
+    /// let short = Contact::from(ContactRecord::new("c_1", "ada@example.com"));
+    ///
+    /// assert!(!short.reachability().is_reachable());
+    /// ```
+    #[must_use]
+    pub fn is_reachable(self) -> bool {
+        self == Self::Reachable
+    }
+}
+
+impl fmt::Display for Reachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Reachable => "nothing that the contact shows prevents broadcasts",
+            Self::SpamReport => "a mailbox provider reported spam, and no call ends this",
+            Self::OptedOutByPerson => "the person opted out of everything",
+            Self::OptedOutBySender => "the sender recorded an opt-out of everything",
+            Self::OptedOut => "the contact is opted out of everything",
+            Self::TopicOptedOut => {
+                "the contact opted out of the topic, or never answered and the topic's default is false"
+            }
+            Self::UnknownTopic => "there is no topic with this name",
+            Self::NotShown => "not known, because the response does not show the topics: retrieve the contact",
+        })
     }
 }
 
@@ -646,6 +778,55 @@ mod tests {
         assert!(full.shows_topics() && full.shows_unsubscribe_reason());
         assert!(!short.shows_topics() && !short.shows_unsubscribe_reason());
         assert_eq!(short.email, full.email);
+    }
+
+    #[test]
+    fn the_reason_why_no_broadcast_reaches_a_contact_follows_from_its_flag_its_reason_and_its_topics()
+     {
+        use Reachability::*;
+        use UnsubscribeReason::{Complaint, Manual, Preferences};
+        let other = UnsubscribeReason::from("moved");
+        let of = |unsubscribed, reason: Option<UnsubscribeReason>, topic| {
+            let mut contact = Contact::new("c1", "a@x.io");
+            contact.topics = [("yes", true), ("no", false)]
+                .map(|(topic, answer)| (topic.to_owned(), answer))
+                .into();
+            (contact.unsubscribed, contact.unsubscribe_reason) = (unsubscribed, reason);
+            let for_topic = contact.reachability_for(topic);
+            (contact.reachability(), for_topic)
+        };
+
+        for (topic, expected) in [
+            ("yes", Reachable),
+            ("no", TopicOptedOut),
+            ("new", UnknownTopic),
+        ] {
+            // The service need not clear the reason when an opt-out ends.
+            for reason in [None, Some(Manual), Some(Preferences)] {
+                assert_eq!(of(false, reason, topic), (Reachable, expected));
+            }
+            for (reason, expected) in [
+                (Some(Complaint), SpamReport),
+                (Some(Preferences), OptedOutByPerson),
+                (Some(Manual), OptedOutBySender),
+                (Some(other.clone()), OptedOut),
+                (None, OptedOut),
+            ] {
+                assert_eq!(of(true, reason, topic), (expected, expected));
+            }
+            // Mail to a suppressed address does not go out, whatever the flag says.
+            assert_eq!(of(false, Some(Complaint), topic).1, SpamReport);
+        }
+    }
+
+    #[test]
+    fn a_contact_of_a_short_response_is_not_said_to_be_reachable() {
+        let mut short = Contact::from(ContactRecord::new("c1", "a@x.io"));
+
+        assert_eq!(short.reachability(), Reachability::NotShown);
+        assert_eq!(short.reachability_for("news"), Reachability::NotShown);
+        short.unsubscribed = true;
+        assert_eq!(short.reachability_for("news"), Reachability::OptedOut);
     }
 
     #[test]

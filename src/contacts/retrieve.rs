@@ -1,14 +1,8 @@
-use std::future::poll_fn;
-use std::pin::Pin;
-
-use futures_core::Stream;
 use http::Method;
 
 use super::model::address_segment;
-use super::normalized_address;
 use super::{Contact, Contacts};
 use crate::Error;
-use crate::client::{CallOptions, TakesOptions};
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::Target;
 
@@ -18,6 +12,7 @@ impl Contacts {
     /// # Errors
     ///
     /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
+    ///   [`find`](Self::find) returns `None` instead.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     ///
     /// # Example: whether a broadcast on a topic reaches the contact
@@ -30,30 +25,12 @@ impl Contacts {
     /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
     /// let contact = contacts.retrieve("ada@example.com").await?;
     ///
-    /// let reachable = !contact.unsubscribed && contact.topics.get("news") == Some(&true);
-    /// assert!(reachable);
+    /// assert!(contact.reachability_for("news").is_reachable());
     /// # Ok(()) }
     /// ```
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
         let address = address.into();
         RetrieveContact::new(&self.client, Retrieve { address })
-    }
-
-    /// Returns whether the service certainly has no contact with this address: the list of the contacts whose address
-    /// contains it does not have it. A 404 alone is no proof. A gateway may have sent it, or the base URL is wrong.
-    pub(crate) async fn is_absent(
-        &self,
-        address: &str,
-        options: CallOptions,
-    ) -> Result<bool, Error> {
-        let address = normalized_address(address);
-        let mut found = self.list().query(&address).options(options).stream();
-        while let Some(contact) = poll_fn(|context| Pin::new(&mut found).poll_next(context)).await {
-            if normalized_address(&contact?.email) == address {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 

@@ -759,12 +759,10 @@ impl IntoFuture for FindColumns {
 async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeSet<String>, Error> {
     for address in newest {
         let options = contacts.patient(CallOptions::default());
-        match contacts.retrieve(address).options(options).await {
-            Ok(contact) => return Ok(contact.topics.into_keys().collect()),
-            // The contact was deleted since it was listed. The next one has the same topics.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+        if let Some(contact) = contacts.find(address).options(options).await? {
+            return Ok(contact.topics.into_keys().collect());
         }
+        // The contact was deleted since it was listed. The next one has the same topics.
     }
     Ok(BTreeSet::new())
 }

@@ -329,8 +329,8 @@ impl UnsubscribeService {
         task.await.unwrap_or(Err(ConsentError::Unfinished))
     }
 
-    /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, it is not opted out
-    /// of everything, and its answer or the topic's default is "yes".
+    /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
+    /// [`Contact::reachability_for`] the topic says that nothing prevents it.
     ///
     /// Call it before each mail, directly before you send it. It looks for a stored opt-out and then retrieves the contact. In
     /// the other order, an opt-out that the worker sends in between would be missed.
@@ -370,11 +370,8 @@ impl UnsubscribeService {
         if self.has_pending(address, [topic]).await? {
             return Ok(false);
         }
-        match self.0.contacts.retrieve(address).await {
-            Ok(contact) => Ok(!contact.unsubscribed && contact.topics.get(topic) == Some(&true)),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let contact = self.0.contacts.find(address).await?;
+        Ok(contact.is_some_and(|contact| contact.reachability_for(topic).is_reachable()))
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
@@ -692,15 +689,11 @@ impl UnsubscribeService {
     }
 
     async fn retrieved(&self, address: &str) -> Shown {
-        let retrieve = self.0.contacts.retrieve(address);
-        let retrieve = retrieve
-            .timeout(RETRIEVE_TIMEOUT)
-            .deadline(RETRIEVE_DEADLINE);
-        let contact = match retrieve.await {
-            Ok(contact) if contact.shows_topics() => contact,
-            Err(error) if error.is_not_found() => {
-                return self.boxes(|topic| Some(topic.default_answer));
-            }
+        let find = self.0.contacts.find(address);
+        let find = find.timeout(RETRIEVE_TIMEOUT).deadline(RETRIEVE_DEADLINE);
+        let contact = match find.await {
+            Ok(Some(contact)) if contact.shows_topics() => contact,
+            Ok(None) => return self.boxes(|topic| Some(topic.default_answer)),
             // Nothing that guesses: the next form would take it for an answer.
             Ok(_) | Err(_) => return Shown::without_boxes(PageNotice::NotShown),
         };
@@ -1201,16 +1194,15 @@ async fn confirm(
     address: &str,
     topics: &BTreeSet<String>,
 ) -> Result<Contact, Error> {
-    let (contact, is_new) = match contacts.retrieve(address).await {
-        Ok(contact) => (contact, false),
-        Err(error) if error.is_not_found() => {
+    let (contact, is_new) = match contacts.find(address).await? {
+        Some(contact) => (contact, false),
+        None => {
             let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
             let created = contacts.create(contact).await?;
             // If a response was lost, an earlier attempt may have created the contact.
             let is_new = created.is_new() || created.attempts() > 1;
             (contacts.retrieve(address).await?, is_new)
         }
-        Err(error) => return Err(error),
     };
     let is_paused = contact.unsubscribed;
     let others = contact.topics.into_iter();

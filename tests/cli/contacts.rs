@@ -3,7 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, Reason, SeedContact};
+use audience::Timestamp;
+use audience::mock::{
+    ContactDeletion, Dialect, EngagementKind, Fault, MockServer, Reason, SeedContact,
+};
+
+use serde_json::json;
 
 use super::{Folder, audience_at, end, ended};
 
@@ -48,6 +53,98 @@ fn a_contact_is_shown_line_by_line_or_as_json_with_the_names_of_the_document() {
     assert_eq!(contact["email"], "ada@example.com");
     assert_eq!(contact["properties"]["seats"], 3);
     assert_eq!(contact["topics"]["news"], true);
+}
+
+#[test]
+fn a_contact_is_shown_with_the_reason_why_no_broadcast_reaches_it() {
+    let server = server();
+    let show = || {
+        end(&mut audience_at(
+            &server,
+            &["contacts", "show", "ada@example.com"],
+        ))
+        .stdout
+    };
+
+    let reachable = show();
+    server.report_spam("ada@example.com");
+    let reported = show();
+
+    let said = "broadcasts      nothing that the contact shows prevents broadcasts; each topic has its own answer\n";
+    assert!(reachable.contains(said), "{reachable}");
+    assert!(
+        reported.contains(" a mailbox provider reported spam, and no call ends this\n"),
+        "{reported}"
+    );
+}
+
+#[test]
+fn the_history_shows_the_shortest_period_of_each_thing_that_happened() {
+    use EngagementKind::{Clicked, Complained, Delivered, Opened};
+    let server = MockServer::builder().clock(1_900_000_000);
+    let server = server.seed_contact("ada@example.com");
+    let server = server.seed_contact("long-ada@example.com").start_blocking();
+    let happened = |address, what, days: i64| {
+        let at = Timestamp::from_unix(1_900_000_000 - days * 86_400);
+        server.record_engagement(address, what, at);
+    };
+    happened("ada@example.com", Delivered, 0);
+    happened("ada@example.com", Delivered, 50);
+    happened("ada@example.com", Opened, 365);
+    happened("ada@example.com", Clicked, 366);
+    happened("long-ada@example.com", Complained, 0);
+    let show = ["contacts", "show", "Ada@Example.com", "--history"];
+
+    let shown = end(&mut audience_at(&server, &show));
+    let json = end(audience_at(&server, &show).arg("--json")).json();
+
+    let (_, history) = shown.stdout.split_once("history:").unwrap();
+    assert_eq!(
+        history,
+        "bounced     never\n\
+         history:clicked     more than a year ago\n\
+         history:complained  never\n\
+         history:delivered   within 1 day\n\
+         history:opened      within 365 days\n"
+    );
+    assert_eq!(json[0]["email"], "ada@example.com");
+    let never = json!({"ever": false, "within_days": null});
+    assert_eq!(
+        json[0]["history"],
+        json!({
+            "bounced": never,
+            "clicked": {"ever": true, "within_days": null},
+            "complained": never,
+            "delivered": {"ever": true, "within_days": 1},
+            "opened": {"ever": true, "within_days": 365},
+        })
+    );
+}
+
+#[test]
+fn each_period_of_the_history_is_found() {
+    let server = MockServer::builder().clock(1_900_000_000);
+    let server = server.seed_contact("ada@example.com").start_blocking();
+    let show = ["contacts", "show", "ada@example.com", "--history", "--json"];
+    // Each event is newer than the one before.
+    for (age, period) in [
+        (91, 365),
+        (90, 90),
+        (31, 90),
+        (30, 30),
+        (8, 30),
+        (7, 7),
+        (2, 7),
+        (1, 1),
+    ] {
+        let at = Timestamp::from_unix(1_900_000_000 - age * 86_400);
+        server.record_engagement("ada@example.com", EngagementKind::Opened, at);
+
+        let shown = end(&mut audience_at(&server, &show)).json();
+
+        let opened = &shown[0]["history"]["opened"];
+        assert_eq!(opened["within_days"], period, "{age} days ago");
+    }
 }
 
 #[test]
@@ -329,7 +426,7 @@ fn a_dry_run_and_the_question_say_whose_the_new_address_is() {
     let eve = change("eve@example.com", "bob@example.com");
     let same = change("bob@example.com", "Bob@example.com");
 
-    let said = "ada@example.net is a contact already and keeps its names (Augusta) and properties; it is opted out of everything (preferences)\n";
+    let said = "ada@example.net is a contact already and keeps its names (Augusta) and properties; the person opted out of everything\n";
     assert!(ada.contains(said), "{ada}");
     assert!(ada.ends_with("ada@example.com would be opted out of everything\n"));
     assert!(eve.ends_with("nothing would be changed\n"), "{eve}");
@@ -384,12 +481,12 @@ fn a_new_address_that_no_broadcast_reaches_is_said() {
     let same = change(&["bob@example.net", "Bob@example.net"]);
     let json = change(&["ada@example.net", "ada@example.org", "--json"]);
 
-    let said = "opted out of everything (preferences), so no broadcast reaches this contact\n";
+    let said = "no broadcast reaches the new address: the person opted out of everything\n";
     assert!(ada.stdout.contains(said), "{ada:?}");
     let hint =
         "if an earlier change of ada@example.com went to a mistyped address, change it from there";
     assert!(ada.stdout.contains(hint), "{ada:?}");
-    let said = "opted out of everything (complaint), so no broadcast reaches this contact\n";
+    let said = "no broadcast reaches the new address: a mailbox provider reported spam, and no call ends this\n";
     assert!(bob.stdout.contains(said), "{bob:?}");
     assert_eq!(same.stdout, "bob@example.net is the address already\n");
     assert_eq!(json.json()[0]["email"], "ada@example.org");

@@ -64,6 +64,10 @@ fn every_async_call_has_a_blocking_one() {
         contacts.retrieve(ada).wait().unwrap().properties["seats"],
         3
     );
+    let found = contacts.find(ada).wait().unwrap();
+    let large = Condition::property("seats").greater_than(2);
+    assert!(found.is_some() && contacts.matches(ada, large.clone()).wait().unwrap());
+    assert_eq!(contacts.matches_each(ada, [large]).wait().unwrap(), [true]);
     let updated = contacts.update(ada).property("seats", 4).wait();
     assert_eq!(updated.unwrap().properties["seats"], 4);
     assert_eq!(contacts.list().query("ada").wait().unwrap().data.len(), 1);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use audience::contacts::{BatchOutcome, Contacts, NewContact, OnConflict};
 use audience::import::{ImportRow, OptOut, RowOutcome};
 use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, StoredContact};
+use audience::rule::Condition;
 use audience::{Client, Error, ErrorCode, Method, Outcome, RetryPolicy};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
@@ -279,6 +280,16 @@ fn further_operations() -> Vec<(String, Run)> {
         }),
         operation("retrieve, for its contact", |client| async move {
             Report::of_value(&client.contacts().retrieve(ADA).await)
+        }),
+        operation("find", |client| async move {
+            Report::of_value(&client.contacts().find(ADA).await)
+        }),
+        operation("find, of nobody", |client| async move {
+            Report::of_value(&client.contacts().find("nobody@example.com").await)
+        }),
+        operation("matches_each", |client| async move {
+            let rules = ["pro", "free"].map(|plan| Condition::property("plan").is(plan));
+            Report::of_value(&client.contacts().matches_each(ADA, rules).await)
         }),
         operation("stream", |client| async move {
             let stream = client.contacts().list().limit(2).stream();

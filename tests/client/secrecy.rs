@@ -26,7 +26,7 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
         .unwrap();
     let contacts = client.contacts();
     let rule = Rule::all([Condition::property("mail").is(ADA)]);
-    let list = contacts.list().query(ADA).rule(rule);
+    let list = contacts.list().query(ADA).rule(rule.clone());
     let mut stream = list.clone().stream();
     stream.next().await.unwrap().unwrap();
     let mut pages = list.clone().pages();
@@ -47,6 +47,9 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
         debug_text(&contacts.update(ADA).property("mail", ADA)),
         debug_text(&contacts.change_address(ADA, ADA)),
         debug_text(&contacts.delete(ADA)),
+        debug_text(&contacts.find(ADA)),
+        debug_text(&contacts.matches(ADA, rule.clone())),
+        debug_text(&contacts.matches_each(ADA, [rule])),
         debug_text(
             &client
                 .request(Method::POST, ["contacts", ADA])

@@ -60,6 +60,7 @@ const _: () = {
     shared::<ErrorKind>();
     shared::<ApiError>();
     shared::<Outcome>();
+    shared::<Reachability>();
     shared::<PropertyCondition>();
     shared::<EngagementCondition>();
     shared::<NumberOperand>();
@@ -136,6 +137,9 @@ const _: () = {
     call::<CreateContact>();
     call::<CreateBatch>();
     call::<RetrieveContact>();
+    call::<FindContact>();
+    call::<MatchRule>();
+    call::<MatchRules>();
     call::<ListContacts>();
     call::<CountContacts>();
     call::<Subscribe>();

@@ -1,0 +1,112 @@
+use std::pin::Pin;
+
+use http::StatusCode;
+
+use super::{Contact, Contacts};
+use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::{Error, ErrorCode, Outcome};
+
+impl Contacts {
+    /// Retrieves one contact in full, or returns `None` if the service has none with this address.
+    ///
+    /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL is wrong. So the result is `None` only
+    /// if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts with this
+    /// address, and returns `None` if it is not among them.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the 404 if the list has the contact. Then
+    ///   [`Error::is_not_found`] is false.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    /// - The other errors of [`retrieve`](Self::retrieve), and those of [`list`](Self::list), if it was needed.
+    ///
+    /// # Example: a contact that may not exist
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// match contacts.find("ada@example.com").await? {
+    ///     Some(ada) => println!("Ada joined at {}", ada.created_at),
+    ///     None => println!("Ada is not a contact"),
+    /// }
+    /// assert_eq!(contacts.find("bob@example.com").await?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn find(&self, address: impl Into<String>) -> FindContact {
+        FindContact {
+            contacts: self.clone(),
+            address: address.into(),
+            options: CallOptions::default(),
+        }
+    }
+
+    /// Returns whether the service certainly has no contact with this address: the list of the contacts whose address
+    /// contains it does not have it. A 404 alone is no proof. A gateway may have sent it, or the base URL is wrong.
+    pub(crate) async fn is_absent(
+        &self,
+        address: &str,
+        options: CallOptions,
+    ) -> Result<bool, Error> {
+        let list = self.list().options(options);
+        list.has(address).await.map(|has_contact| !has_contact)
+    }
+}
+
+/// Retrieves a contact that may not exist when it is awaited: see [`Contacts::find`].
+///
+/// The timeout and the retry policy apply to each request, the deadline to the whole call.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct FindContact {
+    contacts: Contacts,
+    address: String,
+    options: CallOptions,
+}
+
+impl FindContact {
+    async fn send(mut self) -> Result<Option<Contact>, Error> {
+        // Both requests of the call share one deadline.
+        self.options = self.contacts.client.start_deadline(self.options);
+        let retrieve = self.contacts.retrieve(&self.address);
+        let refusal = match retrieve.options(self.options.clone()).await {
+            Ok(contact) => return Ok(Some(contact)),
+            Err(error) => error,
+        };
+        if refusal.is_not_found() && refusal.code() == Some(&ErrorCode::NotFound) {
+            return Ok(None);
+        }
+        if refusal.status() != Some(StatusCode::NOT_FOUND) {
+            return Err(refusal);
+        }
+        let attempts = refusal.attempts();
+        match self.contacts.is_absent(&self.address, self.options).await {
+            Ok(true) => Ok(None),
+            Ok(false) => Err(refusal.not_from_service()),
+            Err(error) => {
+                let attempts = attempts + error.attempts();
+                Err(error.after(attempts, Outcome::Unchanged))
+            }
+        }
+    }
+}
+
+impl TakesOptions for FindContact {
+    fn options(mut self, options: CallOptions) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+call_settings!(FindContact);
+wait_for_call!(FindContact => Result<Option<Contact>, Error>);
+opaque_debug!(FindContact);
+
+impl IntoFuture for FindContact {
+    type Output = Result<Option<Contact>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async { self.send().await.map_err(|error| error.at("find")) })
+    }
+}

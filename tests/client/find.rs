@@ -1,0 +1,132 @@
+//! `contacts.find`: which responses prove that an address is no contact.
+
+use std::time::Duration;
+
+use audience::contacts::Contacts;
+use audience::mock::{Fault, MockServer};
+use audience::{ErrorKind, Outcome};
+
+use support::{ADA, in_time, mock_builder};
+
+use crate::dialects::{dialects, patient_settings};
+
+const NOBODY: &str = "nobody@example.com";
+const PATH: &str = "/contacts/ada%40example.com";
+
+/// Starts a mock with Ada, and a contact whose address contains that of nobody.
+async fn start() -> (MockServer, Contacts) {
+    let server = MockServer::builder().seed_contact(ADA);
+    let server = server.seed_contact("long-nobody@example.com").start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    (server, contacts)
+}
+
+#[tokio::test]
+async fn a_contact_is_found_and_an_unknown_address_is_none_in_every_dialect() {
+    for dialect in dialects() {
+        let server = MockServer::builder().dialect(dialect).seed_contact(ADA);
+        let server = server.seed_contact("long-nobody@example.com").start().await;
+        let client = patient_settings(&server, dialect, server.full_key()).build();
+        let contacts = client.unwrap().contacts();
+
+        let ada = contacts.find(" Ada@Example.com").await.unwrap();
+        let nobody = contacts.find(NOBODY).await.unwrap();
+
+        assert_eq!(ada.unwrap().email, ADA, "{dialect}");
+        assert_eq!(nobody, None, "{dialect}");
+    }
+}
+
+#[tokio::test]
+async fn the_code_of_the_service_needs_no_second_request() {
+    let (server, contacts) = start().await;
+
+    assert_eq!(contacts.find(NOBODY).await.unwrap(), None);
+
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_404_without_the_code_counts_only_if_the_contact_is_not_listed() {
+    for body in ["", "{}", "<html>", r#"{"code": "no_such_route"}"#] {
+        let (server, contacts) = start().await;
+        server.fault(Fault::status(404).body(body).method("GET").times(1));
+        let nobody = contacts.find(NOBODY).await.unwrap();
+        server.fault(Fault::status(404).body(body).path(PATH));
+
+        let error = contacts.find(ADA).await.unwrap_err();
+
+        assert_eq!(nobody, None, "{body}");
+        assert_eq!(error.status().unwrap(), 404);
+        assert!(!error.is_not_found() && error.missing().is_none());
+        let text = error.to_string();
+        assert!(
+            text.starts_with("find: the service responded 404"),
+            "{text}"
+        );
+        assert!(text.ends_with("; check the base URL"), "{text}");
+        assert!(error.explanation().contains("check the base URL"));
+    }
+}
+
+#[tokio::test]
+async fn a_404_for_every_request_is_an_error() {
+    for body in ["", "{}", "<html>"] {
+        let (server, contacts) = start().await;
+        server.fault(Fault::status(404).body(body));
+
+        let error = contacts.find(NOBODY).await.unwrap_err();
+
+        assert!(!error.is_not_found(), "{error}");
+        assert_eq!(error.attempts(), 2);
+        assert!(error.to_string().starts_with("find: "), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn other_failures_are_errors_and_need_no_list() {
+    let (server, contacts) = start().await;
+    server.fault(Fault::status(403).times(1));
+
+    let refused = contacts.find(ADA).await.unwrap_err();
+    let empty = contacts.find(" ").await.unwrap_err();
+
+    assert_eq!(refused.status().unwrap(), 403);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(
+        (empty.kind(), empty.outcome()),
+        (ErrorKind::Input, Outcome::NotSent)
+    );
+}
+
+#[tokio::test]
+async fn a_response_without_a_body_names_its_likely_cause() {
+    for status in [200, 204] {
+        let (server, contacts) = start().await;
+        server.fault(Fault::status(status).body(""));
+
+        let found = contacts.find(ADA).await.unwrap_err();
+        let listed = contacts.list().await.unwrap_err();
+
+        for (name, error) in [("find", found), ("list", listed)] {
+            let text = format!(
+                "{name}: the response has the status {status} and no body, so it most likely comes from a proxy or another server; check the base URL"
+            );
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.kind(), ErrorKind::Decode);
+            assert!(error.explanation().contains("comes from a proxy"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_requests_share_the_deadline() {
+    let (server, contacts) = start().await;
+    server.fault(Fault::status(404).body("").times(1));
+    server.fault(Fault::delay(Duration::from_secs(60)));
+
+    let find = contacts.find(NOBODY).deadline(Duration::from_millis(500));
+    let error = in_time(find).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+}
