@@ -25,9 +25,9 @@ impl Contacts {
     /// the order of the entries. After the first entry that exceeds the plan's contact ceiling, every remaining entry
     /// reports `quota_exceeded`.
     ///
-    /// Results in another order are matched with the entries by the addresses that they name. The outcome of an entry is
-    /// [`BatchOutcome::Unknown`] if the service sends no usable result for it, or contradicts itself: for example, if two
-    /// results name the address of one entry, or if its only result names an address that was not sent.
+    /// Results in another order are matched with the entries by the addresses that they name. The outcome of an entry
+    /// is [`BatchOutcome::Unknown`] if the service sends no usable result for it, or contradicts itself: for example,
+    /// if two results name the address of one entry, or if its only result names an address that was not sent.
     ///
     /// If any entry has `OnConflict::Error`, the batch is retried only if it was certainly not
     /// applied.
@@ -337,7 +337,7 @@ impl BatchEntry {
 
 /// Serializes to the form of [section 2.5](crate::interface#2.5). An unknown outcome has no status. An entry that was
 /// sent with `OnConflict::Error` has the member `on_conflict` too, so that [`is_retryable`](BatchEntry::is_retryable)
-/// is the same when it is read back.
+/// returns the same when the entry is read back.
 impl Serialize for BatchEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -435,7 +435,7 @@ impl BatchOutcome {
         matches!(self, Self::Failed { .. } | Self::Unknown)
     }
 
-    /// Returns whether the entry may succeed if it is sent once more, unless the first attempt makes the second fail.
+    /// Returns whether a second attempt may succeed, if the first one does not make it fail.
     pub(crate) fn is_retryable(&self) -> bool {
         self.is_failure() && self.may_be_applied()
     }
@@ -448,7 +448,7 @@ impl BatchOutcome {
         }
     }
 
-    /// Reads a status of section 2.5 that says that the entry was not refused. It is compared as slugs are.
+    /// Reads the status of an entry that was not refused (section 2.5), in upper or lower case.
     fn accepted(status: &str) -> Option<Self> {
         let outcomes = [Self::Created, Self::Updated, Self::Skipped];
         let is_status = |outcome: &Self| {
@@ -507,8 +507,8 @@ impl ResultEntry {
         text.filter(|text| !text.is_empty())
     }
 
-    /// Returns whether the entry was sent with `OnConflict::Error`. The service does not send this member: it is only in
-    /// an entry that was stored.
+    /// Returns whether the entry was sent with `OnConflict::Error`. The service does not send this member: it is only
+    /// in an entry that was stored.
     fn fails_on_conflict(&self) -> bool {
         self.text("on_conflict") == Some("error")
     }
@@ -519,7 +519,7 @@ impl ResultEntry {
         let (found, message) = refusal_in(&self.0);
         let is_documented = |code: &ErrorCode| ErrorCode::KNOWN.contains(code);
         let code = match (found, status) {
-            // Such as `failed`, with the slug in another member.
+            // The status is a word such as `failed`, and the slug is in another member.
             (Some(found), Some(status)) if is_documented(&found) || is_generic(status) => {
                 Some(found)
             }
@@ -636,7 +636,7 @@ fn batch_results<'a>(
     })
 }
 
-/// Returns whether a result belongs to the entry at its place, as far as its address tells.
+/// Returns whether the address of a result allows it to belong to the entry at its place.
 fn is_same_address(named: &str, sent: &str) -> bool {
     if named == sent {
         return true;
@@ -677,7 +677,8 @@ fn matched_by_address<'a>(
     for (address, places) in places {
         let results = named.remove(&address).unwrap_or_default();
         let is_in_place = || places.iter().eq(results.iter().map(|(place, _)| place));
-        // Results of one address that moved cannot be told apart, unless they say the same.
+        // If several results of one address have moved, nobody can say which belongs to which entry, unless all are
+        // equal.
         let is_one = || {
             let outcomes = results.windows(2);
             outcomes
@@ -714,7 +715,8 @@ impl<'a> From<Object<DocumentedEntry<'a>>> for NamedResult<'a> {
     fn from(Object(entry): Object<DocumentedEntry<'a>>) -> Self {
         let outcome = BatchOutcome::accepted(&entry.status).unwrap_or_else(|| {
             let message = entry.message.map(|message| ("message", message));
-            // The address too, although it is not a part of the outcome: no slug may be read from it.
+            // The address is among the members, as in an entry of any other form, although the outcome does not need
+            // it.
             let members = [("email", entry.email.clone()), ("status", entry.status)];
             let members = members.into_iter().chain(message);
             let members = members.map(|(name, text)| (name.to_owned(), text.into_owned().into()));

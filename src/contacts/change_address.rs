@@ -24,7 +24,7 @@ impl Contacts {
     /// 1. The call retrieves the old contact.
     /// 2. It creates the new contact with the names and properties of the old one. If the new address is a contact
     ///    already, its names and properties stay.
-    /// 3. It records every opt-out that the old contact shows for the new one. An opt-out of everything gets the reason
+    /// 3. It records for the new contact every opt-out that the old one shows. An opt-out of everything gets the reason
     ///    `preferences`. For a topic that the old contact never answered, the default counts.
     /// 4. It retrieves the new contact, and then the old one again. If the old one has another opt-out by now, the call
     ///    repeats step 3 for it.
@@ -32,17 +32,17 @@ impl Contacts {
     ///
     /// # Consent
     ///
-    /// - **No opt-in is sent.** A new contact has the defaults of the topics that the old one did not opt out of. If the
-    ///   new address is a contact that is opted out or reported spam, it stays so, and no broadcast reaches the person at
-    ///   either address: [`Contact::unsubscribed`] of the returned contact is then true.
-    /// - **A spam report** locks the old address only. The new contact gets an opt-out of everything instead, which the
-    ///   service would let you end.
+    /// - **No opt-in is sent.** A new contact has the defaults of the topics that the old one did not opt out of. If
+    ///   the new address is a contact that is opted out or reported spam, it stays so, and no broadcast reaches the
+    ///   person at either address: [`Contact::unsubscribed`] of the returned contact is then true.
+    /// - **A spam report** locks the old address only. The new contact gets an opt-out of everything instead, which a
+    ///   later [`subscribe`](Self::subscribe) can end.
     /// - A broadcast can reach the new contact before its opt-outs are recorded, because the service creates no contact
     ///   that is opted out already.
-    /// - An opt-out of the old contact that arrives between the last retrieve of step 4 and step 5 is not recorded for the
-    ///   new one.
-    /// - An opt-out that you have, but that the service does not have yet, is not recorded for the new contact either. If
-    ///   you run an
+    /// - An opt-out of the old contact that arrives between the last retrieve of step 4 and step 5 is not recorded for
+    ///   the new one.
+    /// - An opt-out that you have, but that the service does not have yet, is not recorded for the new contact either.
+    ///   If you run an
     #[cfg_attr(
         feature = "unsubscribe",
         doc = "[`UnsubscribeService`](crate::unsubscribe::UnsubscribeService), wait until its [`has_pending`](crate::unsubscribe::UnsubscribeService::has_pending) returns `false`"
@@ -55,32 +55,33 @@ impl Contacts {
     ///
     /// # A call after a failure
     ///
-    /// It is safe to repeat the call after any error, and after the program was killed. No opt-out of the old contact is
-    /// lost, and the old contact is opted out last. So as long as it is subscribed, a further call does the rest.
+    /// It is safe to repeat the call after any error, and after the program was killed. No opt-out of the old contact
+    /// is lost, and the old contact is opted out last. So as long as it is subscribed, a further call does the rest.
     ///
-    /// An old contact that is opted out with the reason `manual`, or without a reason, may have been opted out by step 5
-    /// of an earlier call, whose response may have been lost, or on behalf of the person. The new contact decides:
+    /// An old contact that is opted out with the reason `manual`, or without a reason, may have been opted out by step
+    /// 5 of an earlier call, whose response may have been lost, or on behalf of the person. The new contact decides:
     ///
-    /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it creates
-    ///   the new contact, so that a further call does not take it for its own.
+    /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it
+    ///   creates the new contact, so that a further call does not take it for its own.
     /// - If it is opted out, too, nobody is subscribed, and the call records the other opt-outs.
     /// - If it is subscribed, the call cannot know. It changes nothing and fails with
-    ///   [`ErrorKind::Input`](crate::ErrorKind::Input). If an earlier call made the opt-out, there is nothing left to do. If
-    ///   not, [`unsubscribe`](Self::unsubscribe) the new contact and call again.
+    ///   [`ErrorKind::Input`](crate::ErrorKind::Input). If an earlier call made the opt-out, there is nothing left to
+    ///   do. If not, [`unsubscribe`](Self::unsubscribe) the new contact and call again.
     ///
-    /// If the old contact was opted out for another reason, each call opts out the new one. So once a call has succeeded,
-    /// do not repeat it later: the person may have opted in again at the new address.
+    /// If the old contact was opted out for another reason, each call opts out the new one. So once a call has
+    /// succeeded, do not repeat it later: the person may have opted in again at the new address.
     ///
     /// # Errors
     ///
     /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`].
     /// - `validation_error` (422) if the new address is not an email address.
     /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if an address is empty, `.` or `..`, and in the case above.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if an address is empty, `.` or `..`, or if the new contact is
+    ///   subscribed although the old one is opted out: see above.
     /// - The errors of [`retrieve`](Self::retrieve), [`create`](Self::create) and [`unsubscribe`](Self::unsubscribe).
     ///
-    /// [`Error::outcome`] is about all requests. [`Unknown`](Outcome::Unknown) means that some changes were made or may
-    /// have been made, and that at least one is missing or may be. With any other outcome, nothing was changed.
+    /// [`Error::outcome`] is about all requests. [`Unknown`](Outcome::Unknown) means that changes were made, or may
+    /// have been, and that others may be missing. With any other outcome, nothing was changed.
     ///
     /// # Example: a new address, and the opt-out that goes with it
     ///
@@ -125,7 +126,7 @@ pub struct ChangeAddress {
 impl ChangeAddress {
     /// `written` becomes [`Outcome::Unknown`] with the first change.
     async fn send(mut self, written: &mut Outcome) -> Result<Contact, Error> {
-        // Nothing is sent if a later request could not be.
+        // If a later request could not be sent, nothing is sent.
         let address = self.new.clone();
         Retrieve { address }.request()?;
         // All requests of the call share one deadline.
@@ -140,22 +141,22 @@ impl ChangeAddress {
         self.create(&old).await?;
         *written = Outcome::Unknown;
         let new = self.record_opt_outs(&mut old).await?;
-        // Last: if the call is repeated, this opt-out must not be there yet.
+        // This is the last step, because a further call does the rest only while the old contact is subscribed.
         if !old.unsubscribed {
             self.opt_out(self.contacts.unsubscribe(&self.old)).await?;
         }
         Ok(new)
     }
 
-    /// Records the opt-outs of the old contact for the new one, and retrieves both, until the old one has no others. Returns
-    /// the new contact.
+    /// Records the opt-outs of the old contact for the new one, and retrieves both, until the old one has no others.
+    /// Returns the new contact.
     async fn record_opt_outs(&self, old: &mut Contact) -> Result<Contact, Error> {
         let mut recorded = BTreeSet::new();
         let mut left = opt_outs(old);
-        // Each round records at least one, so only a service that keeps adding topics reaches the bound.
+        // Each round records at least one opt-out, so only a service that keeps adding topics reaches the bound.
         let most = old.topics.len() + 1;
         loop {
-            // First the opt-out of everything: until then, broadcasts reach the new contact.
+            // The opt-out of everything comes first: until then, broadcasts reach the new contact.
             for topic in left {
                 let call = self.contacts.unsubscribe(&self.new);
                 let call = match &topic {
@@ -174,7 +175,7 @@ impl ChangeAddress {
         }
     }
 
-    /// Makes sure that the opt-out of the old contact is not taken for one of this call when the call is repeated.
+    /// Makes sure that a further call does not take the person's opt-out of the old contact for its own.
     async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
         let new = self.contacts.find(&self.new);
         match new.options(self.options.clone()).await? {
@@ -182,7 +183,7 @@ impl ChangeAddress {
             Some(_) => Err(Error::input(
                 "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
             )),
-            // No call has come as far as its last step.
+            // No earlier call has reached its last step.
             None => {
                 let opt_out = self.contacts.unsubscribe(&self.old);
                 self.opt_out(opt_out.reason(OptOutReason::Preferences))
@@ -219,7 +220,7 @@ impl ChangeAddress {
     }
 }
 
-/// The opt-outs that a contact shows: `None` is the one of everything, and comes first.
+/// Returns the opt-outs that a contact shows. `None` is the opt-out of everything, and comes first.
 fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
     let topics = contact.topics.iter().filter(|(_, answer)| !**answer);
     let topics = topics.map(|(topic, _)| Some(topic.clone()));
@@ -227,7 +228,7 @@ fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
     everything.into_iter().chain(topics).collect()
 }
 
-/// Whether the last step of a call may have opted out this contact.
+/// Returns whether the last step of a call may have opted out this contact.
 pub(crate) fn may_be_own(contact: &Contact) -> bool {
     matches!(
         contact.unsubscribe_reason,

@@ -73,7 +73,7 @@ impl Contacts {
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
-    /// # Example: from a preferences page
+    /// # Example: from a preference page
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -473,7 +473,7 @@ mod tests {
             assert_eq!(error.kind(), crate::ErrorKind::Input);
             assert!(error.to_string().contains("topic is empty"), "{error}");
         }
-        // It stands in the body, not in the path.
+        // A topic is in the body, not in the path.
         assert!(unsubscribe().topic("..").endpoint.request().is_ok());
     }
 

@@ -12,26 +12,26 @@ use crate::error::Target;
 use crate::{Error, ErrorKind};
 
 impl Contacts {
-    /// Deletes a contact, as far as the service can. It is no error if there is none.
+    /// Deletes a contact, if the service can. The call succeeds if there is no such contact.
     ///
-    /// The interface document says that contacts can be deleted, but does not show the request
-    /// ([section 4.7](crate::interface#4.7)). **Our reading** is `DELETE /contacts/{address}`. So before you rely on this
-    /// call, try it with a contact that you made for that.
+    /// The interface document says that contacts can be deleted, but does not show the request ([section
+    /// 4.7](crate::interface#4.7)). **Our reading** is `DELETE /contacts/{address}`. So before you rely on this call,
+    /// try it with a contact that you made for that.
     ///
-    /// Any 2xx status counts as deleted. A 404 is no proof, because a gateway may have sent it, the base URL may be wrong, or
-    /// the service may not know the request. So after a 404 the call lists the contacts with this address, and succeeds only
-    /// if there is none.
+    /// Any 2xx status counts as deleted. A 404 is no proof, because a gateway may have sent it, the base URL may be
+    /// wrong, or the service may not know the request. So after a 404 the call lists the contacts with this address,
+    /// and succeeds only if there is none.
     ///
-    /// A deleted contact takes its opt-out along. If the address is imported again, it gets broadcasts again, so keep a list
-    /// of deleted addresses.
+    /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
+    /// list of deleted addresses.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unsupported`] if the service does not delete contacts by this request: it responded 405 or 501, or 404
-    ///   although it still lists the contact. Nothing was deleted.
+    /// - [`ErrorKind::Unsupported`] if the service does not delete contacts by this request: it responded 405 or 501,
+    ///   or 404 although it still lists the contact. Nothing was deleted.
     /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`] if a 2xx response is a page or reports an error.
-    /// - The errors of [`list`](Self::list), if it was needed.
+    /// - The errors of [`list`](Self::list), after a 404.
     ///
     /// It is safe to repeat the call after any error.
     ///
@@ -41,7 +41,7 @@ impl Contacts {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// use audience::mock::{ContactDeletion, Dialect, MockServer};
     ///
-    /// // By default, the mock does not delete, as the document does not say how.
+    /// // By default, the mock does not delete, because the document does not say how.
     /// let dialect = Dialect { contact_deletion: ContactDeletion::NoContent, ..Dialect::default() };
     /// let server = MockServer::builder().dialect(dialect).seed_contact("ada@example.com").start().await;
     ///

@@ -9,16 +9,17 @@ use crate::{Error, ErrorCode, Outcome};
 impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
-    /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL is wrong. So the result is `None` only
-    /// if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts with this
-    /// address, and returns `None` if it is not among them.
+    /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
+    /// `None` only if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts
+    /// with this address, and returns `None` if it is not among them.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the 404 if the list has the contact. Then
     ///   [`Error::is_not_found`] is false.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
-    /// - The other errors of [`retrieve`](Self::retrieve), and those of [`list`](Self::list), if it was needed.
+    /// - The other errors of [`retrieve`](Self::retrieve), and the errors of [`list`](Self::list) if the call lists the
+    ///   contacts.
     ///
     /// # Example: a contact that may not exist
     ///
@@ -41,8 +42,8 @@ impl Contacts {
         }
     }
 
-    /// Returns whether the service certainly has no contact with this address: the list of the contacts whose address
-    /// contains it does not have it. A 404 alone is no proof. A gateway may have sent it, or the base URL is wrong.
+    /// Returns whether the service certainly has no contact with this address, because it does not list one. A 404
+    /// alone is no proof: a gateway may have sent it, or the base URL may be wrong.
     pub(crate) async fn is_absent(
         &self,
         address: &str,

@@ -20,8 +20,8 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// runtime, so they make progress while the caller works on a contact. Dropping the stream cancels them. The list's
 /// timeout, deadline and retries apply to each page and to each retrieve call.
 ///
-/// So a contact may have been retrieved before your loop worked on the contacts before it: if the loop waits for a minute,
-/// the next contact is more than a minute old. To decide whether to send a mail, list the contacts with
+/// So a contact may have been retrieved before your loop worked on the contacts before it: if the loop waits for a
+/// minute, the next contact is more than a minute old. To decide whether to send a mail, list the contacts with
 /// [`stream`](super::ListContacts::stream), and retrieve each contact directly before its mail, as
 /// `UnsubscribeService::may_send` does.
 ///
@@ -289,7 +289,7 @@ enum Fate {
     Returned,
     Vanished,
     Malformed,
-    /// A retry may retrieve it.
+    /// The retrieve call failed, and a retry may succeed.
     NotRetrieved,
 }
 
@@ -314,7 +314,7 @@ impl Retrieval {
         Self { address, call }
     }
 
-    /// Polls the call. If it has ended, or its runtime has shut down, polls another one instead.
+    /// Polls the call. If there is none, or its runtime has shut down, starts another one.
     fn poll(
         &mut self,
         retrieve: &RetrieveEach,

@@ -458,15 +458,15 @@ impl ListContacts {
 #[must_use = "a call is sent only when it is awaited"]
 pub struct CountContacts {
     list: ListContacts,
-    /// For all pages together.
+    /// The deadline for all pages together.
     deadline: Option<Duration>,
 }
 
 impl CountContacts {
-    /// Limits the whole count: all its pages, with their retries and waits. Default: no limit. Each page has the deadline
-    /// of the list.
+    /// Limits the whole count: all its pages, with their retries and waits. Default: no limit, but each page has the
+    /// deadline of the list.
     ///
-    /// It replaces the deadline of the list. So one page may take as long as all of them.
+    /// The limit replaces the deadline of the list, so a single page may take all of this time.
     ///
     /// # Example: a number for a web page
     ///

@@ -9,16 +9,16 @@ impl Contacts {
     /// Returns whether a contact matches a rule now. The rule may be a single [`Condition`](crate::rule::Condition).
     ///
     /// The service has no such request. So the call retrieves the contact, and then looks for its address among the
-    /// contacts that match the rule. [`matches_each`](Self::matches_each) takes several rules, and retrieves the contact
-    /// only once.
+    /// contacts that match the rule. [`matches_each`](Self::matches_each) takes several rules, and retrieves the
+    /// contact only once.
     ///
     /// # Errors
     ///
     /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the rule cannot be sent:
-    ///   see [`list`](Self::list). Nothing was sent.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is not listed, but a listed item is malformed and
-    ///   may be the contact.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the rule cannot be
+    ///   sent: see [`list`](Self::list). Nothing was sent.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is not listed, but a listed item is malformed
+    ///   and may be the contact.
     /// - The errors of [`retrieve`](Self::retrieve) and [`list`](Self::list).
     ///
     /// # Example: whether a mail bounced lately
@@ -130,14 +130,15 @@ pub struct MatchRules {
 
 impl MatchRules {
     async fn send(self) -> Result<Vec<bool>, Error> {
-        // Nothing is sent if a later request could not be.
+        // If a later request could not be sent, nothing is sent.
         for rule in &self.rules {
             rule.to_json()?;
         }
         // All requests of the call share one deadline.
         let options = self.contacts.client.start_deadline(self.options);
         let retrieve = self.contacts.retrieve(self.address);
-        // An address that is no contact matches no rule, and is an error. The list does not tell the two apart.
+        // The list has neither an unknown address nor a contact that does not match. An unknown address is an error, so
+        // it is found out first.
         let address = retrieve.options(options.clone()).await?.email;
         let mut matches = Vec::with_capacity(self.rules.len());
         for rule in self.rules {

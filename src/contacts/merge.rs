@@ -95,7 +95,7 @@ impl Endpoint for Merge {
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {
         success.refuse_page()?;
-        // The form of the response is not shown. A contact may have any member.
+        // The document does not show the response. If it is a contact, its members are not read as an error.
         if success.valid_object::<Contact>().is_none() {
             success.refuse_error()?;
         }

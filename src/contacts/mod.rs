@@ -1,7 +1,8 @@
 //! Creates, retrieves and lists contacts, and records their consent.
 //!
-//! [`Client::contacts`](crate::Client::contacts) returns the handle [`Contacts`]. Each of its methods returns a builder.
-//! `.await` sends the call. `.response().await` also returns the status, the headers and the number of attempts.
+//! [`Client::contacts`](crate::Client::contacts) returns the handle [`Contacts`]. Each of its methods returns a
+//! builder. `.await` sends the call. `.response().await` also returns the status, the headers and the number of
+//! attempts.
 //!
 //! The service shows a contact in three forms, so there are three types: [`Contact`] from retrieve and the consent
 //! calls, [`ContactRecord`] from create, and [`ContactSummary`] from lists.
@@ -9,9 +10,9 @@
 //! # Models in unit tests
 //!
 //! You can build each of these types without a server, and also [`Page`], [`Created`], [`BatchReport`] and
-//! [`BatchEntry`]. The function `new` takes the required values; assign to the public fields to set the others. Build an
-//! error of the service with [`ApiError::new`](crate::ApiError::new). For any other failure, such as a timeout, use the
-//! faults of the mock.
+//! [`BatchEntry`]. The function `new` takes the required values; assign to the public fields to set the others. Build
+//! an error of the service with [`ApiError::new`](crate::ApiError::new). For any other failure, such as a timeout, use
+//! the faults of the mock.
 //!
 //! `Debug` prints the content of a model, including its address. It never prints the content of a builder or an
 //! [`Error`](crate::Error).

@@ -194,8 +194,8 @@ impl Contact {
 /// Whether broadcasts can reach a contact, and if not, why: see [`Contact::reachability`] and
 /// [`Contact::reachability_for`].
 ///
-/// It concerns consent and spam reports only. Mail may still bounce, for example. `Display` writes a text for a person who
-/// does not program, in lowercase and without a full stop. Its wording may change in any release.
+/// It concerns consent and spam reports only. Mail may still bounce, for example. `Display` writes a text for a person
+/// who does not program, in lowercase and without a full stop. Its wording may change in any release.
 ///
 /// # Example: whether an opt-in is possible
 ///
@@ -536,8 +536,8 @@ fn text_of<E: serde::de::Error>(id: PropertyValue) -> Result<String, E> {
     }
 }
 
-/// The first number that is no time in seconds of the next 3,000 years. In milliseconds, it is in the year 1973. The same
-/// number of seconds before 1970 is no time of a contact either.
+/// The first number that is not read as Unix seconds. As seconds, it is a time in the year 5138; as milliseconds, in
+/// 1973. A negative number of this size is not read as seconds either.
 const TOO_LATE: u64 = 100_000_000_000;
 
 /// Reads Unix seconds. They may also be text, or a number such as `1700000000.0`.
@@ -627,7 +627,7 @@ string_enum! {
     pub enum UnsubscribeReason {
         /// `manual`: the sender recorded it.
         Manual = "manual",
-        /// `preferences`: the recipient chose it, for example on a preferences page.
+        /// `preferences`: the recipient chose it, for example on a preference page.
         Preferences = "preferences",
         /// `complaint`: a mailbox provider reported spam. The contact cannot be subscribed again
         /// through the service, and the address is suppressed.
@@ -652,7 +652,7 @@ pub enum OptOutReason {
     /// The sender records it. This is the service's default.
     #[default]
     Manual,
-    /// The recipient chose it, for example on a preferences page.
+    /// The recipient chose it, for example on a preference page.
     Preferences,
 }
 

@@ -56,8 +56,7 @@ pub struct NewContact {
     /// The properties. `None` is not sent, but an empty map is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<Properties>,
-    /// The rule for an address that already exists. `None` is not sent; the service then applies
-    /// [`OnConflict::Upsert`].
+    /// The action if the address already exists. `None` is not sent; the service then applies [`OnConflict::Upsert`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_conflict: Option<OnConflict>,
 }

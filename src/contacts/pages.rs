@@ -239,9 +239,8 @@ impl PageStream {
     /// Fetches the next page while the caller works on this one.
     ///
     /// When a page arrives, the request for the next one starts as a task of the tokio runtime. It makes progress
-    /// whenever the caller awaits something. If the caller computes without an `.await`, it gains nothing. This does
-    /// not concern a caller outside the runtime, which uses `wait`. The stream is at most one page ahead. Dropping it
-    /// cancels the request.
+    /// whenever the caller awaits something. A caller that computes without an `.await` gains nothing, unless it is
+    /// outside the runtime and uses `wait`. The stream is at most one page ahead. Dropping it cancels the request.
     ///
     /// Order, cursor, errors and end do not change. In particular, [`cursor`](Self::cursor) counts only the pages that
     /// the stream has returned. If a page could not be fetched, the stream returns the error and fetches the page again
@@ -804,7 +803,7 @@ impl PageItems {
         }
         let contact = self.contacts.next()?;
         if !contact.id.is_empty() {
-            // Into the same memory: a clone for each contact would cost an allocation.
+            // This reuses the memory: a clone for each contact would cost an allocation.
             cursor.clone_from(&contact.id);
         }
         Some(PageItem::Contact(contact))

@@ -26,12 +26,12 @@ impl Contacts {
     /// [`TopicsError`] says which topic failed, which answers were recorded before it, and which were not
     /// sent. To recover, send the same form once more.
     ///
-    /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in the
-    ///   form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent.
+    /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in
+    ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent.
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers for
-    ///   a topic, if the name of a topic is empty, or if the address is empty, `.` or `..`.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers
+    ///   for a topic, if the name of a topic is empty, or if the address is empty, `.` or `..`.
     /// - The errors of [`retrieve`](Self::retrieve) and [`set_topic`](Self::set_topic).
     ///
     /// # Example: save a preference page
@@ -459,7 +459,7 @@ impl TopicsError {
     /// Creates the error for a form that cannot be recorded.
     fn invalid(form: InvalidForm) -> Self {
         let error = match form.reason {
-            // As the service refuses the topic in any other call.
+            // The same error as when the service refuses the topic in any other call.
             Reason::UnknownTopic => Error::unknown_topic(
                 "the contact shows no topic of this name, so no answer was sent; check the spelling",
             ),
@@ -614,7 +614,7 @@ impl AnswerForm {
     ///
     /// # Errors
     ///
-    /// If the form has two different answers for a topic, or one for a topic without a name.
+    /// If the form has two different answers for a topic, or an answer for a topic without a name.
     fn new(answers: impl IntoIterator<Item = (String, bool)>) -> Result<Self, InvalidForm> {
         let (mut form, mut conflict) = (Vec::new(), None);
         // A form sent twice by a browser, or a hidden field beside a checkbox, may have a topic twice.

@@ -15,8 +15,8 @@ impl Contacts {
     ///
     /// # What is sent
     ///
-    /// If the call only sets properties, it sends a `PATCH`, which merges them ([section 4.7](crate::interface#4.7)). The
-    /// document shows neither its body nor its response. So if the response does not show the new values, the call
+    /// If the call only sets properties, it sends a `PATCH`, which merges them ([section 4.7](crate::interface#4.7)).
+    /// The document shows neither its body nor its response. So if the response does not show the new values, the call
     /// retrieves the contact, and if they are not stored, continues as below.
     ///
     /// If the call sets a name or removes a property, it retrieves the contact and sends an upsert with both names and
@@ -26,15 +26,15 @@ impl Contacts {
     /// # Two programs that change one contact
     ///
     /// - Two calls that only set properties do not disturb each other if the service merges as the document says.
-    /// - An upsert stores the contact as it was retrieved a moment before. A name or property that another program changes
-    ///   in between gets its old value back. A contact that was deleted in between is created again, without its
-    ///   opt-outs.
+    /// - An upsert stores the contact as it was retrieved a moment before. A name or property that another program
+    ///   changes in between gets its old value back. A contact that was deleted in between is created again, without
+    ///   its opt-outs.
     ///
     /// # Errors
     ///
     /// - `not_found` (404) if the address is not one of your contacts.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a number
-    ///   that JSON cannot represent. Nothing was sent.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a
+    ///   number that JSON cannot represent. Nothing was sent.
     /// - The errors of [`merge_properties`](Self::merge_properties), [`retrieve`](Self::retrieve) and
     ///   [`create`](Self::create).
     ///
@@ -173,7 +173,7 @@ impl UpdateContact {
 /// The member of the body of a `PATCH` that holds the properties.
 const MEMBER: &str = "properties";
 
-/// Whether the service took this member for a property, because it expects the properties as the whole body.
+/// Returns whether the service took this member for a property, because it expects the properties as the whole body.
 fn has_stored_the_body(contact: &Contact, merged: &Properties) -> bool {
     let stored = serde_json::to_value(contact.properties.get(MEMBER));
     let sent = serde_json::to_value(merged);
@@ -199,11 +199,11 @@ enum Merge {
     Shown(ContactRecord),
     /// It succeeded, but the response does not show that the service understood its body.
     NotShown,
-    /// It was refused, maybe for its form.
+    /// The service refused it, maybe because it expects another body.
     Refused,
 }
 
-/// Whether the service may have refused a `PATCH` because it expects another body.
+/// Returns whether the service may have refused a `PATCH` because it expects another body.
 fn is_about_the_form(status: StatusCode) -> bool {
     matches!(
         status,
@@ -247,7 +247,7 @@ impl Changes {
         (keeps_names && removes_none && !self.properties.is_empty()).then(|| self.new_properties())
     }
 
-    /// Returns the upsert that makes these changes and keeps everything else. `None` if the contact is like that.
+    /// Returns the upsert that makes these changes and keeps everything else. `None` if nothing would change.
     fn upsert(&self, contact: &Contact) -> Option<NewContact> {
         let mut changed = NewContact::new(&contact.email);
         // Both names are sent, because the document does not say whether an upsert keeps a name that is left out.

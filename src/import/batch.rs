@@ -92,9 +92,9 @@ impl Sender {
 
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
-        // On disk before the request: after a crash, a row with `OnConflict::Error` that may have been applied must not
-        // be sent again, because it would be refused as a duplicate of itself. And if a row with opt-outs is refused when
-        // it is sent again, its contact may exist all the same.
+        // The start is on disk before the request is sent: after a crash, a row with `OnConflict::Error` that may have
+        // been applied must not be sent again, because it would be refused as a duplicate of itself. And if a row with
+        // opt-outs is refused when it is sent again, its contact may exist all the same.
         if let Err(error) = self.record_start(rows).await {
             return SentBatch::not_sent(rows, self.unwritable(error));
         }
@@ -116,10 +116,11 @@ impl Sender {
             Log::State(_) => sent.outcomes.clone(),
             Log::Nowhere | Log::Journal(_) => Vec::new(),
         };
-        // Before the record: a row is finished only if its opt-outs are. A crash in between sends the row again.
+        // The opt-outs are sent before the record: a row is finished only if they are. After a crash in between, the
+        // row is sent again.
         let left = self.opt_out(rows, &may_exist, &mut sent, watch).await;
         if let Err(error) = self.record_end(rows, &contacts, &sent, left).await {
-            // The journal could not restore these outcomes, so they are not told.
+            // The journal could not restore these outcomes, so they are not reported.
             for outcome in &mut sent.outcomes {
                 if outcome.is_applied() || matches!(outcome, RowOutcome::OptOutFailed { .. }) {
                     *outcome = RowOutcome::Unknown;
@@ -214,8 +215,8 @@ impl Sender {
     /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
     /// outcome of its row; the others are tried nevertheless, unless the key was refused.
     ///
-    /// Returns the rows whose opt-outs a resumed import should send, by their places. An opt-out that fails is always one of
-    /// them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
+    /// Returns the rows whose opt-outs a resumed import should send, by their places. An opt-out that fails is always
+    /// one of them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
     async fn opt_out(
         &self,
         rows: &[NumberedRow],
@@ -232,7 +233,7 @@ impl Sender {
             let contact = sent.outcomes[place].clone();
             let mut failed = None;
             let mut is_left = false;
-            // An opt-out must not get lost only because the service's status of the row is not known.
+            // An opt-out must not get lost only because the outcome of the row is unknown.
             let was_retried = watch.has_retried();
             let to_send = opt_outs.iter().filter(|_| *may_exist);
             for opt_out in to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried)) {
@@ -249,8 +250,8 @@ impl Sender {
                     }
                     continue;
                 };
-                // The service does not have the contact, as the status of the row says. For a row of a sync that has only
-                // opt-outs, there is no status.
+                // The service does not have the contact, as the status of the row says. For a row of a sync that has
+                // only opt-outs, there is no status.
                 let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
                 let address = row.row.address();
                 if !(may_be_gone && self.has_no_contact(address, &error, watch).await) {
@@ -340,7 +341,7 @@ impl Sender {
             .await
     }
 
-    /// Looks at the contact of an address that a row has no longer, and records its opt-outs for the next address. The
+    /// Looks at the contact of an address that a row no longer has, and records its opt-outs for the next address. The
     /// opt-outs of the row that are new go to the old contact, too: the next address may be refused.
     async fn look(
         &self,
@@ -358,7 +359,8 @@ impl Sender {
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
         let mut entry = before.clone();
         let mut to_send = entry.left.clone();
-        // If an earlier run has looked at the contact, and it belongs to another row since, its opt-outs are not for this one.
+        // If an earlier run has looked at the contact, and another row has the address since then, its new opt-outs are
+        // not for this row.
         if entry.carried.is_none() || old != OldAddress::Taken {
             let contact = match self.look_at(row, &entry.address, watch).await {
                 Ok(contact) => contact,
@@ -369,7 +371,7 @@ impl Sender {
             }
             let exists = contact.is_some();
             let is_own = entry.is_maybe_out(&entry.address);
-            // Other rows that had the address have brought these. They are not for this row.
+            // Other rows that had the address have sent these opt-outs. They are not for this row.
             let of_others = state.sent_to(&entry.address);
             let is_others = has(&of_others, &EVERYTHING);
             let mut maybe_out = task.opted_out.clone();
@@ -381,12 +383,12 @@ impl Sender {
                         maybe_out.push(entry.address.clone());
                     }
                     let earlier = entry.carried.take().filter(|_| !entry.is_waiting);
-                    // The run that was killed has maybe opted out the contact for another row.
+                    // The run that was killed may have opted out the contact for another row.
                     let is_maybe_out = is_others || is_own && earlier.is_some();
                     let found = opt_outs_of(&contact, is_maybe_out, &of_others);
                     [found, earlier.unwrap_or_default()].concat()
                 }
-                // All that is known is what the table said, or what an earlier run has found.
+                // Only the opt-outs of the table are known, or those that an earlier run has found.
                 None => {
                     to_send.clear();
                     let earlier = entry.carried.take();
@@ -457,8 +459,8 @@ impl Sender {
         }
     }
 
-    /// Opts out the contact of an address that rows had before. First, its opt-outs since they looked at it go to their
-    /// new addresses.
+    /// Opts out the contact of an address that rows had before. Opt-outs that the contact got after the rows looked at
+    /// it are sent to their new addresses first.
     async fn leave(
         &self,
         row: &NumberedRow,
@@ -478,7 +480,7 @@ impl Sender {
                 .iter()
                 .filter_map(|key| state.find_recent(key))
                 .collect();
-            // Other rows that had the address, such as deleted ones, have brought these.
+            // Other rows that had the address, such as deleted ones, have sent these opt-outs.
             let of_others = state.sent_to(address);
             let is_own = leavers.iter().any(|entry| entry.is_maybe_out(address));
             let is_own = is_own || has(&of_others, &EVERYTHING);
@@ -528,7 +530,8 @@ impl Sender {
         }
     }
 
-    /// Looks whether the contact of a row has opted in again. If that cannot be known, the row counts as not opted in.
+    /// Finds out whether the contact of a row has opted in again. If that cannot be known, the row counts as not opted
+    /// in.
     async fn check(
         &self,
         row: &NumberedRow,
@@ -553,7 +556,7 @@ impl Sender {
         }
     }
 
-    /// Returns whether an opt-out of everything that failed with this error is maybe recorded.
+    /// Returns whether the contact may be opted out of everything, although the opt-out failed with this error.
     async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
         match error.outcome() {
             Outcome::NotSent | Outcome::Refused | Outcome::Unchanged => false,
@@ -586,7 +589,7 @@ impl Sender {
     ) -> Result<Option<Contact>, SentBatch> {
         self.retrieve(address, watch).await.map_err(|error| {
             let outcome = match error.is_not_found() {
-                // It is no statement about the row.
+                // The 404 says nothing about the row.
                 true => RowOutcome::Unknown,
                 false => outcome_of_failure(&error),
             };
@@ -612,7 +615,8 @@ impl Sender {
         }
     }
 
-    /// Records the outcomes that are final, and the opt-outs that are left. A resumed import sends all other rows again.
+    /// Records the outcomes that are final, and the opt-outs that are left. A resumed import sends all other rows
+    /// again.
     async fn record_end(
         &self,
         rows: &[NumberedRow],
@@ -655,8 +659,8 @@ fn new_opt_outs<'a>(row: &'a NumberedRow, before: &'a Entry) -> impl Iterator<It
     opt_outs.filter(|opt_out| !has(&before.opt_outs, opt_out))
 }
 
-/// Returns the opt-outs of a contact without the topics of other rows. If a sync has maybe opted it out, only those that
-/// the sync cannot have made.
+/// Returns the opt-outs of a contact without the topics of other rows. If a sync may have opted it out, returns only
+/// those that the sync cannot have made.
 fn opt_outs_of(contact: &Contact, is_maybe_out: bool, of_others: &[OptOut]) -> Vec<OptOut> {
     let is_by_recipient = matches!(
         contact.unsubscribe_reason,
@@ -768,8 +772,8 @@ pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&St
             true
         }
         RowOutcome::NotSent | RowOutcome::Valid => false,
-        // Sending an upsert or a skip twice does no harm. A strict row would be refused because of its own first
-        // attempt.
+        // Sending an upsert or a skip twice does no harm. A row with `OnConflict::Error` would be refused because of
+        // its own first attempt.
         RowOutcome::Unknown => row.fails_on_conflict() || row.contact_to_send().is_none(),
         // A batch that was refused as a whole, for example by a rate limit.
         RowOutcome::Refused {

@@ -38,9 +38,9 @@ impl Contacts {
     /// that stopped the import:
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses
-    ///   the journal or the [`rejects_file`](Import::rejects_file), or the rejects could not be written. Rows that the journal could not record
-    ///   are reported as unknown.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses the
+    ///   journal or the [`rejects_file`](Import::rejects_file), or the rejects could not be written. Rows that the
+    ///   journal could not record are reported as unknown.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
     ///   a CSV file could not be read to its end.
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
@@ -278,8 +278,9 @@ impl Import {
 
     /// Records each finished batch in this journal, and resumes after its last record. Default: nothing is recorded.
     ///
-    /// If an earlier import ended because a 429 asked for a long wait, the resumed import sends nothing before the end of
-    /// that wait, as if the client had received the 429 itself (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
+    /// If an earlier import ended because a 429 asked for a long wait, the resumed import sends nothing before the end
+    /// of that wait, as if the client had received the 429 itself (see
+    /// [`RetryPolicy`](crate::RetryPolicy#retry-after)).
     ///
     /// To resume, the import needs the same rows in the same order. It compares the first 100 rows before it sends
     /// anything, and the rows of each recorded batch as it reads them.
@@ -311,12 +312,13 @@ impl Import {
         self
     }
 
-    /// Writes every row that was not applied in full to this file, as [`rejects`](Self::rejects) does. Default: no rejects
-    /// are written.
+    /// Writes every row that was not applied in full to this file, as [`rejects`](Self::rejects) does. Default: no
+    /// rejects are written.
     ///
-    /// The run empties the file when it has locked its journal, if it has one, and the file itself. So a second run that is
-    /// started by mistake cannot destroy the rejects of the first one: it waits 5 s for the locks, and then fails. Only
-    /// the owner can read a new file (on Unix). On Windows, no other program can read the file until the run has ended.
+    /// The run empties the file when it has locked its journal, if it has one, and the file itself. So a second run
+    /// that is started by mistake cannot destroy the rejects of the first one: it waits 5 s for the locks, and then
+    /// fails. Only the owner can read a new file (on Unix). On Windows, no other program can read the file until the
+    /// run has ended.
     ///
     /// It must not be the file that the rows are read from.
     ///
@@ -340,8 +342,8 @@ impl Import {
     }
 
     /// Writes every row that was not applied in full to this writer, as CSV in UTF-8, in input order. Default: no
-    /// rejects are written. To write them to a file, use [`rejects_file`](Self::rejects_file): `File::create` would empty
-    /// the file even if another run writes to it.
+    /// rejects are written. To write them to a file, use [`rejects_file`](Self::rejects_file): `File::create` would
+    /// empty the file even if another run writes to it.
     ///
     /// The first line names the columns: `line`, `code`, `message` and `retryable`, then the columns of the input. You
     /// can fix the file and import it again, because [`CsvRows`](super::CsvRows) ignores the first four. Rows that are
@@ -744,8 +746,8 @@ pub(super) enum RejectsTo {
 }
 
 impl RejectsTo {
-    /// Opens the file, if it is one, without changing it: it may belong to another run. A path that cannot be written is
-    /// an error before anything is recorded.
+    /// Opens the file, if it is one, without changing it: it may belong to another run. A path that cannot be written
+    /// is an error before anything is recorded.
     pub(super) fn open(rejects: Option<Self>) -> Result<Option<Opened>, Error> {
         Ok(match rejects {
             None => None,

@@ -19,10 +19,10 @@ use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::{Error, ErrorCode};
 
-/// The rows to read at one go before other tasks get a turn.
+/// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
 
-/// The settings of an import that do not change while it runs, but for the signal, which ends.
+/// The settings of an import. While it runs, only the signal changes: it ends.
 pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) stop_on_failure: bool,
@@ -41,7 +41,7 @@ type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 pub struct Progress {
     finished: u64,
     resumed: u64,
-    /// The rows that this run itself has brought to their outcome, without those that it did not send.
+    /// The rows that this run itself has finished, without those that it did not send.
     handled: u64,
     /// The time since the first row that no earlier run has finished.
     handling: Duration,
@@ -76,7 +76,7 @@ impl Progress {
         self.finished
     }
 
-    /// Returns how many of the finished rows were finished in an earlier run, by the journal.
+    /// Returns how many of the finished rows were finished in an earlier run, according to the journal.
     ///
     /// # Example: say how much an earlier run has done
     ///
@@ -290,16 +290,17 @@ impl Run {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // First of all: a request that begins to wait from here on wakes the import.
+        // This comes first, so that every request that begins to wait later wakes the import.
         self.pace.set_waker(context.waker());
-        // Before new batches: a signal that is ready already starts none.
+        // This comes before new batches: if the signal is ready, none is started.
         self.poll_stop_signal(context);
-        // Before ended batches are looked for: without a batch in flight, that registers no waker, and the import would
-        // sleep for ever.
+        // This comes before ended batches are polled: without a batch in flight, that poll registers no waker, and the
+        // import would sleep forever.
         self.start_batches(context);
         match self.batches.poll_ended(context, self.settled.keep) {
             Poll::Ready(Some(ended)) => self.settle_batch(ended),
-            // Not while a batch is in flight: the rest could not be handed out before its rows, and would pile up.
+            // This waits for the batches in flight: the rest could not be handed out before their rows, and would pile
+            // up.
             Poll::Ready(None) if self.stop.is_some() => self.read_rest(context),
             Poll::Ready(None) | Poll::Pending => {}
         }
@@ -405,7 +406,7 @@ impl Run {
     fn accept(&mut self, row: ImportRow) {
         let number = self.next_number;
         self.next_number += 1;
-        // Before the checks, which may settle the row: the import must end with an error in any case.
+        // This comes before the checks, which may settle the row: the import must end with an error in any case.
         self.is_cut_off |= row.is_cut_off();
         let verdict = self.checks.check(number, &row, self.stop.is_some());
         if !matches!(verdict, Verdict::Resumed(_)) {
@@ -563,7 +564,7 @@ impl Run {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
             // The report says it: these stops are results that the caller expects.
             Some(Stop::Quota | Stop::Asked) => None,
-            // Last: the error of a batch explains more than the end of the file.
+            // This comes last: the error of a batch explains more than the end of the file.
             None if self.is_cut_off => Some(cut_off()),
             None => is_shorter.then(other_rows),
         };
@@ -669,13 +670,13 @@ struct Checks {
 /// The decision about a row.
 #[derive(Debug)]
 enum Verdict {
-    /// This is sent of it.
+    /// The row, or the part of it that is left, is to be sent.
     Send(ToDo),
-    /// It has this outcome.
+    /// The row has this outcome.
     Settle(RowOutcome),
-    /// An earlier run has finished it with this outcome.
+    /// An earlier run has finished the row with this outcome.
     Resumed(RowOutcome),
-    /// It is valid, and so is an earlier row with its address.
+    /// The row is valid, and so is an earlier row with its address.
     Duplicate,
     /// The journal belongs to other rows.
     Mismatch,
@@ -692,7 +693,7 @@ impl Checks {
 
     /// Decides about the next row. A dry run that has stopped checks no more rows.
     fn check(&mut self, number: u64, row: &ImportRow, has_stopped: bool) -> Verdict {
-        // First: a dry run neither reads the journal nor sends the row.
+        // This comes first: a dry run neither reads the journal nor sends the row.
         if let Some(dry_run) = self.dry_run.as_mut().filter(|_| !has_stopped) {
             return match dry_run.check(row) {
                 (_, true) => Verdict::Duplicate,
@@ -725,7 +726,7 @@ impl Checks {
                 ResumedRow::Mismatch => return Verdict::Mismatch,
             }
         }
-        // Last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
+        // This comes last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
             None => Verdict::Send(to_do(row, was_sent)),
             Some(message) => Verdict::Settle(RowOutcome::Refused {
@@ -750,7 +751,7 @@ impl Checks {
 fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
     match row.task().map(|task| task.kind) {
         None => ToDo::Everything { was_sent },
-        // As if it was sent before: an opt-out of a row that is refused must not get lost.
+        // The row counts as sent before, so that its opt-outs are not lost if it is refused.
         Some(TaskKind::Upsert) => ToDo::Everything { was_sent: true },
         Some(TaskKind::OptOut | TaskKind::Look(_) | TaskKind::Leave) => {
             ToDo::OptOuts(Box::new(OptOutsLeft {

@@ -18,11 +18,11 @@ use crate::{Error, ErrorCode};
 
 /// A file in which an import records each finished batch, so that it can resume after a crash.
 ///
-/// The file has one JSON object on each line, and is only appended to. A record is synced to disk before
-/// its rows count as finished. Rows with opt-outs, and rows with `OnConflict::Error`, are also recorded before they are
-/// sent. It contains no contacts, only row numbers, a fingerprint of the
-/// rows, their outcomes, the service's messages about refused rows, and until when the service has asked to wait after a
-/// 429. A message may quote an address, so only the owner can read a new file (on Unix).
+/// The file has one JSON object on each line, and is only appended to. A record is synced to disk before its rows count
+/// as finished. Rows with opt-outs, and rows with `OnConflict::Error`, are also recorded before they are sent. It
+/// contains no contacts, only row numbers, a fingerprint of the rows, their outcomes, the service's messages about
+/// refused rows, and until when the service has asked to wait after a 429. A message may quote an address, so only the
+/// owner can read a new file (on Unix).
 ///
 /// Only one import at a time can use a journal. While it runs, it holds a lock on the file, which ends with the process
 /// at the latest. Another import waits 5 s for the lock, and then fails.

@@ -66,8 +66,8 @@
 //!
 //! # Keeping a list in step
 //!
-//! [`Contacts::sync`] compares a table with what it sent before, by a [`SyncState`], and sends only the difference. Use it
-//! every night, and an import once.
+//! [`Contacts::sync`] compares a table with what it sent before, by a [`SyncState`], and sends only the difference. Use
+//! it every night, and an import once.
 //!
 //! [`Contacts::sync`]: crate::contacts::Contacts::sync
 //! [`OnConflict::Error`]: crate::contacts::OnConflict::Error

@@ -17,7 +17,7 @@ struct State {
     retries: u64,
     /// How many requests wait for their next attempt.
     waiting: usize,
-    /// Whether the last request of any batch that ended failed permanently, because the service could not be reached
+    /// Whether the request that ended last, of any batch, failed permanently because the service could not be reached
     /// or could not respond.
     is_down: bool,
     /// Whether the caller has asked the import to stop.
@@ -62,7 +62,7 @@ impl Pace {
         self.with(|state| std::mem::take(&mut state.has_changed))
     }
 
-    /// Sets who is woken when a request starts or ends a wait.
+    /// Sets the waker to call when a request starts or ends a wait.
     pub(super) fn set_waker(&self, waker: &Waker) {
         self.with(|state| match &mut state.waker {
             // `clone_from` does nothing if both wake the same task, which is the usual case.
@@ -71,7 +71,7 @@ impl Pace {
         });
     }
 
-    /// Makes batches fail that wait for a retry.
+    /// Makes the batches that wait for a retry fail.
     pub(super) fn stop_waiting(&self) {
         self.with(|state| state.is_stopping = true);
     }

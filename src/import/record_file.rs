@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use crate::Error;
 use crate::secret::for_owner_only;
 
-/// The kind of a file, by which its records and its errors differ.
+/// The kind of a file: it determines the records and the errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     /// The name of the file in errors.
     pub(super) name: &'static str,
-    /// What uses the file.
+    /// The kind of run that uses the file.
     pub(super) user: &'static str,
     /// What to do about a damaged file.
     pub(super) advice: &'static str,
@@ -51,7 +51,8 @@ impl Kind {
         Ok((path.canonicalize().map_err(failed)?, file))
     }
 
-    /// Reads the records of a file. `add` gets each with the number of bytes before it, and returns what is wrong with it.
+    /// Reads the records of a file. `add` gets each with the number of bytes before it, and returns what is wrong with
+    /// it.
     pub(super) fn read<R: for<'de> Deserialize<'de>>(
         self,
         mut reader: impl BufRead,
@@ -151,8 +152,8 @@ pub(super) fn sync_directory(path: &Path) {
     let _ = directory.map(|directory| directory.sync_all());
 }
 
-/// Appends lines on a thread of its own. Lines that arrive while the file is synced share the next sync. The thread ends
-/// when the last clone is dropped.
+/// Appends lines on a thread of its own. Lines that arrive while the file is synced share the next sync. The thread
+/// ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Appender(mpsc::Sender<Append>);
 

@@ -8,8 +8,8 @@ use crate::{Error, ErrorCode};
 
 /// Counts the rows of an import by outcome.
 ///
-/// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs failed,
-/// it says how many of the refused rows were applied: `3 refused (2 of them applied without their opt-out)`.
+/// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
+/// failed, it says how many of the refused rows were applied: `3 refused (2 of them applied without their opt-out)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ImportReport {
@@ -100,8 +100,8 @@ impl ImportReport {
         self.refused.values().sum::<u64>() + self.opt_out_failed
     }
 
-    /// Returns how many rows were refused and not applied, for each code. Rows that were applied without an opt-out are not
-    /// among them: [`opt_out_failed`](Self::opt_out_failed) counts those.
+    /// Returns how many rows were refused and not applied, for each code. Rows that were applied without an opt-out are
+    /// not among them: [`opt_out_failed`](Self::opt_out_failed) counts those.
     ///
     /// # Example: count the reasons
     ///
@@ -235,8 +235,8 @@ impl ImportReport {
         applied + self.refused() + self.not_sent() + self.unknown
     }
 
-    /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may have
-    /// been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed).
+    /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may
+    /// have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed).
     ///
     /// # Example: decide whether to run the import again
     ///
@@ -302,7 +302,7 @@ impl ImportReport {
         self.opted_out
     }
 
-    /// Removes rows that were skipped first and counted otherwise later.
+    /// Removes rows that were first counted as skipped, and then as something else.
     pub(super) fn uncount_skipped(&mut self, rows: u64) {
         self.skipped = self.skipped.saturating_sub(rows);
     }
@@ -411,8 +411,8 @@ pub enum RowOutcome {
     OptedOut,
     /// The row was not applied, and neither were its opt-outs.
     ///
-    /// There is one exception: if an earlier run of a [resumed](super::Journal) import may have sent the row, its contact may
-    /// exist, so its opt-outs are recorded.
+    /// There is one exception: if an earlier run of a [resumed](super::Journal) import may have sent the row, its
+    /// contact may exist, so its opt-outs are recorded.
     Refused {
         /// The code of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
@@ -424,8 +424,8 @@ pub enum RowOutcome {
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
     ///
-    /// A resumed import sends the opt-out again, whatever the failure was. If the row itself is wrong, such as the name of a
-    /// topic, fix the row and import it again with upsert or skip: with
+    /// A resumed import sends the opt-out again, whatever the failure was. If the row itself is wrong, such as the name
+    /// of a topic, fix the row and import it again with upsert or skip: with
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the contact exists.
     OptOutFailed {
         /// The code of the refusal, `http_` and a status, or `no_response`.
@@ -482,7 +482,7 @@ impl RowOutcome {
 
     /// Returns whether importing the same row again can help.
     ///
-    /// # Example: tell mistakes from bad luck
+    /// # Example: which rows to import again
     ///
     /// ```
     /// use audience::ErrorCode;
@@ -573,8 +573,8 @@ impl fmt::Display for RowOutcome {
 /// An import that stopped before its end, with its report and the error that stopped it.
 ///
 /// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
-/// `Box<dyn std::error::Error>`.
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
+/// it unchanged, or as a `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct ImportError {
     inner: Box<Inner>,

@@ -33,7 +33,7 @@ use crate::contacts::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportRow {
     content: Content,
-    /// In a box, because a row is moved several times, and a plain one has none of them.
+    /// In a box, because a row is moved several times, and a plain row has none of these members.
     details: Option<Box<Details>>,
 }
 
@@ -171,8 +171,8 @@ impl ImportRow {
 
     /// Adds an opt-out to record after the contact exists.
     ///
-    /// The rejects of a row with [`input`](Self::input) have the cells of that input, not this opt-out. So add it to the
-    /// rows of the rejects, too, or use [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all).
+    /// The rejects of a row with [`input`](Self::input) have the cells of that input, not this opt-out. So add it to
+    /// the rows of the rejects, too, or use [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all).
     ///
     /// # Example: everything, or one topic
     ///
@@ -447,7 +447,7 @@ impl From<Contact> for ImportRow {
     }
 }
 
-/// What a sync does with a row, besides what its contact and its opt-outs say.
+/// The task of a sync for a row, besides its contact and its opt-outs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SyncTask {
     pub(super) kind: TaskKind,
@@ -455,8 +455,8 @@ pub(super) struct SyncTask {
     pub(super) opted_out: Vec<String>,
     /// For [`TaskKind::Leave`], the keys of the rows that leave the address.
     pub(super) leavers: Vec<String>,
-    /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact was
-    /// not there any more. For [`TaskKind::Check`], those that the row has no longer; empty if they are not known.
+    /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact no
+    /// longer existed. For [`TaskKind::Check`], the opt-outs that the row no longer has; empty if they are not known.
     pub(super) recorded: Vec<OptOut>,
     /// The entry while it is not known whether the task was done; `None` if nothing is remembered of the row.
     pub(super) started: Option<Entry>,
@@ -472,24 +472,24 @@ pub(super) struct SyncTask {
 pub(super) enum TaskKind {
     /// Records the opt-outs of a contact that exists.
     OptOut,
-    /// Looks at the contact of an address that the row has no longer.
+    /// Looks at the contact of an address that the row no longer has.
     Look(OldAddress),
     /// Creates or updates the contact.
     Upsert,
     /// Opts out the contact of an address that the row had before, now that its new one is known to be usable.
     Leave,
-    /// Looks whether the contact has opted in at the service, as its row says.
+    /// Finds out whether the contact has opted in at the service, as its row says.
     Check,
 }
 
-/// Who has to do with the address that a row has no longer.
+/// Who has an address that a row no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OldAddress {
-    /// Another row has it since an earlier run.
+    /// Another row got it in an earlier run.
     Taken,
-    /// Another row has it now.
+    /// Another row got it in this run.
     Held,
-    /// Nobody has it. Another row that had it, too, counts as the one that leaves it.
+    /// Nobody has it. Of the rows that had it, another one counts as the one that leaves it.
     LeftByAnother,
     /// Nobody has it.
     Left,
@@ -531,16 +531,17 @@ pub(super) struct Entry {
     /// while the next one is not known to be usable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) to_leave: Vec<String>,
-    /// The addresses to leave that a sync has maybe opted out since it looked at them.
+    /// The addresses to leave that a sync may have opted out since it looked at them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) maybe_out: Vec<String>,
-    /// The opt-outs of the addresses to leave that the row has taken to its address, or that other rows have brought there.
+    /// The opt-outs of the addresses to leave that were sent to the address of the row, or that other rows have sent to
+    /// the addresses to leave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) taken: Vec<OptOut>,
     /// The addresses that the row had before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) former: Vec<Former>,
-    /// Whether the row is subscribed after an opt-out, and no finished run has told it.
+    /// Whether the row is subscribed after an opt-out, and no finished run has reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_untold: bool,
     /// Whether the row was deleted.
@@ -587,7 +588,7 @@ impl Entry {
         is_among(&self.maybe_out, address)
     }
 
-    /// Remembers whether a sync has maybe opted out an address to leave.
+    /// Remembers whether a sync may have opted out an address to leave.
     pub(super) fn set_maybe_out(&mut self, address: &str, is_maybe_out: bool) {
         if !is_maybe_out {
             let address = normalized_address(address);
@@ -642,7 +643,7 @@ pub(super) struct NumberedRow {
 
 impl NumberedRow {
     pub(super) fn new(number: u64, row: ImportRow, to_do: ToDo) -> Self {
-        // A task that looks at an address waits for the others with that one.
+        // A task that looks at an address waits for the other rows with that address.
         let left = row
             .task()
             .filter(|task| matches!(task.kind, TaskKind::Look(_)));
@@ -669,8 +670,8 @@ impl NumberedRow {
         self.contact_to_send().is_none()
     }
 
-    /// Returns whether to send this opt-out after the contact got this outcome. If a request was retried, an outcome may
-    /// hide that an earlier attempt created the contact.
+    /// Returns whether to send this opt-out after the contact got this outcome. If a request was retried, an outcome
+    /// may hide that an earlier attempt created the contact.
     pub(super) fn sends(&self, opt_out: &OptOut, contact: &RowOutcome, was_retried: bool) -> bool {
         let is_old = *contact == RowOutcome::Updated && !was_retried;
         let task = self.row.task().filter(|_| is_old);

@@ -48,42 +48,44 @@ impl Contacts {
     /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, retrieves the old one again for opt-outs since, and then opts it out |
     /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | one opt-out of everything: [the interface](crate::interface#4.7) shows no way to delete a contact |
     ///
-    /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old addresses.
-    /// Each part runs in parallel, at the pace of an [import](Contacts::import).
+    /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old
+    /// addresses. The requests of each part run in parallel, at the pace of an [import](Contacts::import).
     ///
-    /// After a 404, one more request lists the contacts with the address. Only if the address is not among them, there is
-    /// no contact to opt out. Otherwise, a gateway may have sent the 404: the opt-out failed, and the next run sends it.
+    /// After a 404, one more request lists the contacts with the address. Only if the address is not among them, there
+    /// is no contact to opt out. Otherwise, a gateway may have sent the 404: the opt-out failed, and the next run sends
+    /// it.
     ///
     /// # Names and properties
     ///
     /// A name or all properties that a row does not have stay as the service has them, but what the row had before is
-    /// cleared. If another row has or had the address, the service may have the data of another person. Then all names and
-    /// properties are sent, and those that the row does not have are cleared. If two rows have one address, the contact has
-    /// the names and properties of the one that was sent last; if that one gets another address or is deleted, those of the
-    /// other are sent again.
+    /// cleared. If another row has or had the address, the service may have the data of another person. Then all names
+    /// and properties are sent, and those that the row does not have are cleared. If two rows have one address, the
+    /// contact has the names and properties of the one that was sent last; if that one gets another address or is
+    /// deleted, those of the other are sent again.
     ///
     /// # Consent
     ///
     /// - **A sync never subscribes anybody.** If a row was not subscribed and is now, no opt-in is sent, because the
-    ///   "yes" of the table may be older than an opt-out at the service. If the contact is still opted out at the service,
-    ///   [`SyncReport::opt_ins_not_sent`] counts the row, and the [`rejects`](SyncContacts::rejects) have its key. Call
-    ///   [`subscribe`](Contacts::subscribe) when the person asks for it, and then also
-    ///   [`unsubscribe`](Contacts::unsubscribe) when the person opts out: a row that was not subscribed in the last run
-    ///   either is not sent, unless the sync [checks the list](SyncContacts::checks_list). A row counts, too, if it has an
-    ///   address that an earlier run has opted out, such as one that the row has lost and takes back.
-    /// - **An opt-out that was read is sent, whatever happens then.** It is written to the state file first. If it fails,
-    ///   or the program is killed, the next run sends it, even if the row has changed or is missing.
+    ///   "yes" of the table may be older than an opt-out at the service. If the contact is still opted out at the
+    ///   service, [`SyncReport::opt_ins_not_sent`] counts the row, and the [`rejects`](SyncContacts::rejects) have its
+    ///   key. Call [`subscribe`](Contacts::subscribe) when the person asks for it, and then also
+    ///   [`unsubscribe`](Contacts::unsubscribe) when the person opts out: nothing is sent for a row that is not
+    ///   subscribed and was not in the last run, unless the sync [checks the list](SyncContacts::checks_list). A row
+    ///   counts, too, if it has an address that an earlier run has opted out, such as one that the row has lost and
+    ///   takes back.
+    /// - **An opt-out that was read is sent, whatever happens afterwards.** It is written to the state file first. If
+    ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing.
     /// - If two rows have the same address, an opt-out of either counts.
-    /// - An opt-out at the service while a row gets another address goes to the new one, until the old one is left. If a run
-    ///   was interrupted after it has maybe opted out the old address itself, an opt-out there without a reason of the
-    ///   person counts as its own.
+    /// - If a row gets another address, an opt-out that arrives at the old one goes to the new one, too, until the sync
+    ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
+    ///   as the run's own, unless its reason says that the person made it.
     /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
     ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row.
     ///
     /// # Two runs, and old tables
     ///
-    /// A run that was killed is simply started again, with the table as it is then. If the table is restored from a backup,
-    /// the contacts get its older names and properties. Opt-outs since then stay, and count as
+    /// A run that was killed is simply started again, with the table as it is then. If the table is restored from a
+    /// backup, the contacts get its older names and properties. Opt-outs since then stay, and count as
     /// [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent).
     ///
     /// A table that lacks most rows, or the state file of another table, would opt out contacts by mistake. So the run
@@ -95,10 +97,10 @@ impl Contacts {
     /// [`SyncError`] if the sync stopped before its end. It holds the report so far and the [`Error`]:
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the state file or the rejects could not be written, or another
-    ///   sync uses the state file.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, too many contacts would
-    ///   be left, or a CSV file could not be read to its end.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the state file or the rejects could not be written, or
+    ///   another sync uses the state file.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, too many contacts
+    ///   would be opted out, or a CSV file could not be read to its end.
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the [`SyncReport`] counts them.
     ///
@@ -185,11 +187,11 @@ impl SyncRow {
     /// Creates a row from its primary key and its contact: an address, a [`NewContact`], or an [`ImportRow`] with topic
     /// opt-outs, for example from CSV.
     ///
-    /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and that
-    /// no other row has, now or later.
+    /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and
+    /// that no other row has, now or later.
     ///
-    /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay, unless
-    /// another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
+    /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay,
+    /// unless another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
     /// [`on_conflict`](NewContact::on_conflict) is ignored.
     ///
     /// # Example: an address alone, and an opt-out from a topic
@@ -236,8 +238,8 @@ impl SyncRow {
     /// Sets a text or number that changes whenever a name or a property changes, such as the time of the last change.
     /// Default: the sync compares names and properties.
     ///
-    /// With a revision, a row can be compared before its properties are known. A change of the address or an opt-out is
-    /// noticed without another revision.
+    /// With a revision, a row can be compared before its properties are known. A new address or opt-out is noticed even
+    /// if the revision is the same.
     #[expect(clippy::needless_pass_by_value, reason = "as in the constructor")]
     #[must_use]
     pub fn revision(mut self, revision: impl ToString) -> Self {
@@ -270,7 +272,8 @@ impl SyncRow {
         u64::from_le_bytes(first)
     }
 
-    /// Returns the names and properties to send, and which of them there are. Those that the row had before are cleared.
+    /// Returns the names and properties to send, and which of them there are. Those that the row had before are
+    /// cleared.
     fn contact(&self, before: [bool; 3]) -> (NewContact, [bool; 3]) {
         let mut contact = NewContact::new(self.address());
         let members = self
@@ -363,17 +366,17 @@ impl SyncContacts {
         self
     }
 
-    /// Lists all contacts at the end of the run, and opts out each one that is subscribed although its row is not, or is
-    /// deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in at the
+    /// Lists all contacts at the end of the run, and opts out each one that is subscribed although its row is not, or
+    /// is deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in at the
     /// service that the table does not have.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
-    /// Topics are not compared, because [a list does not have them](crate::interface#2.3). The deleted row of an address
-    /// that another row has does not count.
+    /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
+    /// if another row has its address.
     ///
-    /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to its
-    /// end, for example because the run was [stopped](Self::stop_when), that counts as one row that was
-    /// [not sent](ImportReport::not_sent).
+    /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to
+    /// its end, for example because the run was [stopped](Self::stop_when), that counts as one row that was [not
+    /// sent](ImportReport::not_sent).
     ///
     /// A person who opts in while the sync runs, after the table was read, is opted out. The next run counts such a row
     /// under [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent).
@@ -403,11 +406,13 @@ impl SyncContacts {
         self
     }
 
-    /// Sets how many contacts a run may opt out because their rows are missing or have another address. If there are more,
-    /// the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is sent.
+    /// Sets how many contacts a run may opt out because their rows are missing or have another address. If there are
+    /// more, the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is
+    /// sent.
     ///
-    /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts out
-    /// more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not deleted.
+    /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts
+    /// out more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not
+    /// deleted.
     ///
     /// # Example: half of the table was removed on purpose
     ///
@@ -432,8 +437,8 @@ impl SyncContacts {
         self
     }
 
-    /// Sends nothing, and counts what would be sent: see [`SyncReport::opted_out`] and [`ImportReport::valid`]. The state
-    /// file is read, but not written.
+    /// Sends nothing, and counts what would be sent: see [`SyncReport::opted_out`] and [`ImportReport::valid`]. The
+    /// state file is read, but not written.
     ///
     /// # Example: look before the first night
     ///
@@ -476,7 +481,8 @@ impl SyncContacts {
     /// Writes every row that was not applied in full to this file, as
     /// [`Import::rejects_file`](super::Import::rejects_file) does. Default: no rejects are written.
     ///
-    /// The run empties the file when it has locked the state file and knows what to send. The column `import_key` has the key. A row with an opt-in that is not sent has the code `opt_in_not_sent`.
+    /// The run empties the file when it has locked the state file and knows what to send. The column `import_key` has
+    /// the key. A row with an opt-in that is not sent has the code `opt_in_not_sent`.
     ///
     /// # Example: who has a "yes" in the table and an opt-out at the service
     ///
@@ -512,8 +518,8 @@ impl SyncContacts {
         self
     }
 
-    /// Sets a function to call as the sync proceeds, as [`Import::on_progress`](super::Import::on_progress) does. Default:
-    /// none.
+    /// Sets a function to call as the sync proceeds, as [`Import::on_progress`](super::Import::on_progress) does.
+    /// Default: none.
     ///
     /// The progress begins after the table was read, and counts only what is sent.
     pub fn on_progress(mut self, show: impl FnMut(&Progress) + Send + 'static) -> Self {
@@ -663,7 +669,8 @@ impl SyncContacts {
             }
         };
         report.opted_out += report.changes.opted_out();
-        // A row that has left an address was counted when it looked at it, too, and one that is checked counts elsewhere.
+        // A row that left an address was already counted when it looked at it, and a row that is checked counts
+        // elsewhere.
         let uncounted = uncounted.load(Ordering::Relaxed);
         report.changes.uncount_skipped(uncounted);
         if self.checks_list {
@@ -678,7 +685,7 @@ impl SyncContacts {
             let mut last = plan.silent;
             last.retain(|entry| is_told || !entry.is_untold);
             if is_told {
-                // Last: a run that was stopped or killed before tells of these opt-ins again.
+                // This comes last: if the run is stopped or killed before, the next one reports these opt-ins again.
                 let sent = untold.iter().filter_map(|key| writer.find_recent(key));
                 last.extend(sent.filter(|entry| entry.is_untold));
             }
@@ -779,10 +786,10 @@ struct Plan {
     /// Rows that are subscribed and take an address that another row had.
     takers: Vec<ImportRow>,
     history: History,
-    /// The addresses of rows whose names and properties have not changed, but who share them with others, and the places
-    /// of the entries if nothing else has changed either.
+    /// The addresses of rows whose names and properties have not changed, but who share them with others, and the
+    /// places of the entries if nothing else has changed either.
     sharing: Vec<(u64, Option<Place>)>,
-    /// The addresses that rows had before this sync, and have no longer.
+    /// The addresses that rows had before this sync and no longer have.
     freed: HashSet<u64>,
     /// The addresses at which the service may have names and properties of other rows.
     shared_addresses: HashSet<u64>,
@@ -791,17 +798,17 @@ struct Plan {
     /// The addresses of all rows that are not deleted.
     addresses: Vec<u64>,
     has_unreadable: bool,
-    /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the list is
-    /// not checked.
+    /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the
+    /// list is not checked.
     unwanted: Option<HashMap<u64, (String, bool)>>,
 }
 
-/// A row that has maybe left addresses.
+/// A row that may have left addresses.
 struct Leaver {
     row: ImportRow,
     /// Its entry, if no task records it.
     entry: Option<Entry>,
-    /// The address that it has no longer since this run.
+    /// The address that it lost in this run.
     looks_at: Option<String>,
 }
 
@@ -809,7 +816,7 @@ struct Leaver {
 struct Later {
     row: SyncRow,
     place: Option<Place>,
-    /// Whether the row is sent only if another row had its address and has it no longer.
+    /// Whether the row is sent only if another row had its address and no longer has it.
     is_unchanged: bool,
 }
 
@@ -928,7 +935,7 @@ impl Iterator for Queue {
     }
 }
 
-/// The rows to read at one go before other tasks get a turn.
+/// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
 
 impl Plan {
@@ -1025,7 +1032,7 @@ impl Plan {
         !has(row.row.opt_outs(), &EVERYTHING) && self.history.is_opted_out(row.address())
     }
 
-    /// Notes that a row takes the address of another one, which is maybe deleted later in the table.
+    /// Notes that a row takes the address of another one, which may be marked as deleted later in the table.
     fn note_taker(&mut self, row: &SyncRow) {
         if self.history.knows(row.address(), &row.key) && !has(row.row.opt_outs(), &EVERYTHING) {
             self.takers.push(row.row.clone());
@@ -1184,7 +1191,7 @@ impl Plan {
         });
     }
 
-    /// Notes that a row has its address no longer.
+    /// Notes that a row no longer has its address.
     fn free(&mut self, entry: &Entry) {
         if !entry.is_gone {
             self.freed.insert(number_of(&entry.address));
@@ -1289,7 +1296,8 @@ impl Plan {
         self.add_opt_ins_of_takers();
         self.forget_wanted();
         let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
-        // Of the rows with such an address, another was maybe sent last, and the service has what it said.
+        // Of the rows with such an address, another one may have been sent last. The service then has its names and
+        // properties.
         let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
         let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
         let in_tasks = tasks.flat_map(|task| task.started.iter_mut().chain(&mut task.done));
@@ -1323,8 +1331,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out of the list's check the addresses that the first part opts out, and those of deleted rows that other rows
-    /// have.
+    /// Leaves out of the list's check the addresses that the first part opts out, and those of deleted rows that other
+    /// rows have.
     fn forget_wanted(&mut self) {
         let Some(unwanted) = &mut self.unwanted else {
             return;
@@ -1351,7 +1359,8 @@ impl Plan {
         }
     }
 
-    /// Notes which of the addresses to leave this sync opts out for other rows. A person did not ask for these opt-outs.
+    /// Notes which of the addresses to leave this sync opts out for other rows. A person did not ask for these
+    /// opt-outs.
     fn note_own_opt_outs(&mut self) {
         let opted_out = self.first.iter().filter(|row| {
             let kind = row.task().map(|task| task.kind);
@@ -1407,8 +1416,8 @@ impl Plan {
     }
 }
 
-/// Returns the entry of a row that keeps its address, or has none any more. The other addresses, which it maybe has at the
-/// service, are to leave.
+/// Returns the entry of a row that keeps its address, or has none any more. The other addresses, which it may have at
+/// the service, are to leave.
 fn settled(mut entry: Entry) -> Entry {
     let address = entry.address.clone();
     let carried = entry.carried.take();
@@ -1429,7 +1438,8 @@ fn next_to_leave(mut entry: Entry) -> Entry {
     entry
 }
 
-/// Returns how many contacts of this many known rows may be left if the caller has set no limit.
+/// Returns how many contacts of this many known rows a run may opt out because they have lost their row or their
+/// address, if the caller has set no limit.
 fn leave_at_most(known: u64, is_empty: bool) -> u64 {
     match is_empty {
         true => 0,
@@ -1437,8 +1447,8 @@ fn leave_at_most(known: u64, is_empty: bool) -> u64 {
     }
 }
 
-/// Returns whether a contact that may not exist yet, after a crash, must get an opt-out when it is created: one that it
-/// takes from its old address. The opt-out of everything by a deletion ends with the deletion.
+/// Returns whether a contact must get this opt-out when it is created, because a crash may have come before that. An
+/// opt-out of everything that was sent because the row was deleted ends with the deletion.
 fn is_for_later(entry: &Entry, opt_out: &OptOut) -> bool {
     let by_deletion = entry.is_gone && matches!(opt_out, OptOut::Everything(_));
     entry.content.is_none() && !by_deletion
@@ -1463,7 +1473,7 @@ fn bare(row: &ImportRow, address: &str, opt_outs: Vec<OptOut>, task: SyncTask) -
     row.with_opt_outs(opt_outs).with_task(task)
 }
 
-/// The rows of the second part, which depend on what became of the first.
+/// The rows of the second part, which depend on the outcomes of the first.
 struct Second {
     rows: Queue,
     reader: EntryReader,
@@ -1472,7 +1482,7 @@ struct Second {
     untold: Arc<HashSet<String>>,
     /// The addresses at which the service may have names and properties of other rows.
     shared: HashSet<u64>,
-    /// The addresses that rows had before this sync, and have no longer.
+    /// The addresses that rows had before this sync and no longer have.
     freed: HashSet<u64>,
 }
 
@@ -1529,7 +1539,8 @@ struct Third {
     writer: StateWriter,
     /// `None` until the first row is read, when the other parts have ended.
     tasks: Option<std::vec::IntoIter<ImportRow>>,
-    /// How many skipped rows count elsewhere: those of this part that were counted when they looked at their old address.
+    /// How many skipped rows count elsewhere: those of this part that were counted when they looked at their old
+    /// address.
     uncounted: Arc<AtomicU64>,
 }
 
@@ -1618,7 +1629,8 @@ impl Stream for Checks {
     }
 }
 
-/// Lists all contacts after everything else was sent, and opts out those that are subscribed although their rows are not. A dry run only counts them.
+/// Lists all contacts after everything else was sent, and opts out those that are subscribed although their rows are
+/// not. A dry run only counts them.
 struct CheckList {
     pages: PageStream,
     unwanted: HashMap<u64, (String, bool)>,
@@ -1686,8 +1698,8 @@ impl Stream for CheckList {
 
 /// Returns the row that creates or updates the contact; `None` if an opt-out of its old address failed.
 ///
-/// All names and properties are sent if the service may have those of another row. The opt-outs that other rows have brought
-/// to the old addresses count as taken, so that this row does not take them when it leaves.
+/// All names and properties are sent if the service may have those of another row. The opt-outs that other rows have
+/// brought to the old addresses count as taken, so that this row does not take them when it leaves.
 fn upsert(
     row: &SyncRow,
     before: Entry,
@@ -1711,7 +1723,7 @@ fn upsert(
             let mut recorded = before.opt_outs.clone();
             add_missing(&mut recorded, &before.left);
             let mut opt_outs = wanted.to_vec();
-            // After a crash, the contact may not have existed when they were sent.
+            // After a crash, the contact may not have existed when the opt-outs were sent.
             if before.content.is_none() {
                 recorded.retain(|opt_out| is_for_later(&before, opt_out));
                 add_missing(&mut opt_outs, &recorded);
@@ -1805,8 +1817,8 @@ fn upsert(
 
 /// Counts what a sync has done.
 ///
-/// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a dry
-/// run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`.
+/// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a
+/// dry run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SyncReport {
@@ -1825,24 +1837,27 @@ impl SyncReport {
         self.unchanged
     }
 
-    /// Returns how many contacts that earlier runs have sent were opted out: rows that are not subscribed any more, have a
-    /// new topic opt-out, were deleted or are missing, and addresses that rows have lost.
+    /// Returns how many contacts that earlier runs have sent were opted out: rows that are not subscribed any more,
+    /// have a new topic opt-out, were deleted or are missing, and addresses that rows have lost.
     ///
-    /// In a dry run, how many would be at most: a run does not opt out the old address of a row if its contact has opted
-    /// out already or does not exist, or if the service refuses the new one. Only a request can tell.
+    /// In a dry run, returns how many would be opted out at most: a run does not opt out the old address of a row if
+    /// its contact has opted out already or does not exist, or if the service refuses the new one. Only a request can
+    /// tell.
     ///
-    /// The opt-outs of new rows are not counted here, because [`changes`](Self::changes) counts those rows. A row with an
-    /// opt-out and a change is counted in both.
+    /// The opt-outs of new rows are not counted here, because [`changes`](Self::changes) counts those rows. A row with
+    /// an opt-out and a change is counted in both.
     #[must_use]
     pub fn opted_out(&self) -> u64 {
         self.opted_out
     }
 
-    /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out, or
-    /// has opted out the address for another row. Each counts in all runs until one was not stopped.
+    /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out,
+    /// or has opted out the address for another row. Each counts in every run until one has ended without being
+    /// stopped.
     ///
-    /// A row does not count if its contact has opted in at the service, because nothing is left to send. At its end, a run
-    /// retrieves the contact to find out. A row whose contact was not retrieved counts, and so does each in a dry run.
+    /// A row does not count if its contact has opted in at the service, because nothing is left to send. At its end, a
+    /// run retrieves the contact to find out. A row whose contact was not retrieved counts, and so does each in a dry
+    /// run.
     ///
     /// No opt-in was sent: see [`Contacts::sync`]. The [`rejects`](SyncContacts::rejects) have the keys.
     #[must_use]
@@ -1850,11 +1865,11 @@ impl SyncReport {
         self.opt_ins_not_sent
     }
 
-    /// Returns the counts of all rows that were new or had changed, as an import counts them. A row whose opt-out failed
-    /// counts as [`opt_out_failed`](ImportReport::opt_out_failed).
+    /// Returns the counts of all rows that were new or had changed, as an import counts them. A row whose opt-out
+    /// failed counts as [`opt_out_failed`](ImportReport::opt_out_failed).
     ///
-    /// An old address that was not opted out counts as [`skipped`](ImportReport::skipped): another row has it, it was opted
-    /// out already, or the service refuses the new one.
+    /// An old address that was not opted out counts as [`skipped`](ImportReport::skipped): another row has it, it was
+    /// opted out already, or the service refuses the new one.
     ///
     /// # Example: fail a job if a row was refused
     ///
@@ -1881,9 +1896,9 @@ impl SyncReport {
     /// Returns whether the service has everything that the table says: no row was refused, every row was sent, and all
     /// outcomes are known. Otherwise, the next run tries the rest again.
     ///
-    /// A row with an invalid address is refused every night. An alarm that should not sound because of it can look at the
-    /// [`changes`](Self::changes) instead: if they are [complete](ImportReport::is_complete), and no
-    /// [opt-out failed](ImportReport::opt_out_failed), then only refused rows are left.
+    /// A row with an invalid address is refused every night. An alarm that should not sound because of it can look at
+    /// the [`changes`](Self::changes) instead: if they are [complete](ImportReport::is_complete), and no [opt-out
+    /// failed](ImportReport::opt_out_failed), then only refused rows are left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changes.is_complete() && self.changes.refused() == 0
@@ -1918,8 +1933,8 @@ impl fmt::Display for SyncReport {
 /// A sync that stopped before its end, with its report and the error that stopped it.
 ///
 /// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
-/// `Box<dyn std::error::Error>`.
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
+/// it unchanged, or as a `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct SyncError(Box<(SyncReport, Error)>);
 

@@ -31,8 +31,8 @@ use crate::secret::for_owner_only;
 /// audience: **use another file for each**. If it is lost, the next sync sends the whole table again. That undoes no
 /// opt-out, but the sync cannot know which addresses the table had before.
 ///
-/// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at the
-/// latest. Another sync waits 5 s for the lock, and then fails.
+/// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
+/// the latest. Another sync waits 5 s for the lock, and then fails.
 ///
 /// # Example: the second night
 ///
@@ -118,8 +118,8 @@ impl SyncState {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read, if it is not the state of a
-    /// sync, or if a newer version of this crate has written it. Such a file is not changed.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read, if it is not the state of
+    /// a sync, or if a newer version of this crate has written it. Such a file is not changed.
     ///
     /// # Example: another file for each table
     ///
@@ -451,14 +451,14 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Returns whether a row had this address that a new row has, or one that had another address.
+    /// Returns whether any row had this address before this sync. The row with this key is new, or had another address.
     pub(super) fn knows(&self, address: &str, key: &str) -> bool {
         let (address, key) = (number_of(address), self.hashes.of(key));
         let is_other = |(_, was, row): &FormerAddress| *was != Was::Tried || *row != key;
         count(&self.held, address) > 0 || self.former(address).iter().any(is_other)
     }
 
-    /// Returns whether another row had the address that this row has and had.
+    /// Returns whether another row had this address, too. The row with this key had it before this sync.
     pub(super) fn is_shared(&self, address: &str, key: &str) -> bool {
         let (address, key) = (number_of(address), self.hashes.of(key));
         let former = self.former(address);
@@ -590,8 +590,8 @@ impl Known {
             .count() as u64
     }
 
-    /// Returns the rows that this sync has not seen, if something may be left to do for them, or all of them that were not
-    /// deleted.
+    /// Returns the rows that this sync has not seen, if something may be left to do for them, or all of them that were
+    /// not deleted.
     pub(super) fn unseen(&self, all: bool) -> impl Iterator<Item = (Place, AddressHash)> {
         let unseen = self.slots.iter().filter(move |slot| {
             let is_live = slot.place & GONE == 0;

@@ -169,9 +169,8 @@ pub(super) struct Mapping {
 const ADDED: &str = "unsubscribed";
 
 impl Mapping {
-    /// Guesses the meaning of each column. If two columns could be the same, such as the address, the first one
-    /// is.
-    /// If both also have the same name, [`check`](Self::check) refuses them.
+    /// Guesses the meaning of each column. If the names of two columns mean the same, such as the address, only the
+    /// first column gets that meaning. If both also have the same name, [`check`](Self::check) refuses them.
     pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
         let names: Result<Vec<String>, _> = header
             .iter()
@@ -253,7 +252,7 @@ impl Mapping {
         self.added = 1;
     }
 
-    /// Takes over what does not depend on the header from the mapping of another delimiter.
+    /// Takes from the mapping of another delimiter everything that does not depend on the header.
     pub(super) fn replacing(mut self, other: &Self) -> Self {
         self.is_named_as_opt_outs = other.is_named_as_opt_outs;
         if other.opts_out_all {
@@ -277,8 +276,8 @@ impl Mapping {
         self.is_named_as_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
     }
 
-    /// Puts columns in doubt whose cells in these records are mostly states of a subscription, unless another column says
-    /// who opted out. So an export can always be imported again.
+    /// Puts columns in doubt whose cells in these records are mostly states of a subscription, unless another column
+    /// says who opted out. So an export can always be imported again.
     pub(super) fn doubt_by_cells(&mut self, records: &[Record]) {
         let says_who =
             |guess: &Guess| matches!(guess.column, Column::Unsubscribed | Column::Subscribed);
@@ -305,8 +304,8 @@ impl Mapping {
         unnamed.any(|(_, cell)| !cell.trim().is_empty())
     }
 
-    /// Returns the names for the header of the rejects. A consent column that the caller has mapped has its meaning after
-    /// its name: whoever imports the rejects may forget to map it again.
+    /// Returns the names for the header of the rejects. A consent column that the caller has mapped has its meaning
+    /// after its name: whoever imports the rejects may forget to map it again.
     pub(super) fn reject_names(&self) -> Vec<String> {
         let names = self.columns().map(|(name, column)| {
             match column.is_consent() && guess(name).column != *column {
@@ -676,7 +675,8 @@ const CONSENT_PARTS: [&str; 54] = [
     "infolettre",
 ];
 
-/// Words that are parts of other words, so that only a whole one counts: `Active` may be a state, `Interactive` is none.
+/// Words that are parts of other words, so that only a whole one counts: `Active` may be a state, `Interactive` is
+/// none.
 const CONSENT_WORDS: [&str; 14] = [
     "active", "inactive", "isactive", "opt", "opted", "clean", "mailings", "dnd", "dnc", "dne",
     "aktiv", "inaktiv", "baja", "bajas",

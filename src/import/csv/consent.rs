@@ -11,17 +11,17 @@ use crate::import::row::OptOut;
 pub(super) struct Consent {
     is_subscribed: Option<bool>,
     reason: Option<OptOutReason>,
-    /// The cell with the reason is not one of the service's.
+    /// Whether the cell with the reason has none of the service's reasons.
     has_unknown_reason: bool,
     topics: Vec<String>,
 }
 
 impl Consent {
-    /// Adds a cell, without white space around it. An empty one says nothing, unless it had to.
+    /// Adds a cell, without white space around it. An empty cell says nothing, but is an error in a state column.
     ///
     /// # Errors
     ///
-    /// Why it is not understood.
+    /// The reason why the cell is not understood.
     pub(super) fn add(&mut self, column: &Column, cell: &str) -> Result<(), &'static str> {
         match column {
             Column::Subscribed if cell.is_empty() => {

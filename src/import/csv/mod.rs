@@ -41,17 +41,18 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 ///
 /// The exports of Mailchimp, Brevo and SendGrid are recognized by columns that only they have, and what only these
 /// services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
-/// of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of the other two do not say whose they
-/// are, so call it yourself. If the name of an [opened](Self::open) file says that its people must not get mail, such as
-/// `nonsubscribed_….csv`, but none of its columns says who opted out of everything, [`rows`](Self::rows) fails until you
-/// call it. A column for a topic is not enough.
+/// of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of the other two services do not say
+/// who is in them, so call it yourself. If the name of an [opened](Self::open) file says that its people must not get
+/// mail, such as `nonsubscribed_….csv`, but none of its columns says who opted out of everything, [`rows`](Self::rows)
+/// fails until you call it. A column for a topic is not enough.
 ///
 /// A CSV [`export`](crate::export) can be imported unchanged. Its `id` and `created_at` are ignored, because only the
 /// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
 ///
-/// Some other names, such as `Email Status`, `isActive` or `Accepts Marketing`, suggest that the column says who opted out.
-/// So do the cells, if most of those in the first rows are states such as `unsubscribed` and no other column is the global
-/// opt-out. Such a column is not taken for a property: [`rows`](Self::rows) fails until you [map](Self::map) it.
+/// Some other names, such as `Email Status`, `isActive` or `Accepts Marketing`, suggest that the column says who opted
+/// out. So do the cells, if most of those in the first rows are states such as `unsubscribed` and no other column is
+/// the global opt-out. Such a column is not taken for a property: [`rows`](Self::rows) fails until you [map](Self::map)
+/// it.
 ///
 /// Cells after the last column with a name make a row unreadable: such a row may have too many cells.
 ///
@@ -117,7 +118,7 @@ impl CsvInput {
         Ok(input)
     }
 
-    /// Reads the header from any reader, which needs no buffer.
+    /// Reads the header from any reader. The reader need not be buffered.
     ///
     /// # Errors
     ///
@@ -248,8 +249,8 @@ impl CsvInput {
         self.mapping.opts_out_all
     }
 
-    /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a column is
-    /// a property.
+    /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a
+    /// column is a property.
     ///
     /// A column that may say who opted out must be mapped all the same. Call it after
     /// [`delimiter`](Self::delimiter).
@@ -512,7 +513,7 @@ impl Records {
         self.next()
     }
 
-    /// Returns the records after the header that are already in memory, without reading them for good.
+    /// Returns the records after the header that are already in memory. They are read again later.
     fn first(&self, delimiter: u8) -> io::Result<Vec<Record>> {
         let mut records = Self::new(Box::new(io::Cursor::new(self.head().to_vec())))?;
         records.parser = ReaderBuilder::new().delimiter(delimiter).build();

@@ -16,8 +16,8 @@ use crate::import::row::{ImportRow, OptOut};
 ///
 /// [`CsvInput`](crate::import::CsvInput) describes which files can be read, and changes the meaning of their columns.
 ///
-/// - A row keeps the line on which it begins, as an editor shows it, and its cells as they are in the file. If it has too
-///   few or too many cells, a `?` stands in each empty cell of a consent column. Replace it in the rejects.
+/// - A row keeps the line on which it begins, as an editor shows it, and its cells as they are in the file. If it has
+///   too few or too many cells, a `?` stands in each empty cell of a consent column. Replace it in the rejects.
 /// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
 ///   skipped.
 /// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
@@ -227,8 +227,8 @@ fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
 }
 
 /// Puts a `?` into each empty consent cell of a row with too few or too many cells. Its cells may be under the wrong
-/// columns, and a spreadsheet gives it the right number: an opt-out that is not under its column would be lost. Returns
-/// whether there is one.
+/// columns, and a spreadsheet would hide that by adding cells, so an opt-out would be lost. Returns whether there is a
+/// `?`.
 fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) -> bool {
     if mapping.opts_out_all {
         return false;
@@ -250,7 +250,7 @@ fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) -> bool {
 ///
 /// # Errors
 ///
-/// Why it cannot be read. The text contains no cell.
+/// The reason why the row cannot be read. The text contains no cell.
 fn to_row(
     mapping: &Mapping,
     on_conflict: Option<OnConflict>,
