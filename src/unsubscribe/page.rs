@@ -92,6 +92,8 @@ pub struct PageTexts {
     pub not_saved: Cow<'static, str>,
     /// Shown in place of the boxes if the contact could not be retrieved. The buttons that opt out work nevertheless.
     pub not_shown: Cow<'static, str>,
+    /// Shown in place of the boxes if the link is from mail to an address that the person had before.
+    pub earlier_address: Cow<'static, str>,
     /// Shown in place of the boxes to a contact who reported spam, whom the service does not subscribe again.
     pub reported_spam: Cow<'static, str>,
     /// Shown if the link is invalid or too old.
@@ -122,6 +124,10 @@ impl Default for PageTexts {
                 "We cannot show your preferences just now. Please try again in a few minutes. You can unsubscribe here \
                  at any time."
                     .into(),
+            earlier_address:
+                "This link is from a mail to an earlier address of yours. You can unsubscribe here. To choose what we \
+                 send you, please use the link in a newer mail."
+                    .into(),
             reported_spam: "You reported our mail as spam. We send you no newsletters.".into(),
             invalid_link: "This link is not valid, or too old. Please use the link in a newer mail.".into(),
         }
@@ -144,6 +150,8 @@ pub enum PageNotice {
     NotSaved,
     /// The contact could not be retrieved. The page has no boxes, and its buttons opt out.
     NotShown,
+    /// The link is from mail to an address that the person had before. The page has no boxes, and its buttons opt out.
+    EarlierAddress,
     /// The visitor reported spam. The page has no boxes.
     ReportedSpam,
     /// The link is invalid or too old. The page has nothing else.
@@ -242,6 +250,7 @@ impl PreferencePage<'_> {
             PageNotice::NotSubscribedNow => &texts.not_subscribed_now,
             PageNotice::NotSaved => &texts.not_saved,
             PageNotice::NotShown => &texts.not_shown,
+            PageNotice::EarlierAddress => &texts.earlier_address,
             PageNotice::ReportedSpam => &texts.reported_spam,
             PageNotice::InvalidLink => &texts.invalid_link,
         })

@@ -501,13 +501,18 @@ impl UnsubscribeService {
             };
             return self.page(person, &shown, Some(PageNotice::Saved));
         }
+        let address = &person.linked.address;
         let opted_in = match &person.current {
-            Some(address) => {
+            Some(current) if current == address => {
                 let contacts = &self.0.contacts;
                 let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
                 self.opt_in(address, &opt_ins, sending).await
             }
-            // An earlier address must not get mail again.
+            // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
+            Some(_) => {
+                let shown = self.shown(person).await;
+                return self.page(person, &shown, Some(PageNotice::NotSubscribed));
+            }
             None => Err(ConsentError::Unfinished),
         };
         match opted_in {
@@ -653,9 +658,12 @@ impl UnsubscribeService {
 
     /// Returns what the page shows: what the service has, and what was acknowledged and is not sent yet.
     async fn shown(&self, person: &Person) -> Shown {
-        let Some(address) = &person.current else {
-            return Shown::without_boxes(PageNotice::NotShown);
-        };
+        let address = &person.linked.address;
+        match &person.current {
+            Some(current) if current == address => {}
+            Some(_) => return Shown::without_boxes(PageNotice::EarlierAddress),
+            None => return Shown::without_boxes(PageNotice::NotShown),
+        }
         let retrieved = self.retrieved(address).await;
         let corrected = self.with_pending(address, &retrieved);
         let corrected = tokio::time::timeout(LOOK_DEADLINE, corrected).await;
@@ -737,7 +745,10 @@ impl UnsubscribeService {
             None if shown.is_paused => Some(PageNotice::Unsubscribed),
             notice => notice,
         };
-        let topics = self.0.topics.iter().filter_map(|topic| {
+        let address = &person.linked.address;
+        let has_boxes = person.current.as_ref() == Some(address);
+        let topics = self.0.topics.iter().filter(|_| has_boxes);
+        let topics = topics.filter_map(|topic| {
             let is_checked = *shown.answers.get(&topic.name)?;
             Some(ShownTopic {
                 name: &topic.name,
@@ -749,7 +760,6 @@ impl UnsubscribeService {
         let is_link_topic =
             |topic: &&OfferedTopic| Some(&topic.name) == person.linked.topic.as_ref();
         let link_topic = self.0.topics.iter().find(is_link_topic);
-        let address = person.current.as_ref().unwrap_or(&person.linked.address);
         let page = PreferencePage {
             texts: &self.0.texts,
             notice,
@@ -891,8 +901,7 @@ impl UnsubscribeServiceBuilder {
     /// return the newest address, also after several changes.
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
-    /// - The page shows the answers of the current address, its first letter and its domain. An opt-in concerns only this
-    ///   address.
+    /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.
     /// - The service waits up to 2 s. If the function fails, panics or takes longer, the opt-out is acknowledged, too: the
     ///   [worker](UnsubscribeService::worker) calls the function until it succeeds, and then stores the opt-out of the current
     ///   address. The page has no boxes meanwhile.

@@ -1198,7 +1198,7 @@ fn stayed_on_its_side(signed: SystemTime, arrived: SystemTime, offset: i64) -> b
 const PIECES: Pace = Pace::Pieces(7, Duration::from_millis(500));
 /// How soon a receiver responds that serves several connections.
 const SOON: Duration = Duration::from_millis(500);
-/// How long a receiver has at least to respond to half of a body.
+/// How long a receiver has at least to respond to half of a body. How long it has to wait for a whole one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a receiver has to notice that connections have ended.
 const CLOSING: Duration = Duration::from_millis(500);
@@ -1207,7 +1207,18 @@ const STATUS_LINE: usize = "HTTP/1.1 200".len();
 
 async fn slow_body(run: &Run) -> Grade {
     let event = run.event();
-    let outcome = run.deliver_slowly(&event, PIECES).await;
+    let mut attempts = 0;
+    let outcome = loop {
+        let start = Instant::now();
+        let outcome = run.deliver_slowly(&event, PIECES).await;
+        attempts += 1;
+        // If this program had to wait for the processor, the body took longer than a receiver has to allow.
+        let was_cut = matches!(outcome, Outcome::Response(_) | Outcome::Broken(_));
+        let was_too_slow = start.elapsed() >= PATIENCE && was_cut && !outcome.is_success();
+        if !was_too_slow || attempts == 3 {
+            break outcome;
+        }
+    };
     let remedy = "Read until all Content-Length bytes of the body have arrived: one read may return only a part of them. Allow \
         at least 5 s for a body.";
     let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
