@@ -8,9 +8,9 @@
 /// no normalized address. In a body, they send it as given, because the service normalizes it. In a path, they send it
 /// trimmed, with its ASCII letters in lower case.
 ///
-/// It trims and converts as Unicode defines, by `str::trim` and `str::to_lowercase`. The interface document does not say
-/// how the service treats letters outside ASCII, so the result is certain for ASCII addresses only. Tags (`ada+news@`)
-/// and dots stay, and an invalid address stays invalid.
+/// It trims and converts as Unicode defines, by `str::trim` and `str::to_lowercase`. The interface document does not
+/// say how the service treats letters outside ASCII, so the result is certain for ASCII addresses only. Tags
+/// (`ada+news@`) and dots stay, and an invalid address stays invalid.
 ///
 /// # Example: the key of a contact
 ///

@@ -61,8 +61,8 @@ impl Emails {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the mail has no sender or no recipient, or if a header's name or
-    ///   value cannot be a header's. Nothing was sent.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the mail has no sender or no recipient, or if a header's name
+    ///   or value cannot be a header's. Nothing was sent.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response has no id. The mail was accepted then:
     ///   [`Error::outcome`] is [`Applied`](crate::Outcome::Applied).
     /// - The refusals of the service, which the document does not show.

@@ -229,9 +229,10 @@ impl Error {
 
     /// Returns what happened and what to do, for a person who does not program, such as a support team.
     ///
-    /// The text is English, in lowercase and without a full stop. Its wording may change in any release. Like `Display`,
-    /// it contains no address, no key and no text of a body. If [`is_validation_error`](Error::is_validation_error) is
-    /// true, also show [`ApiError::message`], which says what is wrong with the input.
+    /// The text is English, in lowercase and without a full stop. Its wording may change in any release. Like
+    /// `Display`, it contains no address, no key and no text of a body. If
+    /// [`is_validation_error`](Error::is_validation_error) is true, also show [`ApiError::message`], which says what is
+    /// wrong with the input.
     ///
     /// It never tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
     ///
@@ -843,8 +844,8 @@ impl Error {
     }
 
     /// Creates the error for a write that was applied, but whose response has no value, if retrieving the value failed
-    /// too. `body` is the response to the write, and `name` names the value. `invalid` says what is wrong with the value
-    /// in the response, if it has one.
+    /// too. `body` is the response to the write, and `name` names the value. `invalid` says what is wrong with the
+    /// value in the response, if it has one.
     pub(crate) fn not_read_back(
         name: &'static str,
         invalid: Option<String>,
@@ -1095,14 +1096,14 @@ impl fmt::Display for ErrorKind {
 ///
 /// # A 2xx response that cannot be read
 ///
-/// A 2xx status means that the service did what the call asked for, unless the body says otherwise. So if only the body is
-/// missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are four exceptions, whose outcome is
+/// A 2xx status means that the service did what the call asked for, unless the body says otherwise. So if only the body
+/// is missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are four exceptions, whose outcome is
 /// [`Unknown`](Outcome::Unknown):
 ///
 /// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
 ///   page of a network, or another site at a wrong base URL.
-/// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success` or
-///   `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
+/// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success`
+///   or `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
 /// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
 /// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///
@@ -1192,8 +1193,9 @@ pub(crate) fn is_transient(status: StatusCode) -> bool {
 ///    body has several documented slugs in such places, none of them counts. This step is only for a 4xx status other
 ///    than 401, 407, 408, 425 and 429. It leaves out members that repeat the request or lead to documentation, such as
 ///    `email`, `topic`, `path`, `url`, `help` and all of `input`.
-/// 3. If there is still none, the first undocumented slug in the members of step 1 is the code. In `type`, it may be the
-///    last part of a URL or URN, as in `https://example.com/errors/rate-limited`, if it has only letters, `-` and `_`.
+/// 3. If there is still none, the first undocumented slug in the members of step 1 is the code. In `type`, it may be
+///    the last part of a URL or URN, as in `https://example.com/errors/rate-limited`, if it has only letters, `-` and
+///    `_`.
 /// 4. If your service does it in yet another way, tell the client:
 ///    [`ClientBuilder::read_errors`](crate::ClientBuilder::read_errors).
 ///
@@ -1204,8 +1206,8 @@ pub(crate) fn is_transient(status: StatusCode) -> bool {
 /// 429, `retry_after` is the time left, and the headers and the body are empty. See
 /// [`RetryPolicy`](crate::RetryPolicy#retry-after).
 ///
-/// If [`set_topics`](crate::contacts::Contacts::set_topics) finds that a topic of its form does not exist, nothing is sent
-/// for it either. The status is then 404 and the code `not_found`, as for any other call with such a topic.
+/// If [`set_topics`](crate::contacts::Contacts::set_topics) finds that a topic of its form does not exist, nothing is
+/// sent for it either. The status is then 404 and the code `not_found`, as for any other call with such a topic.
 ///
 /// `Debug` prints the status, the code if it consists only of `a-z` and `_`, the `Retry-After` and the
 /// length of the body, but never the message, the headers or the body.
@@ -1660,9 +1662,9 @@ string_enum! {
     /// The code with which the service says why it refused a request ([interface section 7](crate::interface#7)). The
     /// interface document calls its text a slug.
     ///
-    /// [`ApiError::code`](crate::ApiError::code) returns the code of a refused request. A failed batch entry has its own.
-    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In
-    /// a response, a known slug is recognized in upper and lower case, and with `-` instead of `_`.
+    /// [`ApiError::code`](crate::ApiError::code) returns the code of a refused request. A failed batch entry has its
+    /// own. A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In a
+    /// response, a known slug is recognized in upper and lower case, and with `-` instead of `_`.
     ///
     /// # Example: slugs and variants
     ///
@@ -1696,8 +1698,8 @@ string_enum! {
 }
 
 impl ErrorCode {
-    /// Reads a slug as services write it: case does not matter, and `-` counts as `_`. A documented slug may stand at the
-    /// end of a longer name. An unknown slug is kept verbatim.
+    /// Reads a slug as services write it: case does not matter, and `-` counts as `_`. A documented slug may stand at
+    /// the end of a longer name. An unknown slug is kept verbatim.
     pub(crate) fn from_slug(text: &str) -> Self {
         Self::documented(text).unwrap_or_else(|| Self::from(text))
     }
@@ -1909,8 +1911,8 @@ fn slugs<'a>(
     found.into_iter()
 }
 
-/// Returns the last part of the URL or URN that is the type of a problem (RFC 9457), if it looks like a slug. A part with
-/// a digit or a dot is most likely a page, or a section of an RFC as in `rfc9110#section-15.5.5`.
+/// Returns the last part of the URL or URN that is the type of a problem (RFC 9457), if it looks like a slug. A part
+/// with a digit or a dot is most likely a page, or a section of an RFC as in `rfc9110#section-15.5.5`.
 fn problem_code(text: &str) -> Option<&str> {
     let path = || Some(text.split_once("://")?.1.split_once('/')?.1);
     let name = text.strip_prefix("urn:").or_else(path)?;

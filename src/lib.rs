@@ -54,8 +54,8 @@
 //! # Unsubscribe links
 //!
 //! With the feature `unsubscribe`, [`UnsubscribeLinks`] makes the links and the one-click headers of your mail, and an
-//! [`UnsubscribeService`] responds to them with a preference page. It stores each opt-out before it acknowledges it, and
-//! sends it until the service has it.
+//! [`UnsubscribeService`] responds to them with a preference page. It stores each opt-out before it acknowledges it,
+//! and sends it until the service has it.
 //!
 //! # A mock of the service
 //!
@@ -131,10 +131,10 @@
 //! # Crates in the public API
 //!
 //! Public signatures name types of these crates, and of no others. Five crates are re-exported:
-//! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres`, `sqlx` and `redis` in `audience::inbox`. If you need
-//! another one, add it to your `Cargo.toml` in the release that the table names. If we move to a breaking release of
-//! one of them, that is a breaking release of `audience` as well: a new minor version before 1.0, a new major version
-//! after it. A test compares this table with the public signatures.
+//! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres`, `sqlx` and `redis` in `audience::inbox`. If you
+//! need another one, add it to your `Cargo.toml` in the release that the table names. If we move to a breaking release
+//! of one of them, that is a breaking release of `audience` as well: a new minor version before 1.0, a new major
+//! version after it. A test compares this table with the public signatures.
 //!
 //! | crate | release | used by |
 //! |---|---|---|
@@ -157,7 +157,8 @@
 //! words, with the same section numbers. It also lists the questions that the document leaves open, and how the client
 //! and the mock handle each of them.
 //!
-// rustdoc uses the first definition of a label, and checks these paths. Without the features, the links lead to docs.rs.
+// rustdoc uses the first definition of a label, and checks these paths. Without the features, the links lead to
+// docs.rs.
 #![cfg_attr(
     all(
         feature = "blocking",

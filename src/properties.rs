@@ -23,7 +23,8 @@ use serde_json::{Number, Value};
 /// assert_eq!(properties["plan"], "pro");
 /// assert_eq!(properties.get("seats").and_then(PropertyValue::as_i64), Some(3));
 /// ```
-// A sorted vector, with each name once. A contact has few properties, and one node of a tree is as large as eleven of them.
+// A sorted vector, with each name once. A contact has few properties, and one node of a tree is as large as eleven of
+// them.
 #[derive(Clone, Default, PartialEq)]
 pub struct Properties(Vec<(String, PropertyValue)>);
 

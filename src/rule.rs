@@ -385,8 +385,8 @@ impl Condition {
     /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
     ///
     /// The interface document does not show how the day count is sent ([section 4.4](crate::interface#4.4)). This crate
-    /// sends it as `days`. [`joined_member`](crate::ClientBuilder::joined_member) sets another name for a client, and says
-    /// how to find out which is right; [`raw`](Condition::raw) sends any other form.
+    /// sends it as `days`. [`joined_member`](crate::ClientBuilder::joined_member) sets another name for a client, and
+    /// says how to find out which is right; [`raw`](Condition::raw) sends any other form.
     ///
     /// # Example: contacts of the last week
     ///

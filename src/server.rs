@@ -35,10 +35,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves a tower service, such as an axum router, and runs workers beside it until the program is told to stop.
 ///
-/// Await the returned [`Serve`]. It serves HTTP/1.1 and ends at **SIGTERM**, which Kubernetes, Docker and systemd send, or
-/// at Ctrl-C. It then accepts no more connections and takes no more events, and waits for the running requests and
-/// handlers, up to the [shutdown timeout](Serve::shutdown_timeout). If a worker panics, everything ends in the same way,
-/// so that a supervisor restarts the program: a program without its worker would accept events that nobody handles.
+/// Await the returned [`Serve`]. It serves HTTP/1.1 and ends at **SIGTERM**, which Kubernetes, Docker and systemd send,
+/// or at Ctrl-C. It then accepts no more connections and takes no more events, and waits for the running requests and
+/// handlers, up to the [shutdown timeout](Serve::shutdown_timeout). If a worker panics, everything ends in the same
+/// way, so that a supervisor restarts the program: a program without its worker would accept events that nobody
+/// handles.
 ///
 /// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. (A
 /// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) limits the time of a body.) Limit the number of connections at the
@@ -147,8 +148,8 @@ impl<S> Serve<S> {
 
     /// Sets how long running requests and handlers may continue after the program was told to stop. Default: 25 s.
     ///
-    /// Then connections are closed, and handlers are cut off at their next `await`. Their claims are released within 3 s,
-    /// so that another worker handles these events immediately. Kubernetes kills a program 30 s after SIGTERM, and
+    /// Then connections are closed, and handlers are cut off at their next `await`. Their claims are released within 3
+    /// s, so that another worker handles these events immediately. Kubernetes kills a program 30 s after SIGTERM, and
     /// `docker stop` after 10 s: set a time that is at least 4 s shorter.
     pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
         self.shutdown_timeout = limit;
@@ -163,7 +164,8 @@ where
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    /// Serves until `shutdown` is ready, in place of SIGTERM and Ctrl-C: for tests, or for a program with signals of its own.
+    /// Serves until `shutdown` is ready, in place of SIGTERM and Ctrl-C: for tests, or for a program with signals of
+    /// its own.
     ///
     /// Dropping the future closes all connections and cuts the handlers off; their events are taken again after their
     /// lease.

@@ -4,9 +4,9 @@ use std::io;
 
 /// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C.
 ///
-/// For a job that must end cleanly, such as an import: pass it to
-/// [`stop_when`](crate::import::Import::stop_when). [`serve`](crate::serve) does this itself. From the first poll on, these
-/// signals no longer end the program by themselves.
+/// For a job that must end cleanly, such as an import: pass it to [`stop_when`](crate::import::Import::stop_when).
+/// [`serve`](crate::serve) does this itself. From the first poll on, these signals no longer end the program by
+/// themselves.
 ///
 /// # Panics
 ///

@@ -53,7 +53,8 @@ Example:
         /// Show the contact with this address
         #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
         address: String,
-        /// Also show when mail was last delivered, opened, clicked, bounced and reported as spam; takes about 20 requests
+        /// Also show when mail was last delivered, opened, clicked, bounced and reported as spam; takes about 20
+        /// requests
         #[arg(long)]
         history: bool,
     },
@@ -128,7 +129,7 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which contacts of a list are meant.
+/// The options that choose contacts of a list.
 #[derive(Args)]
 pub(super) struct Filter {
     /// Only contacts in this segment
@@ -272,7 +273,7 @@ fn broadcasts(contact: &Contact) -> String {
     }
 }
 
-/// When something happened for the last time, as far as rules tell.
+/// When something happened for the last time, as far as rules can say.
 #[derive(Serialize)]
 struct Latest {
     ever: bool,
@@ -582,7 +583,7 @@ impl ChangeAddress {
         Ok(())
     }
 
-    /// Returns the old contact, and the one of the new address if there is one.
+    /// Returns the old contact, and the contact of the new address if there is one.
     async fn retrieve(&self, contacts: &Contacts) -> Result<(Contact, Option<Contact>), Failure> {
         let old = contacts.retrieve(&self.old).await;
         let old = old.map_err(|error| Failure::from(error).about(&self.old))?;
@@ -915,7 +916,7 @@ impl Unsubscribe {
                     })?;
                 }
                 Err(error) => {
-                    // Every other address would fail in the same way. What is in flight still gets its line.
+                    // Every other address would fail in the same way. The calls in flight still get their lines.
                     let is_about_address = concerns_only_its_address(&error);
                     let problem = Failure::from(error).about(address);
                     if is_about_address || failure.is_some() {

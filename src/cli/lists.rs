@@ -52,8 +52,8 @@ pub(super) struct ImportOptions {
     /// Record the finished rows in this file [default: FILE.journal; none for a pipe and with --mock]
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Write the rows that were not applied to this CSV file, so that you can fix and import them; with several files, a
-    /// folder for such files with the same names
+    /// Write the rows that were not applied to this CSV file, so that you can fix and import them; with several files,
+    /// a folder for such files with the same names
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Check every row without sending anything
@@ -309,7 +309,7 @@ impl ImportOptions {
         Ok(Some(journal))
     }
 
-    /// Sets what the options say, and what to show and to stop at.
+    /// Sets the options, the display of the progress, and the signal that stops the import.
     fn set_up(
         &self,
         import: Import,
@@ -417,7 +417,7 @@ impl ImportOptions {
 
 const SEE_REJECTS: &str = "use --rejects FILE to see the refused rows";
 
-/// Returns how many rows were refused for what.
+/// Returns how many rows were refused, by reason.
 fn refused(report: &ImportReport) -> Vec<String> {
     let by_code = report.refused_by_code();
     let mut lines: Vec<_> = by_code
@@ -582,7 +582,7 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
 fn sync_row(row: ImportRow) -> SyncRow {
     match row.key_text().map(str::to_owned) {
         Some(key) if !key.is_empty() => SyncRow::new(key, row),
-        // It cannot be read, so it has no key for a reason that says more.
+        // The row could not be read, and that reason says more than the missing key.
         _ if row.contact().is_none() => SyncRow::new("", row),
         _ => {
             let mut refused = ImportRow::unreadable("the row has no key");
@@ -769,7 +769,7 @@ impl ExportOptions {
         format: Format,
         output: Output,
     ) -> Result<ExitCode, Failure> {
-        // Next to the retrieve calls, counting is cheap.
+        // Counting is cheap, compared with the retrieve calls.
         let total = match self.full {
             true => format!(" of {}", list.clone().count().await?),
             false => String::new(),
@@ -838,7 +838,8 @@ impl ExportOptions {
         Ok(exit_code(malformed))
     }
 
-    /// Returns the format with its columns: those that were given, those of the file to continue, or all that are found.
+    /// Returns the format with its columns: those that were given, those of the file to continue, or all that are
+    /// found.
     async fn format(&self, list: &ListContacts) -> Result<Format, Failure> {
         let extension = self.file.extension();
         let is_jsonl = extension.is_some_and(|extension| extension == "jsonl");
@@ -883,7 +884,7 @@ async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure
     Ok(malformed)
 }
 
-/// The same with each contact in full.
+/// Writes each contact in full to standard output, and returns how many are malformed.
 async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure> {
     let mut contacts = list.large_pages().full();
     loop {

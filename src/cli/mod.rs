@@ -200,7 +200,7 @@ impl Service {
         })
     }
 
-    /// Returns where contacts would be changed, for a question.
+    /// Returns the name of the service whose contacts would be changed, for a question.
     fn name(&self) -> &str {
         self.url.as_deref().unwrap_or("the service")
     }
@@ -279,7 +279,7 @@ impl OptInConfirmation {
     ///
     /// # Errors
     ///
-    /// Fails if the answer is no, or if there is no terminal to ask on.
+    /// Fails if the person says no, or if there is no terminal to ask on.
     fn ask(&self, address: &str, topic: Option<&str>, service: &Service) -> Result<(), Failure> {
         if !self.asks(service) {
             return Ok(());

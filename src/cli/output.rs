@@ -22,7 +22,7 @@ pub(super) struct Failure {
     code: String,
     status: Option<u16>,
     message: String,
-    /// The contact that it is about.
+    /// The address of the contact that the failure is about.
     email: Option<String>,
     exit_code: u8,
 }
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Puts what failed before the message.
+    /// Puts a text before the message.
     pub(super) fn after(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
@@ -234,7 +234,7 @@ fn warn_raw(line: &str) {
 ///
 /// # Errors
 ///
-/// Fails unless the answer is yes. `no_terminal` is the message if there is no terminal to ask on.
+/// Fails unless the person says yes. `no_terminal` is the message if there is no terminal to ask on.
 pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::usage(no_terminal));
@@ -300,6 +300,6 @@ pub(super) fn clear_progress() {
 }
 
 fn draw(line: &str) {
-    // It is not important enough to fail.
+    // The line is not important enough to fail.
     let _ = write!(std::io::stderr(), "\r{line:<LINE$.LINE$}\r");
 }

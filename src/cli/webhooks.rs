@@ -142,7 +142,7 @@ impl Delivery {
                     Some((name, value)) => {
                         headers.append(name, value);
                     }
-                    // The request line, or the line before the body.
+                    // This is the request line, or the line before the body.
                     None if number == 0 || line.trim().is_empty() => {}
                     None => {
                         return Err(Failure::usage(format!(
@@ -252,7 +252,7 @@ struct Send {
     /// Send an event of this type, such as email.bounced; it may be one that does not exist yet
     #[arg(value_name = "TYPE")]
     event_type: String,
-    /// Whatever else was passed. Clap would print it, and it may be a secret
+    /// Any other argument. Clap would print it, and it may be a secret
     #[arg(hide = true)]
     rest: Vec<String>,
     /// Set the recipient of the mail
@@ -317,7 +317,8 @@ impl Send {
         }
     }
 
-    /// Returns the data that was given, or sample data with the members that the interface document shows for this type.
+    /// Returns the data that was given, or sample data with the members that the interface document shows for this
+    /// type.
     fn data(&self, event_type: &EventType) -> Value {
         if let Some(data) = &self.data {
             return data.clone().into();

@@ -479,9 +479,9 @@ impl ClientBuilder {
     /// The timeout and the deadline of this builder still apply, and so do timeouts of the HTTP client. It resolves all
     /// host names itself, even `localhost`.
     ///
-    /// Build it with `redirect(reqwest::redirect::Policy::none())`. An HTTP client that follows redirects can turn a POST
-    /// into a GET, and may send the key to another host. This crate follows redirects itself, but only those that it can
-    /// follow safely: see [Redirects](crate::client#redirects).
+    /// Build it with `redirect(reqwest::redirect::Policy::none())`. An HTTP client that follows redirects can turn a
+    /// POST into a GET, and may send the key to another host. This crate follows redirects itself, but only those that
+    /// it can follow safely: see [Redirects](crate::client#redirects).
     ///
     /// # Example: through a proxy
     ///
@@ -962,15 +962,15 @@ impl ClientBuilder {
     /// Creates a builder with the base URL from the environment variable `AUDIENCE_URL` and the key from
     /// `AUDIENCE_KEY`.
     ///
-    /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as a
-    /// secret that Docker or Kubernetes mounts. One newline at the end of the file does not belong to the key. The file is
-    /// read only once.
+    /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as
+    /// a secret that Docker or Kubernetes mounts. One newline at the end of the file does not belong to the key. The
+    /// file is read only once.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a variable is not set, is empty or is not valid Unicode, if both
-    /// `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set, or if the file cannot be read. An empty variable counts as not set
-    /// if the other one of the two is set. The error names the variable and never contains its value.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a variable is not set, is empty or is not valid Unicode, if
+    /// both `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set, or if the file cannot be read. An empty variable counts as
+    /// not set if the other one of the two is set. The error names the variable and never contains its value.
     ///
     /// # Example: a shorter timeout
     ///

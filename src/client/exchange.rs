@@ -263,8 +263,8 @@ pub(super) fn outcome_of(outcome: Outcome, body: &[u8]) -> Outcome {
     }
 }
 
-/// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a body.
-/// An empty body needs no decoding.
+/// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a
+/// body. An empty body needs no decoding.
 fn encoding(response: &http::Response<Bytes>) -> Option<String> {
     if response.body().is_empty() {
         return None;
@@ -372,7 +372,8 @@ fn is_blank(body: &[u8]) -> bool {
     body.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Returns whether a body is HTML or XML. The `Content-Type` does not matter: some frameworks send `text/html` with JSON.
+/// Returns whether a body is HTML or XML. The `Content-Type` does not matter: some frameworks send `text/html` with
+/// JSON.
 fn is_page(body: &[u8]) -> bool {
     without_mark(body).trim_ascii_start().starts_with(b"<")
 }

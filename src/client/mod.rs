@@ -68,11 +68,11 @@
 //!
 //! # Redirects
 //!
-//! The client follows a redirect only within the scheme, host and port of the base URL, so the key goes nowhere else. It
-//! follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. One attempt
-//! follows at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api) that says
-//! why it is not followed. Its outcome is [`Refused`](crate::Outcome::Refused). After a 303 in response to a write, the
-//! outcome is [`Unknown`](crate::Outcome::Unknown): a service that has applied a write may respond so.
+//! The client follows a redirect only within the scheme, host and port of the base URL, so the key goes nowhere else.
+//! It follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. One
+//! attempt follows at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api)
+//! that says why it is not followed. Its outcome is [`Refused`](crate::Outcome::Refused). After a 303 in response to a
+//! write, the outcome is [`Unknown`](crate::Outcome::Unknown): a service that has applied a write may respond so.
 //!
 //! # Your own HTTP client
 //!
@@ -82,8 +82,8 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `find`, `matches`, `set_topics`, `change_address` and `delete`, each request is a call. The targets start with
-//! `audience::client`.
+//! call. In `find`, `matches`, `set_topics`, `change_address` and `delete`, each request is a call. The targets start
+//! with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

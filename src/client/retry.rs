@@ -22,8 +22,8 @@ use crate::error::is_transient;
 ///
 /// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. `change_address` sends
 /// retrieve, create and unsubscribe requests, and `delete` sends a deletion and perhaps a list. All of them are safe to
-/// repeat. `find` and `matches` retrieve and list. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction
-/// for that call.
+/// repeat. `find` and `matches` retrieve and list. `.idempotent()` on a create, a batch, a subscribe, `set_topic`,
+/// `set_topics` or a mail removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when

@@ -155,7 +155,8 @@ impl Shared {
         // Built once: all attempts send the same URL.
         let url = self.url(request)?;
         let mut attempt = 1;
-        // The outcome covers all attempts: the first may have been applied without a response, even if the last was refused.
+        // The outcome covers all attempts: the first may have been applied without a response, even if the last was
+        // refused.
         let mut worst = Outcome::NotSent;
         let mut waited = Duration::ZERO;
         let mut last_error = None;
@@ -438,8 +439,9 @@ const MAX_REDIRECTS: u32 = 5;
 /// error names the target and says why it is not followed. `None` if the response is not a redirect to a host.
 ///
 /// A 307 or a 308 asks for the same request at another URL. A 301 or a 302 does so only for a GET: clients send a GET
-/// after any other request, so it is not clear what the service wants. The target must have the origin of the URL, which
-/// is its scheme, host and port. So the key reaches nobody else, and is never sent in clear text instead of over TLS.
+/// after any other request, so it is not clear what the service wants. The target must have the origin of the URL,
+/// which is its scheme, host and port. So the key reaches nobody else, and is never sent in clear text instead of over
+/// TLS.
 ///
 /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
 /// Only the host of the base URL is named.

@@ -79,8 +79,8 @@ impl ListContacts {
 /// Only the owner can read a new file (on Unix). An existing file is replaced by a file with the same mode, but with
 /// the group of a new file.
 ///
-/// Only one export at a time can write to a file. It holds a lock on the part file while it runs, and another export to the
-/// same file fails.
+/// Only one export at a time can write to a file. It holds a lock on the part file while it runs, and another export to
+/// the same file fails.
 ///
 /// A list is not a snapshot. Contacts that are created after the export began are not in the file, also if the export
 /// is resumed later; run another export for them.
@@ -414,7 +414,8 @@ impl fmt::Debug for Export {
 
 /// The progress or the result of an export.
 ///
-/// Its `Display` is the summary line: `1205 exported, 0 vanished, 0 malformed`. The counts of a resumed export include its earlier runs.
+/// Its `Display` is the summary line: `1205 exported, 0 vanished, 0 malformed`. The counts of a resumed export include
+/// its earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExportReport {
@@ -532,8 +533,8 @@ impl fmt::Display for ExportReport {
 /// The part file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
 ///
 /// `Display` prints the count and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it
-/// unchanged, or as a `Box<dyn std::error::Error>`.
+/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
+/// it unchanged, or as a `Box<dyn std::error::Error>`.
 pub struct ExportError(Box<Inner>);
 
 struct Inner {

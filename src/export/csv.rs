@@ -632,8 +632,8 @@ impl fmt::Display for ExportColumn {
 impl Csv {
     /// Finds the columns of a list: the fixed columns that lists include, and one for each property.
     ///
-    /// It is run by `.await`, or by `.wait()` with the feature `blocking`, and reads the whole list once. A property that
-    /// is added later has no column. An export that is [resumed](super::Export::resume) keeps the columns of the
+    /// It is run by `.await`, or by `.wait()` with the feature `blocking`, and reads the whole list once. A property
+    /// that is added later has no column. An export that is [resumed](super::Export::resume) keeps the columns of the
     /// unfinished file if those were found, too.
     ///
     /// # Errors

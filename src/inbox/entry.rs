@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry<B> {
     pub(super) state: State,
-    /// The token of the newest claim. Kept when the event is done, so that completing twice is no error.
+    /// The token of the newest claim. It is kept when the event is done, so that completing twice is no error.
     pub(super) token: Option<Token>,
     pub(super) attempts: u32,
     pub(super) fingerprint: Option<Fingerprint>,
@@ -112,7 +112,7 @@ impl<B> Entry<B> {
         self.state = State::Open {
             due,
             is_claimed: true,
-            // Counted from the end of the lease: no entry is forgotten while its claim lasts.
+            // The retention begins at the end of the lease: no entry is forgotten while its claim lasts.
             forget_at: later(due, retention),
         };
         ClaimState::Fresh {
@@ -120,7 +120,7 @@ impl<B> Entry<B> {
         }
     }
 
-    /// Stores the body that the closure returns. Returns `None` if it returns none, because there is no room.
+    /// Stores the body that the closure returns. Returns `None` if the closure does, because there is no room.
     pub(super) fn accept(
         &mut self,
         body: impl FnOnce() -> Option<B>,
@@ -134,7 +134,8 @@ impl<B> Entry<B> {
             State::Open { due, .. } if self.body.is_none() => due,
             _ => return Some(AcceptState::Duplicate),
         };
-        // To accept ends a claim, since `wait` forgets its token. That must not happen beside its holder.
+        // Accepting an event ends its claim, because `wait` forgets the token. That must not happen while the claim
+        // lasts.
         if let Some(remaining) = remaining(due, now) {
             return Some(AcceptState::InProgress { remaining });
         }
@@ -214,7 +215,8 @@ impl<B> Entry<B> {
     }
 
     fn is_held(&self, token: Token) -> bool {
-        // The token decides, not the time: after its lease, a holder may still complete if there was no other claim since.
+        // The token decides, not the time: after its lease, a holder may still complete if there was no other claim
+        // since.
         matches!(
             self.state,
             State::Open {

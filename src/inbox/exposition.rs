@@ -12,9 +12,11 @@ use super::{Inbox, InboxMetrics};
 /// Prometheus waits ten seconds for the response to a scrape.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns the metrics of these inboxes as text for [Prometheus](https://prometheus.io/docs/instrumenting/exposition_formats/).
+/// Returns the metrics of these inboxes as text for
+/// [Prometheus](https://prometheus.io/docs/instrumenting/exposition_formats/).
 ///
-/// Give each inbox another endpoint name. `UnsubscribeService::inbox` has the name `unsubscribe`, and its events are opt-outs.
+/// Give each inbox another endpoint name. `UnsubscribeService::inbox` has the name `unsubscribe`, and its events are
+/// opt-outs.
 ///
 /// | metric | type | value |
 /// |---|---|---|
@@ -22,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// | `audience_inbox_backlog` | gauge | the counts of [`Backlog`], with the label `state`: `waiting`, `in_progress` or `parked`. Of all processes |
 /// | `audience_inbox_lag_seconds` | gauge | [`Backlog::lag`]. Of all processes |
 ///
-/// Each has the label `endpoint`. If the store of an inbox fails or does not respond within 5 s, its gauges are missing, and
-/// `audience_inbox_store_errors_total` grows.
+/// Each has the label `endpoint`. If the store of an inbox fails or does not respond within 5 s, its gauges are
+/// missing, and `audience_inbox_store_errors_total` grows.
 ///
 /// # Example: the route `/metrics`
 ///
@@ -61,7 +63,7 @@ pub async fn prometheus<'a>(inboxes: impl IntoIterator<Item = &'a Inbox>) -> Str
     let samples = inboxes.into_iter().zip(backlogs);
     let samples = samples.map(|(inbox, backlog)| Sample {
         endpoint: inbox.endpoint(),
-        // After the backlog, whose failure it counts.
+        // The metrics come after the backlog, because they count its failure.
         metrics: inbox.metrics(),
         backlog,
     });
@@ -71,7 +73,7 @@ pub async fn prometheus<'a>(inboxes: impl IntoIterator<Item = &'a Inbox>) -> Str
 struct Sample<'a> {
     endpoint: &'a str,
     metrics: InboxMetrics,
-    /// `None` if the store failed.
+    /// The backlog; `None` if the store failed.
     backlog: Option<Backlog>,
 }
 
@@ -146,7 +148,7 @@ fn with_backlog<'s, 'a>(
     samples.filter_map(|sample| Some((sample, sample.backlog?)))
 }
 
-// To write to a `String` cannot fail.
+// Writing to a `String` cannot fail.
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");

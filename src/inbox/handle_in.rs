@@ -31,8 +31,8 @@ impl From<StoreError> for Undone {
 }
 
 impl Undone {
-    /// Reads the error of a handler. `is_conflict` tells whether one error of its chain is that of a transaction that
-    /// lost against another one.
+    /// Reads the error of a handler. `is_conflict` tells whether an error in its chain means that the transaction lost
+    /// against another one.
     pub(super) fn of_handler(
         error: Box<dyn Error + Send + Sync>,
         is_conflict: impl Fn(&(dyn Error + 'static)) -> bool,
@@ -69,7 +69,7 @@ const LONGEST_CHAIN: usize = 100;
 #[derive(Default)]
 pub(super) struct Retries(u32);
 
-/// How often a transaction is run again.
+/// How often a transaction is retried.
 #[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 const MAX_RETRIES: u32 = 6;
 
@@ -80,7 +80,7 @@ impl Retries {
         match undone {
             Undone::Retry(_) if self.0 < MAX_RETRIES => {
                 self.0 += 1;
-                // At random, so that the transactions that met do not meet again.
+                // The delay is random, so that the transactions that met do not meet again.
                 let delay = Duration::from_millis(fastrand::u64(0..4 << self.0));
                 tokio::time::sleep(delay).await;
                 Ok(())

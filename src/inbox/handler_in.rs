@@ -10,10 +10,10 @@ use super::receipt::Receipt;
 use crate::webhooks::Event;
 
 /// A handler of events, for [`Inbox::worker`](crate::inbox::Inbox::worker) and
-/// [`Inbox::handle`](crate::inbox::Inbox::handle). Every function of an [`Event`] and an [`Attempt`] that returns a future
-/// is one.
+/// [`Inbox::handle`](crate::inbox::Inbox::handle). Every function that takes an [`Event`] and an [`Attempt`] and
+/// returns a future is one.
 ///
-/// It names the type that `handler_in` of the stores returns, such as
+/// The trait names the type that `handler_in` of the stores returns, such as
 /// [`SqliteStore::handler_in`](crate::inbox::SqliteStore::handler_in). The compiler finds out whether its future is
 /// `Send`, as for an `async fn`.
 pub trait EventHandler: Fn(Event, Attempt) -> Self::Future {
@@ -29,7 +29,7 @@ where
     type Future = Fut;
 }
 
-/// How long a transaction may take. Shorter than the shutdown of a worker, and than a lease.
+/// How long a transaction may take: less than the shutdown of a worker, and than a lease.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// Names the claims that are made in transactions. The inbox holds a claim of its own under the name of the endpoint.

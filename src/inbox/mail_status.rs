@@ -197,7 +197,7 @@ impl MailStatus {
         Some(match &event.data {
             EventData::Sent(_) => &mut self.sent_at,
             EventData::DeliveryDelayed(_) => &mut self.delayed_at,
-            // Before the next arm, which matches every bounce.
+            // This arm comes before the next one, which matches every bounce.
             EventData::Bounced(mail) if mail.is_permanent_bounce() => {
                 &mut self.permanently_bounced_at
             }

@@ -19,7 +19,7 @@ use crate::webhooks::{Clock, EventId};
 
 const DEFAULT_CAPACITY: usize = 100_000;
 const DEFAULT_BODY_MEMORY: usize = 256 * 1024 * 1024;
-/// How many forgotten entries each call deletes on the way, at most.
+/// How many forgotten entries each call deletes, at most.
 const PURGED_PER_CALL: usize = 2;
 
 /// A store in memory, for tests and for receivers that tolerate the loss of data.
@@ -29,10 +29,10 @@ const PURGED_PER_CALL: usize = 2;
 ///
 /// # When it is full
 ///
-/// It remembers 100,000 events, and an inbox remembers a handled event for 72 hours. After that many events in that time
-/// **it refuses every new event**, and the service is told to deliver them later. It then
-/// [traces](crate::inbox#tracing) a warning, at most once a minute, and a message when it has room again. Set
-/// [`capacity`](MemoryStoreBuilder::capacity), or use `SqliteStore`, if a program with more events runs for days.
+/// It remembers 100,000 events, and an inbox remembers a handled event for 72 hours. When it is full, **it refuses
+/// every new event**, and the service is told to deliver them later. It then [traces](crate::inbox#tracing) a warning,
+/// at most once a minute, and a message when it has room again. Set [`capacity`](MemoryStoreBuilder::capacity), or use
+/// `SqliteStore`, if a program with more events runs for days.
 ///
 /// # Example: a small store in a mock's time
 ///
@@ -96,7 +96,7 @@ fn refuse(full: &mut Option<Full>, now: SystemTime) -> Option<u64> {
     })
 }
 
-// Not under the lock: a subscriber is the caller's code.
+// This is logged without the lock: a subscriber is the caller's code.
 
 fn report_full(limit: &str, largest: usize, refused: Option<u64>) {
     if let Some(refused) = refused {
@@ -169,7 +169,7 @@ impl MemoryStore {
         key: EventKey<'_>,
         change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> bool,
     ) -> bool {
-        // Before the lock: the clock is the caller's code, and it may use the store.
+        // This comes before the lock: the clock is the caller's code, and it may use the store.
         let now = self.settings.clock.now();
         self.contents()
             .change(key, |entry| change(entry, now))
@@ -187,7 +187,8 @@ impl MemoryStore {
         // A call adds one entry at most, so two for each call keep up without an inbox that purges.
         contents.purge(PURGED_PER_CALL, key.endpoint, now);
         if contents.entries >= self.settings.capacity && !contents.has(key) {
-            // Of all endpoints, before an event is refused. It takes longer, so not in each call.
+            // Before an event is refused, forgotten entries of all endpoints are deleted. That takes longer, so not
+            // each call does it.
             contents.purge_all(now);
             let capacity = self.settings.capacity;
             if contents.entries >= capacity {
@@ -345,7 +346,7 @@ impl Store for MemoryStore {
             fingerprint,
         } = delivery;
         let (accepted, now) = self.change_or_insert(key, |entry, Moment { now, room }| {
-            // Copied only if the event is new: a duplicate needs no room.
+            // The body is copied only if the event is new: a duplicate needs no room.
             let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
             (entry.accept(stored, fingerprint, now), now)
         })?;
@@ -432,7 +433,7 @@ impl fmt::Debug for MemoryStoreBuilder {
 /// The events of all endpoints.
 #[derive(Debug, Default)]
 struct Contents {
-    /// By endpoint. They are few, so that it is faster to compare than to hash their names.
+    /// The events by endpoint. Endpoints are few, so comparing their names is faster than hashing them.
     shelves: BTreeMap<Box<str>, Shelf>,
     /// How many entries all shelves have.
     entries: usize,
@@ -467,7 +468,7 @@ impl Contents {
         now: SystemTime,
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> T {
-        // Not by `entry`, which would copy the name for each call.
+        // `entry` would copy the name for each call.
         if !self.shelves.contains_key(key.endpoint) {
             self.shelves.insert(key.endpoint.into(), Shelf::default());
         }
@@ -542,7 +543,7 @@ impl Shelf {
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(id)?;
-        // Read before the change: both indexes find an id by its old time only.
+        // The times are read before the change: both indexes find an id by its old time only.
         let (due, forget_at) = (entry.due(), entry.forget_at());
         let result = change(entry);
         reorder(&mut self.due, id, due, entry.due());
@@ -637,7 +638,7 @@ impl Shelf {
     }
 
     fn backlog(&self, now: SystemTime) -> Backlog {
-        // Looks at all entries, as `parked` does: people and metrics ask for this, deliveries do not.
+        // This looks at all entries, as `parked` does: people and metrics ask for it, deliveries do not.
         let mut backlog = Backlog::default();
         for entry in self.entries.values() {
             match &entry.state {

@@ -92,10 +92,10 @@
 //! # Shutting down
 //!
 //! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started continues
-//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for
-//! [25 s](Worker::shutdown_timeout); then it cuts them off and releases their claims, so that another worker has these
-//! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over. With
-//! [`Inbox::handle`], it is called again only if the service delivers the event after that.
+//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for [25
+//! s](Worker::shutdown_timeout); then it cuts them off and releases their claims, so that another worker has these
+//! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over.
+//! With [`Inbox::handle`], it is called again only if the service delivers the event after that.
 //!
 //! `audience::serve` (feature `serve`) runs a server and its workers, and ends them in this way.
 //!
@@ -121,8 +121,8 @@
 //! # Tracing
 //!
 //! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
-//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters, [`Inbox::backlog`] counts the pending
-//! events, and [`prometheus()`] returns both as text for Prometheus.
+//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters,
+//! [`Inbox::backlog`] counts the pending events, and [`prometheus()`] returns both as text for Prometheus.
 //!
 //! | message | level | fields |
 //! |---|---|---|
@@ -144,7 +144,7 @@
     expect(unused_variables, reason = "only tracing reads them")
 )]
 
-// Before the modules, which use it, too.
+// This comes before the modules, which use it, too.
 macro_rules! report {
     ($level:ident, $($field:tt)*) => {
         #[cfg(feature = "tracing")]
@@ -254,7 +254,8 @@ const PAGE: usize = 100;
 const PROBE_LIMIT: Duration = Duration::from_millis(800);
 /// The id that a probe claims. The service sends no such id.
 const PROBE: &str = "audience.probe";
-/// How long a failure of the store, or that it is full, is not logged again.
+/// How long the same failure of the store is not logged again, and how long it is not logged again that the store is
+/// full.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles every event of an endpoint once. Cheap to clone; clones share their store and their metrics.
@@ -314,9 +315,9 @@ impl Inbox {
     /// handler: the time that a delivery waits in a queue of yours counts.
     ///
     /// Each event is handled at least once, and duplicates are dropped. The handler runs a second time if the process
-    /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for longer
-    /// than the lease, or if the event arrives again after the retention. For exactly once, make the claim part of your
-    /// transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
+    /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for
+    /// longer than the lease, or if the event arrives again after the retention. For exactly once, make the claim part
+    /// of your transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
     ///
     /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
     /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)
@@ -372,7 +373,8 @@ impl Inbox {
     {
         let shared = &self.0;
         let respond_by = shared.respond_by(&delivery);
-        // Counted before a task is spawned: `wait_idle` must not miss a handler between the spawn and its first poll.
+        // The handler is counted before its task is spawned: `wait_idle` must not miss it between the spawn and its
+        // first poll.
         let running = shared.running.start();
         let task_shared = Arc::clone(shared);
         let mut handled = Box::pin(async move {
@@ -385,7 +387,7 @@ impl Inbox {
             let error = StoreError::unavailable("the store panicked");
             shared.receipt_of_store_error("handle", &error)
         };
-        // What is ready immediately, with the store in memory, needs no task.
+        // A call that is ready immediately, as with the store in memory, needs no task.
         let first = poll_fn(|context| {
             let poll = AssertUnwindSafe(|| handled.as_mut().poll(context));
             Poll::Ready(catch_unwind(poll))
@@ -393,8 +395,8 @@ impl Inbox {
         let receipt = match first.await {
             Ok(Poll::Ready(receipt)) => receipt,
             Err(_) => panicked(),
-            // A task of its own: the framework drops this future when the sender disconnects, and that must not cut off
-            // a handler in the middle of its effect.
+            // It continues as a task: the framework drops this future when the sender disconnects, and that must not
+            // cut off a handler in the middle of its effect.
             Ok(Poll::Pending) => {
                 match tokio::time::timeout_at(respond_by, tokio::spawn(handled)).await {
                     Ok(Ok(receipt)) => receipt,
@@ -463,8 +465,8 @@ impl Inbox {
 
     /// Starts building a worker that calls this handler for each accepted event.
     ///
-    /// If the handler returns `Ok`, the event is done and its body is deleted. For a handler that is one transaction with
-    /// its claim, see `handler_in` of the SQLite and Postgres stores.
+    /// If the handler returns `Ok`, the event is done and its body is deleted. For a handler that is one transaction
+    /// with its claim, see `handler_in` of the SQLite and Postgres stores.
     ///
     /// The lease of an event is extended while its handler waits, but not while it blocks its thread: run long
     /// blocking work in `tokio::task::spawn_blocking`, or the event may be handled a second time.
@@ -492,8 +494,8 @@ impl Inbox {
     ///
     /// # Example: a handler that uses a connection pool
     ///
-    /// The handler is called for many events, so it clones what each call uses. A pool or a client is cheap to clone; put
-    /// anything else into an `Arc`.
+    /// The handler is called for many events, so it clones what each call uses. A pool or a client is cheap to clone;
+    /// put anything else into an `Arc`.
     ///
     /// ```
     /// # use audience::inbox::{Inbox, MemoryStore};
@@ -723,9 +725,9 @@ impl Inbox {
     /// Checks that a new event can be stored, for a readiness probe: the store claims one within 800 ms.
     ///
     /// It claims an event of its own, `audience.probe`, which is forgotten immediately. So a full disk, a full store, a
-    /// database that allows no writes, and a role that may not insert are errors. No worker, [`backlog`](Self::backlog) or
-    /// [`parked`](Self::parked) sees that event, and at most one row of it stays in the store for each endpoint. Any number
-    /// of processes may probe simultaneously. Nothing is logged.
+    /// database that allows no writes, and a role that may not insert are errors. No worker, [`backlog`](Self::backlog)
+    /// or [`parked`](Self::parked) sees that event, and at most one row of it stays in the store for each endpoint. Any
+    /// number of processes may probe simultaneously. Nothing is logged.
     ///
     /// The event has no body: if there is little room left, a large delivery may be refused as
     /// [`Full`](StoreErrorKind::Full) all the same.
@@ -1058,11 +1060,11 @@ impl InboxBuilder {
 
 // For events that this program itself makes.
 
-/// An inbox that forgets an id when its event is done, so that the id can be stored again. An id can be held, so that it is
-/// not stored meanwhile.
+/// An inbox that forgets an id when its event is done, so that the id can be stored again. An id can be held, so that
+/// it is not stored meanwhile.
 #[cfg(feature = "unsubscribe")]
 impl Inbox {
-    /// `failure` is what the log says of a failed attempt. Another one always follows.
+    /// `failure` is the log message for a failed attempt. Another attempt always follows.
     pub(crate) fn of_own_events(
         store: impl Store,
         endpoint: &str,
@@ -1087,7 +1089,7 @@ impl Inbox {
         let accepted = shared.store.accept(NewDelivery {
             key: shared.key(id),
             body,
-            // Of the id: the bodies of one id have different times, and mean the same.
+            // This is the fingerprint of the id: the bodies of one id have different times, and mean the same.
             fingerprint: Fingerprint::of(id.as_str().as_bytes()),
         });
         let accepted = tokio::time::timeout(shared.settings.respond_within, accepted).await;
@@ -1117,7 +1119,7 @@ impl Inbox {
 
     /// Returns whether the event with this id waits or is being handled.
     pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
-        // If there is none, this claim has ended and is forgotten when it is made. So it is in nobody's way.
+        // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
         let state = self.claim_own(id, Token::random(), Duration::ZERO).await?;
         Ok(matches!(state, ClaimState::Conflict | ClaimState::Parked))
     }
@@ -1134,7 +1136,7 @@ impl Inbox {
             token,
             lease,
             retention: Duration::ZERO,
-            // Not the one of an event: a claim without it would take an event that nobody has taken yet.
+            // No event has this fingerprint. Without one, the claim would take an event that nobody has taken yet.
             fingerprint: Some(Fingerprint::of(b"held")),
         };
         let claimed = shared.store.claim(claim);
@@ -1144,7 +1146,7 @@ impl Inbox {
         state.inspect_err(|error| shared.store_failed("claim", error))
     }
 
-    /// Ends a hold. If the store fails, it ends with its lease.
+    /// Ends a hold. If the store fails, the hold ends with its lease.
     pub(crate) async fn end_hold(&self, id: &EventId, token: Token) {
         let shared = &self.0;
         let key = shared.key(id);
@@ -1177,7 +1179,7 @@ struct Settings {
     lease: Duration,
     retention: Duration,
     respond_within: Duration,
-    /// What the log says of a failed attempt if the events are the program's own, and are retried until they succeed.
+    /// The log message for a failed attempt if the events are the program's own, and are retried until they succeed.
     own_failure: Option<&'static str>,
 }
 
@@ -1273,13 +1275,13 @@ pub enum Claim {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lease {
-    // It has no `Drop`: that could not wait for the store, and a crash skips it anyway. An abandoned claim always
-    // ends in the same way, by its time.
+    // It has no `Drop`, which could not wait for the store and which a crash skips anyway. So an abandoned claim always
+    // ends with its lease.
     shared: Arc<Shared>,
     id: EventId,
     token: Token,
     attempt: u32,
-    /// Whether its end, by completion or by loss, is in the metrics.
+    /// Whether the metrics have counted that it was completed or lost.
     is_counted: AtomicBool,
 }
 
@@ -1661,7 +1663,7 @@ impl Shared {
 
     async fn probe(&self) -> Result<ClaimState, StoreError> {
         let id = EventId::try_from(PROBE).expect("it is a short text");
-        // It ends and is forgotten when it is made, so the next probe replaces it, and none waits for another.
+        // The claim ends and is forgotten immediately, so the next probe replaces it, and no probe waits for another.
         let ended = Duration::ZERO;
         let claim = NewClaim::new(self.key(&id), Token::random(), ended, ended);
         self.store.claim(claim).await
@@ -1812,7 +1814,8 @@ impl Shared {
                 Receipt::Handled
             }
             Ok(false) => {
-                // Another attempt may have the event now. A success would end the retries, and lose it if that attempt fails.
+                // Another attempt may have the event now. A success would end the retries, and lose it if that attempt
+                // fails.
                 self.lease_lost();
                 Receipt::InProgress {
                     retry_after: self.settings.lease,
@@ -1831,7 +1834,8 @@ impl Shared {
     ) -> Receipt {
         self.handler_failed(attempt.number(), attempt.remaining(), failure);
         let release = Release {
-            // No delay: the service has its own schedule, and its next delivery must not find the event in progress.
+            // There is no delay: the service has its own schedule, and its next delivery must not find the event in
+            // progress.
             delay: Duration::ZERO,
             retention: self.settings.retention,
             reason: failure.reason(),
@@ -1883,16 +1887,18 @@ impl Shared {
         let lease = self.settings.lease;
         let mut extended_at = claimed_at;
         loop {
-            // A third: if one extension fails, there is time for another before the lease ends.
+            // The lease is extended after a third of its time: if that fails, there is time for another try before it
+            // ends.
             tokio::time::sleep_until(extended_at + lease / 3).await;
             let extended = self.store.extend(held, lease).await;
-            // Counted from the response, so that a slow store is not asked without a pause.
+            // The next third begins with the response, so that a slow store is not asked without a pause.
             extended_at = Instant::now();
             match extended {
                 Ok(true) => {}
                 Ok(false) => {
                     report_lost_lease(&self.settings.endpoint);
-                    // The handler is not cut off in the middle of its effect. Its token can no longer complete the event.
+                    // The handler is not cut off in the middle of its effect. Its token can no longer complete the
+                    // event.
                     return std::future::pending().await;
                 }
                 Err(error) => self.store_failed("extend", &error),
@@ -1946,7 +1952,7 @@ const PORTION: usize = 500;
 /// Deletes all forgotten entries, and returns how many there were.
 async fn purge_all(store: &dyn DynStore) -> Result<u64, StoreError> {
     let mut purged = 0;
-    // In portions: to delete a million entries in one step would keep claims waiting.
+    // Entries are deleted in portions: deleting a million in one step would keep claims waiting.
     loop {
         let portion = store.purge(PORTION).await?;
         purged += portion as u64;
@@ -1959,12 +1965,12 @@ async fn purge_all(store: &dyn DynStore) -> Result<u64, StoreError> {
 #[derive(Debug)]
 struct PurgeTimer {
     start: Instant,
-    /// Seconds after `start`.
+    /// When the next purge is due, in seconds after `start`.
     next: AtomicU64,
 }
 
 impl PurgeTimer {
-    /// Is due after an interval.
+    /// Creates a timer that is due after an interval.
     fn start() -> Self {
         Self {
             next: AtomicU64::new(INTERVAL.as_secs()),
@@ -1972,7 +1978,7 @@ impl PurgeTimer {
         }
     }
 
-    /// Is due immediately.
+    /// Creates a timer that is due immediately.
     fn due() -> Self {
         Self {
             start: Instant::now(),

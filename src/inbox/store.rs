@@ -755,7 +755,7 @@ impl Fingerprint {
     #[must_use]
     pub fn of(body: &[u8]) -> Self {
         let digest: [u8; 32] = Sha256::digest(body).into();
-        // Half of it keeps entries small. Only a sender that has the secret could search for a collision.
+        // Half of the hash keeps entries small. Only a sender that has the secret could search for a collision.
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(bytes)
@@ -780,7 +780,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Hands all methods of a store to a macro. The lifetime is the one of their borrowed arguments. A type is handed on.
+/// Passes all methods of a store to a macro, with the lifetime of their borrowed arguments and, if given, a type.
 macro_rules! for_each_method {
     ($macro:ident, $a:lifetime $(, $store:ty, $field:ident)?) => {
         $macro! { $a $(, $store, $field)?:
@@ -857,7 +857,7 @@ macro_rules! share_methods {
         /// A store that is shared.
         impl<S: Store> Store for Arc<S> {
             $(fn $method(&self, $($name: $type),*) -> impl Future<Output = $output> + Send {
-                // Through both pointers: on `self`, this would call itself.
+                // The call goes through both pointers: on `self`, it would call itself.
                 (**self).$method($($name),*)
             })+
         }

@@ -13,7 +13,7 @@ use super::store::{HeldClaim, Release, Take, TakenEvent, Token, Turnover};
 use super::{Attempt, Shared};
 use crate::webhooks::{Event, EventId};
 
-/// Zero would ask the store without a pause, and the longest duration overflows a clock.
+/// The shortest time between two polls. With zero, the store would be asked without a pause.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 const LONGEST_POLL: Duration = Duration::from_secs(3_600);
 /// How long to wait before the store is asked again after it failed.
@@ -40,14 +40,14 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 ///
 /// # When the store fails
 ///
-/// A worker that runs [until a shutdown](Self::run_until) keeps trying: after 1 s, then after twice as long each time, up
-/// to 30 s. So it continues after an outage, and also after a migration or a missing permission has been fixed. It
+/// A worker that runs [until a shutdown](Self::run_until) keeps trying: after 1 s, then after twice as long each time,
+/// up to 30 s. So it continues after an outage, and also after a migration or a missing permission has been fixed. It
 /// [traces](crate::inbox#tracing) the first failure, then one line a minute at most, and the recovery.
 ///
 /// # In a server program
 ///
-/// A program that accepts events and has no worker stores events that nobody handles. `audience::serve` (feature `serve`)
-/// runs a server and its workers, and stops all of them together:
+/// A program that accepts events and has no worker stores events that nobody handles. `audience::serve` (feature
+/// `serve`) runs a server and its workers, and stops all of them together:
 ///
 /// ```no_run
 /// use audience::inbox::Inbox;
@@ -232,11 +232,11 @@ impl<F> Worker<F> {
     /// `Duration::MAX` means no limit.
     ///
     /// Handlers that run for longer are cut off at their next `await`, and their claims are released, so that another
-    /// worker handles these events immediately instead of after their lease. A cut-off attempt counts as an attempt. The
-    /// store has 3 s to release the claims, so the worker ends within this time and 3 s.
+    /// worker handles these events immediately instead of after their lease. A cut-off attempt counts as an attempt.
+    /// The store has 3 s to release the claims, so the worker ends within this time and 3 s.
     ///
-    /// Kubernetes ends a program 30 s after it was told to stop, `docker stop` after 10 s, and systemd after 90 s. Set a
-    /// time that is at least 4 s shorter than that.
+    /// Kubernetes ends a program 30 s after it was told to stop, `docker stop` after 10 s, and systemd after 90 s. Set
+    /// a time that is at least 4 s shorter than that.
     ///
     /// # Example: for `docker stop`
     ///
@@ -420,9 +420,9 @@ struct Drain<F> {
     cut_off: watch::Sender<bool>,
     /// Claims whose handler succeeded, and of which the store is not told yet.
     handled: Vec<Claimed>,
-    /// Tells the store of those that were handled before, and takes events.
+    /// The call that tells the store of handled events, and takes more.
     turn: Option<Pin<Box<dyn Future<Output = Turn> + Send>>>,
-    /// How many the store is being told of.
+    /// How many handled events the store is being told of.
     telling: usize,
     report: WorkerReport,
     outage: Option<Outage>,
@@ -457,7 +457,7 @@ struct Outage {
 }
 
 enum Taken {
-    /// It was not asked for any.
+    /// The store was not asked for events.
     Nothing,
     /// As many events as there was room for: more may be due.
     All,
@@ -501,7 +501,7 @@ where
         loop {
             let may_look = self.turn.is_none() && self.has_room();
             tokio::select! {
-                // In this order: a shutdown ends the loop even if events keep coming, and ended handlers make room.
+                // The order matters: a shutdown ends the loop even if events keep coming, and ended handlers make room.
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = self.tasks.join_next() => self.end(ended),
@@ -539,7 +539,7 @@ where
             let taken = self.finish_turn(turn);
             match taken {
                 Taken::Failed(error) if !error.is_temporary() => {
-                    // To return now would drop the tasks, and cut handlers off in the middle of their effects.
+                    // Returning now would drop the tasks, and cut handlers off in the middle of their effects.
                     self.finish().await;
                     return Err(error.into());
                 }
@@ -558,7 +558,7 @@ where
         }
     }
 
-    /// Returns whether enough handlers could start to make asking the store worth its while.
+    /// Returns whether enough handlers could start for a request to the store to be worth it.
     fn has_room(&self) -> bool {
         self.tasks.is_empty() || self.free() >= self.settings.concurrency.div_ceil(4)
     }
@@ -585,7 +585,7 @@ where
             while let Some(ended) = self.tasks.try_join_next() {
                 self.end(ended);
             }
-            // Runs after the tasks that are ready now. Those with a quick handler have ended then.
+            // This task runs after the tasks that are ready now. Those with a quick handler have ended by then.
             drop(tokio::spawn(tokio::task::yield_now()).await);
             if self.tasks.is_empty() || self.tasks.len() == running {
                 break;
@@ -647,7 +647,8 @@ where
             let handler = Arc::clone(&self.handler);
             let token = turn.token;
             let cut_off = self.cut_off.subscribe();
-            // A task for each event, so that one that blocks its thread delays no other and no lease but its own.
+            // Each event has a task, so that a handler that blocks its thread delays no other event, and only its own
+            // lease.
             self.tasks.spawn(async move {
                 handle_taken(&shared, &settings, event, token, &*handler, cut_off).await
             });
@@ -662,7 +663,7 @@ where
             Err(_) if completed.is_empty() => return,
             Err(error) => {
                 self.shared.store_failed("complete", &error);
-                // Each one alone, with retries: the reason may be one of them.
+                // Each is completed alone, with retries, because one of them may be the reason.
                 for claimed in completed {
                     let shared = Arc::clone(&self.shared);
                     self.tasks.spawn(async move {
@@ -716,7 +717,8 @@ where
             return;
         }
         self.cut_off.send_replace(true);
-        // A handler that blocks its thread cannot be cut off, and a store may be down. Their claims end with their lease.
+        // A handler that blocks its thread cannot be cut off, and a store may be down. Their claims end with their
+        // lease.
         let _ = tokio::time::timeout(RELEASE_LIMIT, self.finish()).await;
         let unrecorded = self.tasks.len() + self.handled.len() + self.telling;
         self.report.lost += unrecorded as u64;
@@ -819,7 +821,7 @@ where
             return Ended::Recorded(park(shared, held, &reason).await);
         }
     };
-    // The event was parsed, and the handler may run for long.
+    // The body is not needed any more, and the handler may run for long.
     drop(taken.body);
 
     let handled = shared.run(held, async move { handler(event, attempt).await });
@@ -830,12 +832,12 @@ where
         }
     };
     let handled = tokio::select! {
-        // In this order: a handler that has ended is not cut off.
+        // The order matters: a handler that has ended is not cut off.
         biased;
         handled = handled => handled,
         () = is_cut_off => {
             shared.handler_cut_off(attempt.number());
-            // No delay: nothing failed, and another worker may have time.
+            // There is no delay: nothing failed, and another worker may have time.
             let reason = "cut off by the shutdown of its worker";
             let released = release(shared, held, Duration::ZERO, reason, EventOutcome::Released);
             return Ended::Recorded(released.await);
@@ -885,14 +887,14 @@ async fn release(
 async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcome {
     let parked = shared.store.park(held, reason).await;
     let outcome = ended(shared, "park", parked, EventOutcome::Parked);
-    // Not before: an event whose lease was lost is another worker's, and may still succeed.
+    // This comes after the call: an event whose lease was lost is another worker's, and may still succeed.
     if matches!(outcome, EventOutcome::Parked) {
         shared.parked();
     }
     outcome
 }
 
-/// If the store failed, the claim ends with its lease.
+/// Returns the outcome of an event. If the store failed, the claim ends with its lease.
 fn ended(
     shared: &Shared,
     operation: &'static str,
@@ -916,7 +918,7 @@ fn held_or_lost(shared: &Shared, is_held: bool, outcome: EventOutcome) -> EventO
     EventOutcome::Lost
 }
 
-/// How long a failed event waits for its next attempt, or a failed store: a time that doubles with each attempt.
+/// How long to wait after an event or the store failed: a time that doubles with each attempt.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,

@@ -548,10 +548,11 @@ impl MockServerBuilder {
         self
     }
 
-    /// Sets a function that is called for each request as soon as it is handled, for example to print it. Default: none.
+    /// Sets a function that is called for each request as soon as it is handled, for example to print it. Default:
+    /// none.
     ///
-    /// The function is called before the response is sent, on the server's thread, so it must not block. It is not called
-    /// for requests to the control plane. If it panics, the request gets no response.
+    /// The function is called before the response is sent, on the server's thread, so it must not block. It is not
+    /// called for requests to the control plane. If it panics, the request gets no response.
     ///
     /// # Example: one line for each refused request
     ///
@@ -612,9 +613,9 @@ impl MockServerBuilder {
     ///
     /// # Errors
     ///
-    /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read. If
-    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData). If a key is empty or cannot be sent in
-    /// a header, or if both keys are the same, its kind is [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read.
+    /// If a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData). If a key is empty or cannot be
+    /// sent in a header, or if both keys are the same, its kind is [`InvalidInput`](io::ErrorKind::InvalidInput).
     ///
     /// # Panics
     ///
@@ -851,7 +852,8 @@ impl LoadedSeeds {
         })
     }
 
-    /// Completes settings with the keys and the dialects of the seeds. The last seed counts. A setting of the builder stays.
+    /// Completes settings with the keys and the dialects of the seeds. The last seed counts. A setting of the builder
+    /// stays.
     fn complete(&self, settings: &mut Settings) {
         let seeds = self.0.iter().filter_map(|(_, content)| match content {
             Content::Seed(seed) => Some(&seed.settings),

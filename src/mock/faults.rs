@@ -710,8 +710,8 @@ impl Fault {
         }
     }
 
-    /// Returns the result that replaces the service's result. `None` if the fault only changes the service's response or
-    /// cuts it off.
+    /// Returns the result that replaces the service's result. `None` if the fault only changes the service's response
+    /// or cuts it off.
     pub(super) fn instead_of_service(&self) -> Option<Result<Response<Bytes>, Refusal>> {
         match self.kind() {
             FaultKind::Status(status) if status < 400 => {
@@ -991,7 +991,8 @@ impl<F: Counted> Active<F> {
     }
 }
 
-/// Parses a header of a response. Returns a message for the test's author if it is invalid, or one that the server sets.
+/// Parses a header of a response. Returns a message for the test's author if it is invalid, or one that the server
+/// sets.
 fn response_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     let parsed_name = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| format!("{name:?} is not a valid header name"))?;

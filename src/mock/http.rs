@@ -1,5 +1,5 @@
-//! HTTP for all parts of the mock: one request over a connection of its own, as deliveries, the examiner and the commands of
-//! `audience-mock` send them, and the responses of the server.
+//! HTTP for all parts of the mock: one request over a connection of its own, as deliveries, the examiner and the
+//! commands of `audience-mock` send them, and the responses of the server.
 
 use std::error::Error;
 use std::net::Ipv6Addr;

@@ -114,8 +114,8 @@
 //!
 //! # For other languages
 //!
-//! `audience-mock` runs the same server as a program, with a web page, subcommands and HTTP calls that do what the methods
-//! of [`MockServer`] do. `cargo install audience --features mock-server` installs it. The guide
+//! `audience-mock` runs the same server as a program, with a web page, subcommands and HTTP calls that do what the
+//! methods of [`MockServer`] do. `cargo install audience --features mock-server` installs it. The guide
 //! `docs/mock-over-http.md` lists its commands and calls.
 //!
 //! # Limits
@@ -343,8 +343,8 @@ impl MockServer {
 impl MockServer {
     /// Creates a client for this server, with the full-access key.
     ///
-    /// Each call creates a new client with its own connections. [`client_builder`](Self::client_builder) creates one with
-    /// other settings.
+    /// Each call creates a new client with its own connections. [`client_builder`](Self::client_builder) creates one
+    /// with other settings.
     ///
     /// # Panics
     ///
@@ -573,9 +573,9 @@ impl MockServer {
     /// Records a spam report from a mailbox provider (sections [3.1](crate::interface#3.1) and
     /// [3.2](crate::interface#3.2)).
     ///
-    /// The report opts the contact out for the reason `complaint`, which no request can undo. It counts as engagement, and
-    /// it suppresses the address, even if the address is not a contact. Every endpoint gets an `email.complained` event
-    /// about the latest mail to the address; this method does not wait for the delivery.
+    /// The report opts the contact out for the reason `complaint`, which no request can undo. It counts as engagement,
+    /// and it suppresses the address, even if the address is not a contact. Every endpoint gets an `email.complained`
+    /// event about the latest mail to the address; this method does not wait for the delivery.
     ///
     /// # Example: a contact who can no longer be subscribed
     ///
@@ -757,15 +757,15 @@ impl MockServer {
         self.shared.lock().journal.clear();
     }
 
-    /// Adds a fault for the next requests that match: an error status, a delay, a closed connection, a truncated response,
-    /// or bytes that are not HTTP.
+    /// Adds a fault for the next requests that match: an error status, a delay, a closed connection, a truncated
+    /// response, or bytes that are not HTTP.
     ///
     /// # Panics
     ///
     /// Panics if no request can match the fault: its [`times`](Fault::times) is 0, its [`method`](Fault::method) is not
-    /// an HTTP method, or its [`path`](Fault::path) has a query, starts with neither `/` nor `*`, or is below `/_mock/`.
-    /// Also panics if the fault was read from JSON and has no kind, two kinds, or a status that is not between 200 and
-    /// 999.
+    /// an HTTP method, or its [`path`](Fault::path) has a query, starts with neither `/` nor `*`, or is below
+    /// `/_mock/`. Also panics if the fault was read from JSON and has no kind, two kinds, or a status that is not
+    /// between 200 and 999.
     ///
     /// # Example: one failed response, which the client retries
     ///
@@ -1045,8 +1045,8 @@ impl MockServer {
     /// # Panics
     ///
     /// Panics if no delivery can match the fault: its [`times`](DeliveryFault::times) is 0, the server has no such
-    /// [`endpoint`](DeliveryFault::endpoint), or the service has no such [`event_type`](DeliveryFault::event_type). Also
-    /// panics if the fault was read from JSON and has a `header` without the kind `missing_header`.
+    /// [`endpoint`](DeliveryFault::endpoint), or the service has no such [`event_type`](DeliveryFault::event_type).
+    /// Also panics if the fault was read from JSON and has a `header` without the kind `missing_header`.
     ///
     /// # Example: a delivery that the receiver has to reject
     ///
@@ -1175,8 +1175,8 @@ impl MockServer {
     /// Moves the clock forward by whole seconds. A fraction of a second is dropped.
     ///
     /// Deliveries that become due on the way are attempted in order, each while the clock shows its due time. The move
-    /// begins immediately. Await the result to wait until the move is complete. If nothing is due on the way, the move is
-    /// complete when this method returns.
+    /// begins immediately. Await the result to wait until the move is complete. If nothing is due on the way, the move
+    /// is complete when this method returns.
     ///
     /// # Example: two minutes later
     ///
@@ -1202,9 +1202,9 @@ impl MockServer {
 
     /// Sets the clock.
     ///
-    /// Moving it forward is like [`advance`](Self::advance). Moving it backward attempts no delivery and cancels earlier
-    /// moves. An attempt that was due but had not started is made when the clock reaches its due time again; until then,
-    /// no method waits for it.
+    /// Moving it forward is like [`advance`](Self::advance). Moving it backward attempts no delivery and cancels
+    /// earlier moves. An attempt that was due but had not started is made when the clock reaches its due time again;
+    /// until then, no method waits for it.
     ///
     /// # Example: contacts that were created long ago
     ///
@@ -1227,9 +1227,10 @@ impl MockServer {
 
     /// Restores the state that the server was started with.
     ///
-    /// The builder's configuration is kept, and its seeds are restored. Everything else is removed: contacts, sent mail,
-    /// faults, requests, attempts, and pending and running deliveries. The clock returns to its start. Only the numbers of
-    /// events continue: an id is never used twice, so that a receiver does not mistake a new event for one it has seen.
+    /// The builder's configuration is kept, and its seeds are restored. Everything else is removed: contacts, sent
+    /// mail, faults, requests, attempts, and pending and running deliveries. The clock returns to its start. Only the
+    /// numbers of events continue: an id is never used twice, so that a receiver does not mistake a new event for one
+    /// it has seen.
     ///
     /// # Example: one server for several cases
     ///
@@ -1674,9 +1675,9 @@ impl State {
         self.resets += 1;
     }
 
-    /// Handles a request to the service that arrives at `now`: takes the fault that matches it, applies the request to the
-    /// audience if the fault allows it, records it in the journal, and publishes the events it causes. Returns whether
-    /// there are any.
+    /// Handles a request to the service that arrives at `now`: takes the fault that matches it, applies the request to
+    /// the audience if the fault allows it, records it in the journal, and publishes the events it causes. Returns
+    /// whether there are any.
     fn handle(&mut self, request: Request<Bytes>, now: Timestamp) -> (Exchange, bool) {
         let (method, path) = (request.method().as_str(), request.uri().path());
         // Before the service sees the request: a fault also counts requests that the service refuses.
@@ -1860,7 +1861,8 @@ impl Changes {
         })
     }
 
-    /// Announces a change. Costs next to nothing if there is no watcher, or if the watchers are slower than the changes.
+    /// Announces a change. Costs next to nothing if there is no watcher, or if the watchers are slower than the
+    /// changes.
     fn record(&self) {
         if self.announcements.receiver_count() > 0 && !self.is_unseen.swap(true, Ordering::Relaxed)
         {

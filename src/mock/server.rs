@@ -1,5 +1,5 @@
-//! The HTTP/1.1 server: accepts connections, reads their requests, passes each to the control plane or to the service, and
-//! ends a connection as a fault asks for.
+//! The HTTP/1.1 server: accepts connections, reads their requests, passes each to the control plane or to the service,
+//! and ends a connection as a fault asks for.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -290,8 +290,8 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
     }
 }
 
-/// Serves the requests of a connection to the address `connection_ip`. Returns its stream and why it ended, or `None` if
-/// it was closed because it was idle.
+/// Serves the requests of a connection to the address `connection_ip`. Returns its stream and why it ended, or `None`
+/// if it was closed because it was idle.
 async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     connection_ip: IpAddr,
@@ -354,7 +354,8 @@ impl Server {
         }
     }
 
-    /// Handles a request that arrived at the address `connection_ip`. An error means that the connection is to be closed.
+    /// Handles a request that arrived at the address `connection_ip`. An error means that the connection is to be
+    /// closed.
     async fn handle(
         &self,
         connection_ip: IpAddr,
@@ -584,8 +585,8 @@ async fn end_connection(
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
 }
 
-/// Writes what the reason for the end of a connection asks for: the response to a request that could not be parsed, or the
-/// part of a response that a fault sends.
+/// Writes what the reason for the end of a connection asks for: the response to a request that could not be parsed, or
+/// the part of a response that a fault sends.
 async fn write_last_bytes<S: AsyncWrite + Unpin>(
     stream: &mut WriteTimeout<S>,
     server: &Server,

@@ -66,8 +66,8 @@ impl UnconnectedMock {
         }
     }
 
-    /// Returns the response to a request; `None` if the mock waits for a delivery, or breaks the connection because of a
-    /// fault.
+    /// Returns the response to a request; `None` if the mock waits for a delivery, or breaks the connection because of
+    /// a fault.
     #[must_use]
     pub fn respond(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
         let _context = self.runtime.enter();

@@ -26,14 +26,14 @@ const NONCE_LENGTH: usize = 24;
 
 /// Makes the unsubscribe links of your mail, and the two headers for one click.
 ///
-/// A link ends with a token. The token says whose link it is, which topic it is about, and on which day it was made. It is
-/// encrypted and authenticated with your secret, so nobody can read the address in it or make a token for another
-/// address. Whoever has a link can change the topics of its address, as with every unsubscribe link. A link is not stored
-/// anywhere, and the same link comes out for the same address, topic, secret and day. A link for an address that is empty,
+/// A link ends with a token. The token says whose link it is, which topic it is about, and on which day it was made. It
+/// is encrypted and authenticated with your secret, so nobody can read the address in it or make a token for another
+/// address. Whoever has a link can change the topics of its address, as with every unsubscribe link. A link is not
+/// stored anywhere: the same address, topic, secret and day give the same link. A link for an address that is empty,
 /// `.` or `..` leads to the page for invalid links, because no contact can have such an address.
 ///
-/// A link stays valid for two years. To replace a secret, put the new one first and keep the old one behind it until its
-/// last links have ended: the first secret makes links, and each of them is accepted.
+/// A link stays valid for two years. To replace a secret, put the new one first and keep the old one after it until its
+/// last links have expired: the first secret makes links, and links of each secret are accepted.
 ///
 /// # Example: the headers of a newsletter
 ///
@@ -52,9 +52,9 @@ const NONCE_LENGTH: usize = 24;
 /// ```
 #[derive(Clone)]
 pub struct UnsubscribeLinks {
-    /// The first one makes tokens.
+    /// The keys of all secrets. The first one makes tokens.
     keys: Arc<[TokenKey]>,
-    /// Ends with a slash.
+    /// The base URL, with a slash at its end.
     base_url: String,
     valid_for: Duration,
     clock: Arc<dyn Clock>,
@@ -63,11 +63,11 @@ pub struct UnsubscribeLinks {
 impl UnsubscribeLinks {
     /// Creates links that are encrypted with the first of these secrets.
     ///
-    /// A secret is 32 or more bytes that nobody can guess, such as 32 random bytes or their 64 hexadecimal digits. Links
-    /// of all secrets are accepted.
+    /// A secret is 32 or more bytes that nobody can guess, such as 32 random bytes or their 64 hexadecimal digits.
+    /// Links of all secrets are accepted.
     ///
-    /// `base_url` is the public URL of the [`UnsubscribeService`](super::UnsubscribeService). It is an https URL, because
-    /// [RFC 8058] requires one, or an http URL of this machine, for tests.
+    /// `base_url` is the public URL of the [`UnsubscribeService`](super::UnsubscribeService). It is an https URL,
+    /// because [RFC 8058] requires one, or an http URL of this machine, for tests.
     ///
     /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058#section-3.1
     ///
@@ -110,11 +110,11 @@ impl UnsubscribeLinks {
 
     /// Sets how long a link is valid. Default: 730 days.
     ///
-    /// It also holds for links that were made before.
+    /// This also applies to links that were made before.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if it is less than 365 days: people unsubscribe with a mail that they find again.
+    /// Returns a [`ConfigError`] if it is less than 365 days: people unsubscribe with old mail.
     ///
     /// # Example: five years
     ///
@@ -165,9 +165,9 @@ impl UnsubscribeLinks {
     /// Returns the two headers with which a mailbox provider shows a button that opts the recipient out of this topic:
     /// `List-Unsubscribe` and `List-Unsubscribe-Post`, as [RFC 8058] says.
     ///
-    /// Each recipient needs headers of their own, so send each mail to one recipient. Both headers must be covered by the
-    /// DKIM signature of the mail. The URL is one line: keep the base URL and the name of the topic short, because a line
-    /// of a mail has at most 998 characters.
+    /// Each recipient needs headers of their own, so send each mail to one recipient. Both headers must be covered by
+    /// the DKIM signature of the mail. The URL is one line: keep the base URL and the name of the topic short, because
+    /// a line of a mail has at most 998 characters.
     ///
     /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
     ///
@@ -239,8 +239,8 @@ impl UnsubscribeLinks {
         format!("{}{}", self.base_url, BASE64.encode(token))
     }
 
-    /// Returns whose link it is. `None` if the token was not made with one of the secrets, is no longer valid, or names an
-    /// address that no request can name.
+    /// Returns the address and the topic of a link. `None` if the token was not made with one of the secrets, is no
+    /// longer valid, or names an address that no request can name.
     pub(super) fn open(&self, token: &str) -> Option<Target> {
         let token = BASE64.decode(token).ok()?;
         let (target, day) = self.keys.iter().find_map(|key| key.open(&token))?;
@@ -291,17 +291,18 @@ fn check_base_url(text: &str) -> Result<String, ConfigError> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(invalid("must not have a user name or a password"));
     }
-    // Most often from `{url}/preferences` with a URL that ends with a slash. No router would find the service there.
+    // This comes most often from `{url}/preferences` with a URL that ends with a slash. No router would find the
+    // service there.
     if url.path().trim_end_matches('/').contains("//") {
         return Err(invalid("must not have // in its path: leave out one slash"));
     }
     Ok(format!("{}/", url.as_str().trim_end_matches('/')))
 }
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    /// In the form in which the client sends it.
+    /// The address in the form in which the client sends it.
     pub(super) address: String,
     /// `None` means all broadcasts.
     pub(super) topic: Option<String>,
@@ -315,7 +316,8 @@ impl Target {
         }
     }
 
-    /// The day, the length of the topic and 1 (or 0), the topic, the address. Numbers are big-endian.
+    /// Returns the day, the length of the topic plus 1 (or 0 without a topic), the topic, and the address. Numbers are
+    /// big-endian.
     fn to_bytes(&self, day: u32) -> Vec<u8> {
         let topic = self.topic.as_deref().unwrap_or_default();
         let topic_length = match &self.topic {
@@ -371,11 +373,11 @@ impl TokenKey {
         })
     }
 
-    /// The version, the nonce, and the encrypted content with its tag.
+    /// Returns the version, the nonce, and the encrypted content with its tag.
     fn seal(&self, target: &Target, day: u32) -> Vec<u8> {
         let content = target.to_bytes(day);
-        // The nonce is a MAC of the content, as in SIV. Two contents never share one, whatever the state of a random number
-        // generator, and making a link cannot fail.
+        // The nonce is a MAC of the content, as in SIV. Two contents never share one, whatever the state of a random
+        // number generator, and making a link cannot fail.
         let mac = self.nonces.clone().chain_update(&content).finalize();
         let mut nonce = [0; NONCE_LENGTH];
         nonce.copy_from_slice(&mac.into_bytes()[..NONCE_LENGTH]);
@@ -396,7 +398,7 @@ impl TokenKey {
             aad: &[*version],
         };
         let content = self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?;
-        // Authenticated, but perhaps by a later release.
+        // The token is authentic, but a later release may have made it.
         (*version == VERSION)
             .then(|| Target::from_bytes(&content))
             .flatten()

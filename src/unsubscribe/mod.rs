@@ -1,8 +1,9 @@
 //! Unsubscribe links, one click, and a preference page (feature `unsubscribe`).
 //!
-//! [`UnsubscribeLinks`] makes the link and the headers of a mail. [`UnsubscribeService`] is what the links lead to: a tower
-//! service for axum, hyper, Lambda and others. It stores each opt-out in a store of the [inbox](crate::inbox) before it
-//! acknowledges it, and its [worker](UnsubscribeService::worker) sends it to the service until the service has it.
+//! [`UnsubscribeLinks`] makes the link and the headers of a mail. [`UnsubscribeService`] responds to the links: it is a
+//! tower service for axum, hyper, Lambda and others. It stores each opt-out in a store of the [inbox](crate::inbox)
+//! before it acknowledges it, and its [worker](UnsubscribeService::worker) sends it to the service until the service
+//! has it.
 //!
 //! The guide [Unsubscribe links](crate::guides::unsubscribe) walks through it.
 //!

@@ -1,4 +1,4 @@
-//! What the preference page shows, as HTML.
+//! The preference page as HTML.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -39,8 +39,8 @@ impl OfferedTopic {
         self
     }
 
-    /// Sets whether the box is checked if the address is no contact. Default: `false`. Set what the topic has as its default
-    /// at the service, so that the page does not tell whether an address is a contact.
+    /// Sets whether the box is checked if the address is no contact. Default: `false`. Set the topic's default at the
+    /// service, so that the page does not show whether an address is a contact.
     pub fn default_answer(mut self, answer: bool) -> Self {
         self.default_answer = answer;
         self
@@ -78,7 +78,7 @@ pub struct PageTexts {
     pub unsubscribe_topic: Cow<'static, str>,
     /// The button that opts out of everything.
     pub unsubscribe_all: Cow<'static, str>,
-    /// Says which mail goes on after that: what people need, such as receipts.
+    /// Says which mail continues after an opt-out: mail that people need, such as receipts.
     pub remark: Cow<'static, str>,
     /// Shown after an opt-out of everything, also if it was made before.
     pub unsubscribed: Cow<'static, str>,
@@ -160,8 +160,8 @@ pub enum PageNotice {
 
 /// A page to show, for a [template](super::UnsubscribeServiceBuilder::template) of your own.
 ///
-/// [`content`](Self::content) is the notice and the form, which is what most templates put into a frame of their own. To
-/// write the form yourself, send these fields by POST to the page's own URL, as `application/x-www-form-urlencoded`:
+/// [`content`](Self::content) is the notice and the form, which is what most templates put into a frame of their own.
+/// To write the form yourself, send these fields by POST to the page's own URL, as `application/x-www-form-urlencoded`:
 ///
 /// | field | value |
 /// |---|---|
@@ -342,7 +342,7 @@ fn write_button(html: &mut String, value: &str, text: &str) -> fmt::Result {
     )
 }
 
-/// Text between tags, or in an attribute with double quotes.
+/// A text that is escaped, for a place between tags or in an attribute with double quotes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

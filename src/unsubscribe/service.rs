@@ -1,13 +1,14 @@
-//! Responds to what a link leads to, and sends the stored opt-outs.
+//! Responds to the requests of a link, and sends the stored opt-outs.
 //!
 //! Each opt-out is an event in the store of an inbox. Its id is a hash of the address and the topic, and the id is
-//! forgotten when the opt-out was sent. So an opt-out waits at most once, however often somebody clicks. An opt-in is never
-//! stored. It is sent while the visitor waits, by whoever holds the same id. Nobody gets it while an opt-out waits or is being
-//! sent, and no opt-out is stored under it meanwhile. So opt-ins and opt-outs of one address and topic are sent in the order
-//! of the clicks. An opt-in also holds the id of the opt-out of everything, which concerns each topic.
+//! forgotten when the opt-out was sent. So an opt-out waits at most once, however often somebody clicks. An opt-in is
+//! never stored. It is sent while the visitor waits, and only by a task that holds the id of the opt-out. No task gets
+//! the id while the opt-out waits or is being sent, and no opt-out is stored under it while it is held. So opt-ins and
+//! opt-outs of one address and topic are sent in the order of the clicks. An opt-in also holds the id of the opt-out of
+//! everything, which concerns each topic.
 //!
-//! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the current one
-//! cannot be looked up, an event is stored that makes the worker do so.
+//! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
+//! current one cannot be looked up, an event is stored that makes the worker do so.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,19 +49,19 @@ const EVENT_TYPE: &str = "audience.opt_out";
 const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
 const BODY_LIMIT: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the page waits for the contact. A mail client waits a little, a person a little longer.
+/// How long the page waits for the contact.
 const RETRIEVE_DEADLINE: Duration = Duration::from_secs(4);
-/// So that one response that never comes leaves time for another attempt.
+/// The timeout of one attempt. If no response comes, there is time for another attempt.
 const RETRIEVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the application may take to look up a current address.
 const CURRENT_DEADLINE: Duration = Duration::from_secs(2);
-/// How long the page waits for the store, which only says what the service will have soon.
+/// How long the page waits for the store, which only knows the opt-outs that the service does not have yet.
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// How long all requests of an opt-in may take. An opt-out waits for them.
 const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long an opt-in waits for opt-outs before it.
 const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
-/// How often somebody who waits for the other looks.
+/// How often an opt-in looks whether an opt-out still waits, and an opt-out whether its id is still held.
 const POLL: Duration = Duration::from_millis(100);
 /// How long one attempt to send an opt-out may take.
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
@@ -70,7 +71,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
 /// The endpoint of unsubscribe links, as a tower service.
 ///
-/// The last segment of the path is the token of the link, with or without a slash behind it. The part before it does not
+/// The last segment of the path is the token of the link, with or without a slash after it. The part before it does not
 /// matter, so the service can be mounted anywhere.
 ///
 /// | request | response |
@@ -79,28 +80,29 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | a token that is invalid or too old | 404 and a page that says so |
-/// | another method, another media type, a form that is none of both, more than 16 KiB | 405, 415, 400, 413 |
+/// | another method, another media type, any other form, more than 16 KiB | 405, 415, 400, 413 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
 ///
-/// An opt-out has the same response whether or not the address is a contact.
+/// The response to an opt-out is the same whether or not the address is a contact.
 ///
 /// # Opt-outs are stored, opt-ins are not
 ///
-/// An opt-out is acknowledged when it is in the store. The [worker](Self::worker) sends it until the service has it: there
-/// is no last attempt. An opt-in is sent while the visitor waits, and the page says if that failed. So no opt-in is ever sent
-/// later than an opt-out that was made after it. If an opt-out for the same topic still waits, the opt-in is refused for now.
+/// An opt-out is acknowledged when it is in the store. The [worker](Self::worker) sends it until the service has it:
+/// there is no last attempt. An opt-in is sent while the visitor waits, and the page says if that failed. So no opt-in
+/// is ever sent after an opt-out that was made later. If an opt-out for the same topic still waits, the opt-in is
+/// refused for now.
 ///
-/// A box that is empty when the form is sent is an opt-out, also if it was empty before: what the visitor saw is recorded,
-/// and a topic whose default changes later does not come back. A box that is checked is an opt-in only if it was empty on
-/// the page, so an old tab cannot undo an opt-out.
+/// A box that is empty when the form is sent is an opt-out, also if it was empty before: what the visitor saw is
+/// recorded, and a topic whose default changes later does not come back. A box that is checked is an opt-in only if it
+/// was empty on the page, so an old tab cannot undo an opt-out.
 ///
-/// If a contact is opted out of everything, the page shows empty boxes. If the visitor checks one, all other topics of the
-/// contact are opted out first, also those that the page does not offer, and then the opt-out of everything ends.
+/// If a contact is opted out of everything, the page shows empty boxes. If the visitor checks one, all other topics of
+/// the contact are opted out first, also those that the page does not offer, and then the opt-out of everything ends.
 ///
 /// # Flooding
 ///
-/// A token is checked before the body is read, so strangers store nothing. For one address, at most one opt-out for each
-/// topic and one for everything wait in the store.
+/// A token is checked before the body is read, so strangers store nothing. For one address, at most one opt-out for
+/// each topic and one for everything wait in the store.
 ///
 /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
 ///
@@ -145,7 +147,7 @@ struct Shared {
     current_address: Option<FindCurrent>,
 }
 
-/// Looks up the address that a person has now. `None`: the same.
+/// Looks up the address that a person has now. `None` means that it is the same.
 type FindCurrent = Arc<dyn Fn(String) -> Finding + Send + Sync>;
 
 type Finding = Pin<Box<dyn Future<Output = Result<Option<String>, SendError>> + Send>>;
@@ -176,17 +178,19 @@ impl UnsubscribeService {
     ///
     /// It never gives up: after a failure it waits for 5 s, then for twice as long each time, up to 5 minutes.
     ///
-    /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a response,
-    ///   too. If the list of the contacts does not have the address, the opt-out is done: nobody sends broadcasts to it.
-    /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is not
-    ///   lost. Otherwise the worker retries.
-    /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has such an
-    ///   address. The links of such an address are invalid.
+    /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a
+    ///   response, too. If the list of the contacts does not have the address, the opt-out is done: nobody sends
+    ///   broadcasts to it.
+    /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
+    ///   not lost. Otherwise the worker retries.
+    /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
+    ///   such an address. The links of such an address are invalid.
     ///
-    /// With the feature `tracing`, each failed attempt is a warning: `an opt-out could not be sent yet, and is retried`.
+    /// With the feature `tracing`, each failed attempt is a warning:
+    /// `an opt-out could not be sent yet, and is retried`.
     ///
-    /// The type of the handler has no name. To keep the worker in a struct, keep the service, which can be cloned, and call
-    /// this method where the worker is run.
+    /// The type of the handler has no name, so a struct cannot hold the worker. Keep the service, which can be cloned,
+    /// and call this method when you run the worker.
     ///
     /// # Example: beside a server, until SIGTERM
     ///
@@ -216,8 +220,8 @@ impl UnsubscribeService {
             .backoff(Duration::from_secs(5), Duration::from_secs(300))
     }
 
-    /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the longest
-    /// outage that you expect.
+    /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the
+    /// longest outage that you expect.
     ///
     /// # Errors
     ///
@@ -227,11 +231,12 @@ impl UnsubscribeService {
         Ok(backlog.waiting + backlog.in_progress + backlog.parked)
     }
 
-    /// Returns whether an opt-out of this address is stored and not sent yet: from one of these topics, or from everything.
+    /// Returns whether an opt-out of this address is stored and not sent yet: from one of these topics, or from
+    /// everything.
     ///
-    /// It finds the opt-outs that all processes with this store have acknowledged. It does not look for opt-outs from other
-    /// topics than these. A result of `false` may be out of date immediately, so use [`subscribe`](Self::subscribe) to subscribe
-    /// an address, and [`may_send`](Self::may_send) before you send a mail.
+    /// It finds the opt-outs that all processes with this store have acknowledged. It does not look for opt-outs from
+    /// other topics than these. A result of `false` may be out of date immediately, so use
+    /// [`subscribe`](Self::subscribe) to subscribe an address, and [`may_send`](Self::may_send) before you send a mail.
     ///
     /// # Errors
     ///
@@ -271,26 +276,29 @@ impl UnsubscribeService {
 
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
     ///
-    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before opt-ins:
+    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before
+    /// opt-ins:
     ///
     /// | the address was | its other topics |
     /// |---|---|
     /// | no contact, or opted out of everything | are opted out |
     /// | a contact | keep their answer. A default of `false` becomes a recorded answer |
     ///
-    /// While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
-    /// click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the worker. Then the
-    /// requests have 5 s. The call continues if its future is dropped, for example because the visitor went away.
+    /// While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the
+    /// newer click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the
+    /// worker. Then the requests have 5 s. The call continues if its future is dropped, for example because the visitor
+    /// went away.
     ///
-    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. If a call failed after
-    /// it created the contact, the next call finds a contact, so its other topics keep their defaults if these are `true`.
+    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. If a call
+    /// failed after it created the contact, the next call finds a contact, so its other topics keep their defaults if
+    /// these are `true`.
     ///
     /// # Errors
     ///
     /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence.
     /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s.
-    /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam, and
-    ///   [`Error::is_not_found`] if the service has no such topic.
+    /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam,
+    ///   and [`Error::is_not_found`] if the service has no such topic.
     /// - [`ConsentError::Store`] if the store fails.
     ///
     /// # Panics
@@ -320,7 +328,7 @@ impl UnsubscribeService {
         let address = address.into();
         let topics: BTreeSet<String> = topics.into_iter().map(Into::into).collect();
         let service = self.clone();
-        // A task of its own: if the caller's future is dropped, the ids would stay held.
+        // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
             let key = Target::new(&address, None).address;
             let sending = confirm(&service.0.contacts, &address, &topics);
@@ -332,12 +340,13 @@ impl UnsubscribeService {
     /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
     /// [`Contact::reachability_for`] the topic says that nothing prevents it.
     ///
-    /// Call it before each mail, directly before you send it. It looks for a stored opt-out and then retrieves the contact. In
-    /// the other order, an opt-out that the worker sends in between would be missed.
+    /// Call it before each mail, directly before you send it. It looks for a stored opt-out and then retrieves the
+    /// contact. In the other order, an opt-out that the worker sends in between would be missed.
     ///
     /// # Errors
     ///
-    /// Returns [`ConsentError::Service`] if the contact cannot be retrieved, and [`ConsentError::Store`] if the store fails.
+    /// Returns [`ConsentError::Service`] if the contact cannot be retrieved, and [`ConsentError::Store`] if the store
+    /// fails.
     ///
     /// # Example: an issue
     ///
@@ -366,7 +375,7 @@ impl UnsubscribeService {
         topic: impl AsRef<str>,
     ) -> Result<bool, ConsentError> {
         let (address, topic) = (address.as_ref(), topic.as_ref());
-        // First: an opt-out leaves the store when the service has it.
+        // This comes first: an opt-out leaves the store when the service has it.
         if self.has_pending(address, [topic]).await? {
             return Ok(false);
         }
@@ -376,11 +385,11 @@ impl UnsubscribeService {
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
     async fn has_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
-        // Most of the time nothing waits, and to count reads only.
+        // Most of the time nothing waits, and counting only reads.
         Ok(self.pending().await? > 0 && self.waits_for_any(ids).await?)
     }
 
-    /// The same for a caller that knows that something waits.
+    /// Does this for a caller that knows that something waits.
     async fn waits_for_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
         for id in ids {
             if self.0.inbox.has_own(id).await? {
@@ -390,9 +399,9 @@ impl UnsubscribeService {
         Ok(false)
     }
 
-    /// Returns the inbox that holds the opt-outs: its [`backlog`](Inbox::backlog) and its [`metrics`](Inbox::metrics) are
-    /// for your monitoring. `Backlog::lag` says how long the oldest opt-out has been due. During an outage of the service it
-    /// is short, because an opt-out that failed is due later.
+    /// Returns the inbox that holds the opt-outs: its [`backlog`](Inbox::backlog) and its [`metrics`](Inbox::metrics)
+    /// are for your monitoring. `Backlog::lag` says how long the oldest opt-out has been due. During an outage of the
+    /// service it is short, because an opt-out that failed is due later.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.0.inbox
@@ -437,7 +446,7 @@ impl UnsubscribeService {
         task.await.unwrap_or_else(|_| unavailable())
     }
 
-    /// Returns whom a link concerns.
+    /// Returns the person whom a link concerns.
     async fn person(&self, linked: Target) -> Person {
         let current = self.current(&linked.address).await;
         #[cfg(feature = "tracing")]
@@ -525,7 +534,7 @@ impl UnsubscribeService {
             }
             Err(error) => {
                 let notice = error.notice();
-                // As they were: what the visitor has checked was not saved.
+                // The boxes are as they were: the boxes that the visitor has checked were not saved.
                 let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
                 let mut shown = self.shown(person).await;
                 for (topic, answer) in &mut shown.answers {
@@ -554,7 +563,7 @@ impl UnsubscribeService {
             Ok(true) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
                 Err(_) => Err(ConsentError::Unfinished),
                 Ok(Err(error)) => Err(error.into()),
-                // Opted out of everything by somebody else meanwhile, or the page did not know it.
+                // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
                 Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
                 Ok(Ok(contact)) => Ok(contact),
             },
@@ -630,7 +639,7 @@ impl UnsubscribeService {
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
     async fn store_of_current(&self, opt_out: OptOut) -> Result<(), SendError> {
-        // To complete it without looking would lose the opt-out.
+        // Completing the event without a lookup would lose the opt-out.
         if self.0.current_address.is_none() {
             return Err("this process does not know how to find the current address".into());
         }
@@ -646,8 +655,8 @@ impl UnsubscribeService {
         let (id, spare_id) = OptOut::ids(&opt_out.address, topic).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         loop {
-            // An opt-in is sent for less long, and the opt-out must come after it. If its id is held after that, whoever sends
-            // the opt-in has died. Nobody holds the other id.
+            // An opt-in takes less time, and the opt-out must come after it. If the id is held for longer, the process
+            // that sends the opt-in has died. Nobody holds the other id.
             let id = if Instant::now() < end { &id } else { &spare_id };
             if self.0.inbox.store_own(id, &opt_out.envelope(id)).await? {
                 return Ok(());
@@ -702,7 +711,7 @@ impl UnsubscribeService {
         let contact = match find.await {
             Ok(Some(contact)) if contact.shows_topics() => contact,
             Ok(None) => return self.boxes(|topic| Some(topic.default_answer)),
-            // Nothing that guesses: the next form would take it for an answer.
+            // The page must not guess: the next form would take a guess for an answer.
             Ok(_) | Err(_) => return Shown::without_boxes(PageNotice::NotShown),
         };
         if contact.unsubscribe_reason == Some(UnsubscribeReason::Complaint) {
@@ -848,7 +857,8 @@ where
 pub struct UnsubscribeServiceBuilder(Shared);
 
 impl UnsubscribeServiceBuilder {
-    /// Adds a topic to the preference page. Default: none, so that the page has only a button that opts out of everything.
+    /// Adds a topic to the preference page. Default: none, so that the page has only a button that opts out of
+    /// everything.
     ///
     /// # Example: two topics
     ///
@@ -880,11 +890,11 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that makes the HTML of each page. Default: a page without pictures that follows the color scheme of
-    /// the visitor's system.
+    /// Sets a function that makes the HTML of each page. Default: a page without pictures that follows the color scheme
+    /// of the visitor's system.
     ///
-    /// The `Content-Security-Policy` of the response allows the style elements in the HTML, style sheets and images of the
-    /// same origin, and no scripts.
+    /// The `Content-Security-Policy` of the response allows the style elements in the HTML, style sheets and images of
+    /// the same origin, and no scripts.
     pub fn template(
         mut self,
         template: impl Fn(&PreferencePage<'_>) -> String + Send + Sync + 'static,
@@ -893,25 +903,25 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that returns the current address of somebody who may have had another one before. Default: none, so a
-    /// link concerns only the address that its mail went to.
+    /// Sets a function that returns the current address of somebody who may have had another one before. Default: none,
+    /// so a link concerns only the address that its mail went to.
     ///
-    /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this address,
-    /// trimmed and in lower case. It returns the address that the person has now, or `None` if that is the same. It must
-    /// return the newest address, also after several changes.
+    /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this
+    /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
+    /// same. It must return the newest address, also after several changes.
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
     /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.
-    /// - The service waits up to 2 s. If the function fails, panics or takes longer, the opt-out is acknowledged, too: the
-    ///   [worker](UnsubscribeService::worker) calls the function until it succeeds, and then stores the opt-out of the current
-    ///   address. The page has no boxes meanwhile.
+    /// - The service waits up to 2 s. If the function fails, panics or takes longer, the opt-out is acknowledged, too:
+    ///   the [worker](UnsubscribeService::worker) calls the function until it succeeds, and then stores the opt-out of
+    ///   the current address. The page has no boxes meanwhile.
     ///
     /// Until the worker has succeeded, [`may_send`](UnsubscribeService::may_send),
     /// [`has_pending`](UnsubscribeService::has_pending) and [`subscribe`](UnsubscribeService::subscribe) cannot know of
     /// that opt-out of the current address. So read the function's table from the database that has the store.
     ///
-    /// Set the same function in each process. One without it opts out only the address in the link, and its worker keeps
-    /// retrying what a worker with the function has to do.
+    /// Set the same function in each process. One without it opts out only the address in the link, and its worker
+    /// keeps retrying what a worker with the function has to do.
     ///
     /// # Example: a table of earlier addresses
     ///
@@ -963,7 +973,7 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
     }
 }
 
-/// Whom a link concerns.
+/// The person whom a link concerns.
 struct Person {
     /// The content of the link.
     linked: Target,
@@ -971,7 +981,7 @@ struct Person {
     current: Option<String>,
 }
 
-/// What the page shows of a contact.
+/// The part of a contact that the page shows.
 #[derive(Clone, Default)]
 struct Shown {
     /// The boxes. An offered topic without an answer has none.
@@ -1009,8 +1019,8 @@ impl Shown {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsentError {
-    /// An opt-out of the address is stored and not sent yet, or is newer than the opt-in. It has precedence. The opt-in may
-    /// succeed after another click, when the worker has sent the opt-out.
+    /// An opt-out of the address is stored and not sent yet, or is newer than the opt-in. It has precedence. The opt-in
+    /// may succeed after another click, when the worker has sent the opt-out.
     #[error("an opt-out of the address waits or is newer; subscribe after another click")]
     OptedOut,
     /// The requests took too long. Some of them may have been applied. The opt-in may succeed after another click.
@@ -1049,7 +1059,7 @@ struct OptOut {
     /// `None` means all broadcasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     topic: Option<String>,
-    /// Whether it concerns the address that the person with this address has now, and which must be looked up first.
+    /// Whether it concerns the current address of the person with this address, which must be looked up first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_of_current: bool,
 }
@@ -1072,7 +1082,7 @@ impl OptOut {
         }
     }
 
-    /// Returns the id under which an opt-out waits, and the one under which it waits if the first stays held.
+    /// Returns the id under which an opt-out waits, and the id under which it waits if the first stays held.
     fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
         ["out", "out2"].map(|kind| Self::id(kind, address, topic))
     }
@@ -1144,8 +1154,8 @@ impl OptOut {
         call.await.map(drop)
     }
 
-    /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof, because
-    /// a gateway may have sent it.
+    /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof,
+    /// because a gateway may have sent it.
     async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<(), SendError> {
         let call = contacts.retrieve(&self.address);
         match call
@@ -1154,7 +1164,7 @@ impl OptOut {
             .await
         {
             Ok(contact) => match &self.topic {
-                // All broadcasts, so that the opt-out is not lost.
+                // This opts out of all broadcasts, so that the opt-out is not lost.
                 Some(topic) if !contact.topics.contains_key(topic) => {
                     Ok(self.send_for(None, contacts).await?)
                 }
@@ -1191,7 +1201,8 @@ async fn send_opt_ins(
 ) -> Result<Contact, Error> {
     let mut others = BTreeSet::new();
     if ends_pause {
-        // With the opt-out of everything, all topics would come back that the page showed as empty, or did not show.
+        // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not
+        // show.
         others.extend(contacts.retrieve(address).await?.topics.into_keys());
     }
     record(contacts, address, topics, others, ends_pause).await
@@ -1242,7 +1253,7 @@ async fn record(
 // The forms.
 
 enum Submission {
-    /// A mailbox provider, for the recipient.
+    /// One click, which a mailbox provider sends for the recipient.
     OneClick,
     /// The button for the topic of the link.
     LinkTopic,
@@ -1254,7 +1265,7 @@ enum Submission {
 /// The boxes of the form, for topics that the page offers.
 struct Boxes {
     answers: BTreeMap<String, bool>,
-    /// Those that were checked on the page.
+    /// The topics whose boxes were checked on the page.
     shown_checked: BTreeSet<String>,
     is_paused: bool,
 }
@@ -1434,8 +1445,8 @@ fn unavailable_with(mut response: Response<BytesBody>) -> Response<BytesBody> {
     response
 }
 
-/// Adds the headers that every response has. The URL is a secret of the recipient: it must not be cached, indexed or sent
-/// to another site as a referrer, and its page must not be framed.
+/// Adds the headers that every response has. The URL is a secret of the recipient: it must not be cached, indexed or
+/// sent to another site as a referrer, and its page must not be framed.
 fn harden(response: &mut Response<BytesBody>, html: &str, is_template: bool) {
     let headers = response.headers_mut();
     for (name, value) in [

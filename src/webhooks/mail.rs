@@ -78,11 +78,11 @@ impl MailEvent {
         }
     }
 
-    /// Returns the address of the contact: the recipient [`to`](Self::to), trimmed and in lower case, as the service stores
-    /// it ([interface section 2.1](crate::interface#2.1)).
+    /// Returns the address of the contact: the recipient [`to`](Self::to), trimmed and in lower case, as the service
+    /// stores it ([interface section 2.1](crate::interface#2.1)).
     ///
-    /// The interface does not say whether the service sends `to` in this form. So use this method to find the row of the
-    /// person in your own database, and store your addresses in the same form.
+    /// The interface does not say whether the service sends `to` in this form. So use this method to find the row of
+    /// the person in your own database, and store your addresses in the same form.
     ///
     /// # Example: the row of a recipient
     ///

@@ -19,8 +19,8 @@
 //! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
 //! requests of each peer at the proxy in front.
 //!
-//! The server reads the headers: `audience::serve` (feature `serve`) limits their time. hyper does so only if you give it a
-//! timer (then 30 s, or its `header_read_timeout`).
+//! The server reads the headers: `audience::serve` (feature `serve`) limits their time. hyper does so only if you give
+//! it a timer (then 30 s, or its `header_read_timeout`).
 //!
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.

@@ -92,17 +92,17 @@ impl Verifier {
         Ok(Self(Arc::new(settings)))
     }
 
-    /// Creates a verifier with the signing secret of the environment: from `AUDIENCE_WEBHOOK_SECRET`, or from the file that
-    /// `AUDIENCE_WEBHOOK_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
+    /// Creates a verifier with the signing secret of the environment: from `AUDIENCE_WEBHOOK_SECRET`, or from the file
+    /// that `AUDIENCE_WEBHOOK_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
     ///
-    /// While you change the secret, as the guide *Webhooks in production* describes, set
-    /// `AUDIENCE_WEBHOOK_SECRET_OLD` or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets
-    /// are named `default` and `old`. One newline at the end of a file does not belong to the secret.
+    /// While you change the secret, as the guide *Webhooks in production* describes, set `AUDIENCE_WEBHOOK_SECRET_OLD`
+    /// or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets are named `default` and
+    /// `old`. One newline at the end of a file does not belong to the secret.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read, or
-    /// if a secret cannot be used: see [`new`](Self::new). It names the variable, and never contains its value.
+    /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read,
+    /// or if a secret cannot be used: see [`new`](Self::new). It names the variable, and never contains its value.
     ///
     /// # Example: say which variable is missing
     ///

@@ -139,7 +139,7 @@ async fn a_completed_event_has_no_body_any_more(subject: Subject) -> Verdict {
     subject.take(token).await?;
     item.complete_for(token, SHORT).await?;
 
-    // A body that was kept shows when the id is used anew: the event would still be stored.
+    // If the body was kept, the event would still be stored when the id is used anew.
     let other = Token::random();
     item.claim_when_forgotten(other, None).await?;
     item.release(other, Duration::ZERO).await?;

@@ -528,7 +528,7 @@ where
     T: Send + 'static,
 {
     let id = EventId::try_from(id).expect("the ids of the cases are valid");
-    // Without it, the first call would end before the last one begins.
+    // Without the barrier, the first call would end before the last one begins.
     let start = Arc::new(Barrier::new(RACERS));
     let mut racers = Vec::with_capacity(RACERS);
     for racer in 0..RACERS {
@@ -616,7 +616,7 @@ async fn a_done_event_is_kept_for_the_retention_of_its_completion(subject: Subje
     let token = Token::random();
     item.claim_with(token, LONG, SHORT, None).await?;
     item.complete(token).await?;
-    // Changes nothing: a holder that lost its response does so, whenever that is.
+    // This changes nothing: a holder that lost its response completes again, whenever that is.
     item.complete_for(token, SHORT).await?;
     subject.pass(SHORT).await;
 

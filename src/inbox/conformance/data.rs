@@ -114,7 +114,7 @@ async fn ids_are_compared_by_their_bytes(subject: Subject) -> Verdict {
     for name in &names {
         let state = subject.item(name).claim(token).await?;
         let what = format!("the first claim of {name:?}, after claims of others");
-        // The token is the same for all: a store that confuses two would show the same claim, too.
+        // All have the same token: a store that confuses two of them would show one claim for both.
         expect_eq(what, state, ClaimState::Fresh { attempt: 1 })?;
         let released = subject.item(name).release(token, Duration::ZERO).await?;
         expect_eq(format!("releasing {name:?}"), released, true)?;
@@ -167,7 +167,7 @@ async fn ids_of_any_form_are_taken_and_parked_unchanged(subject: Subject) -> Ver
 
 async fn endpoints_are_compared_by_their_bytes(subject: Subject) -> Verdict {
     let token = Token::random();
-    // The store keeps what earlier runs left, so the names of a run begin with something of its own.
+    // The store may have entries of earlier runs, so the names of a run begin with a part that no other run has.
     let unique = &subject.endpoint[subject.endpoint.len() - 16..];
     let room = 255 - unique.len();
     let long = ["x", "y", " "].map(|end| format!("{}{end}", "x".repeat(room - 1)));

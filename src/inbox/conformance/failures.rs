@@ -239,7 +239,7 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
         }
         Ok(accepted)
     });
-    // In real time: the calls and the restart take real time, even if a test moves the clock of the store.
+    // This waits in real time: the calls and the restart take real time, even if a test moves the clock of the store.
     tokio::time::sleep(SHORT * 10).await;
     stop().await;
     tokio::time::sleep(SHORT * 10).await;
@@ -249,7 +249,7 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
     when_up(|| subject.backlog()).await?;
     let taken = subject.take(Token::random()).await?;
 
-    // One that failed may have been stored all the same; one that was acknowledged must have been.
+    // An event whose call failed may have been stored all the same. An acknowledged event must have been.
     let taken = ids(&taken);
     let lost = accepted.iter().filter(|id| !taken.contains(&id.as_str()));
     expect_eq("accepted events that were lost", lost.count(), 0)

@@ -608,7 +608,7 @@ impl Suite {
             wait: Arc::clone(&self.wait),
             capabilities: self.capabilities.clone(),
         };
-        // In a task, so that a panic of the store ends one case and not the run.
+        // Each case is a task, so that a panic of the store ends one case and not the run.
         let mut task = tokio::spawn((case.run)(subject));
         match tokio::time::timeout(LIMIT, &mut task).await {
             Ok(Ok(Ok(()))) => CaseResult::Passed,
@@ -634,7 +634,7 @@ impl Debug for Suite {
 
 fn all_cases() -> impl Iterator<Item = &'static Case> {
     [
-        // First, while no other case has left entries that may be forgotten.
+        // These come first, while no other case has left entries that may be forgotten.
         accepted::PURGING,
         claims::CLAIMS,
         claims::LEASES,
@@ -806,10 +806,10 @@ impl Display for Report {
 type Switch = Arc<dyn Fn() -> BoxFuture<()> + Send + Sync>;
 type Jump = Arc<dyn Fn(ClockJump) -> BoxFuture<()> + Send + Sync>;
 
-/// The optional abilities of a test.
+/// What a test can do with the store beyond calling it.
 #[derive(Clone, Default)]
 struct Capabilities {
-    /// A store with room for so many events.
+    /// An empty store, and how many events it has room for.
     filling: Option<(Arc<dyn DynStore>, usize)>,
     /// Stops and starts the server of the store.
     outage: Option<(Switch, Switch)>,
@@ -821,7 +821,7 @@ struct Capabilities {
 /// The store under test with an endpoint of the case's own.
 #[derive(Clone)]
 struct Subject {
-    /// One store through its handles. At least one.
+    /// The handles of one store. There is at least one.
     handles: Vec<Arc<dyn DynStore>>,
     endpoint: Arc<str>,
     wait: Wait,
@@ -1089,7 +1089,7 @@ fn expect_body(what: impl Display, actual: &[u8], expected: &[u8]) -> Verdict {
 /// One thing that every store must do.
 #[derive(Clone, Copy)]
 struct Case {
-    /// The name of its function: a sentence.
+    /// The name of the function of the case: a sentence.
     function: &'static str,
     needs: Needs,
     run: fn(Subject) -> BoxFuture<Verdict>,

@@ -21,7 +21,7 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// statement is lost.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The address of a database, with what it leaves open.
+/// The address of a database, with the options for TLS.
 pub(super) struct Address {
     config: Config,
     tls: Tls,
@@ -134,7 +134,7 @@ impl Tls {
 }
 
 struct Connector {
-    /// Without limits for statements.
+    /// The settings without limits for statements.
     unlimited: Config,
     tls: Tls,
 }

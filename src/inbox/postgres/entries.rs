@@ -75,7 +75,7 @@ pub(super) struct Entries<D> {
     /// How long a call may take, the wait for a connection included.
     pub(super) timeout: Duration,
     purge_timer: Arc<PurgeTimer>,
-    /// The `synchronous_commit` of a claim. Empty: that of the session.
+    /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
     pub(super) claim_commit: &'static str,
     pub(super) group: Group,
     heads: QueueHeads,
@@ -223,7 +223,7 @@ impl<D: Driver> Store for Entries<D> {
         take: Take<'_>,
     ) -> Turnover {
         let mut sorted = completed.to_vec();
-        // So that two statements lock entries in the same order.
+        // Sorted, so that two statements lock entries in the same order.
         sorted.sort_by(|a, b| a.key.id.cmp(b.key.id));
         let is_simple = sorted.iter().all(|held| held.key.endpoint == take.endpoint)
             && sorted.is_sorted_by(|a, b| a.key.id != b.key.id);
@@ -253,9 +253,10 @@ impl<D: Driver> Store for Entries<D> {
         let error = failed.error;
         let taken = match (take.limit, failed.aftermath) {
             (0, _) => Ok(Vec::new()),
-            // It may have taken events. Another attempt would take others, and count those whose lease ended twice.
+            // The statement may have taken events. Another attempt would take other events, and count events twice
+            // whose lease ended.
             (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
-            // Maybe because of one entry that is to be completed. The caller completes each of them alone.
+            // One of the entries to complete may be the reason. The caller completes each of them alone.
             _ => {
                 let call = async {
                     let (_, taken) = self
@@ -309,7 +310,7 @@ impl<D: Driver> Store for Entries<D> {
 
 /// The time between two attempts to create the tables while the database is down.
 const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
-/// How often a statement that lost against another transaction is run again.
+/// How often a statement that lost against another transaction is retried.
 const MAX_CONFLICTS: u32 = 8;
 /// How often a statement that found another entry than it locked is run.
 const MAX_LOST_RACES: u32 = 100;
@@ -344,7 +345,7 @@ impl<D: Driver> Entries<D> {
         }
     }
 
-    /// `may_be_new`: whether the event may have no entry.
+    /// Makes a claim with a statement of its own. `may_be_new` says whether the event may have no entry.
     async fn claim_alone(
         &self,
         claim: &NewClaim<'_>,
@@ -397,7 +398,7 @@ impl<D: Driver> Entries<D> {
         with_retries(TAKE.is_repeatable, attempt).await
     }
 
-    /// The same in one attempt. The oldest due event is looked for where the last one was, see [`QueueHeads`].
+    /// Makes one attempt. The search for the oldest due event begins where the last one was found: see [`QueueHeads`].
     async fn take_once(
         &self,
         completed: &Ids<'_>,
@@ -526,11 +527,11 @@ async fn with_retries<T, F: Future<Output = Result<T, Failed>>>(
         match failed.aftermath {
             Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
                 conflicts += 1;
-                // At random, so that the transactions that met do not meet again.
+                // The delay is random, so that the transactions that met do not meet again.
                 let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
                 tokio::time::sleep(delay).await;
             }
-            // It may have run, so only a statement whose second run has the same result is repeated.
+            // The statement may have run, so it is retried only if a second run has the same result.
             Aftermath::ConnectionLost if is_repeatable && !lost_connection => {
                 lost_connection = true;
             }
@@ -572,7 +573,7 @@ pub(super) fn present<T>(value: Result<Option<T>, StoreError>) -> Result<T, Stor
     value?.ok_or_else(|| StoreError::unusable("a statement returned NULL for a value"))
 }
 
-/// Postgres stores no NUL.
+/// Returns the text without NUL, which Postgres does not store.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "")
 }
@@ -704,7 +705,7 @@ pub(super) async fn in_time<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    // Around the whole call, the wait for a connection included: a used-up pool must not outlast the response. A call
+    // The limit includes the wait for a connection: if the pool has none, the response must not come too late. A call
     // that is dropped here cancels its statement, see `Driver::query`.
     let result = timeout(limit, call).await;
     result.unwrap_or_else(|_| {

@@ -1,7 +1,7 @@
 //! Claims and completions of callers that wait simultaneously, made by one statement and one write to the disk.
 //!
-//! While few calls are in progress, each runs a statement of its own, which is fastest for them. Otherwise one or two tasks
-//! run a statement for all calls that wait, then one for those that came meanwhile, until no call waits.
+//! While few calls are in progress, each runs a statement of its own, which is fastest for them. Otherwise one or two
+//! tasks run a statement for all calls that wait, then one for those that came meanwhile, until no call waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +19,9 @@ use crate::webhooks::EventId;
 
 /// How many calls in progress run a statement of their own.
 const ALONE: usize = 6;
-/// From how many calls in progress on there are two statements at a time: while one is executed, the other one waits for
-/// the disk, or its callers make their next calls. With fewer calls, one larger statement for all of them is faster.
+/// From how many calls in progress on there are two statements at a time: while one is executed, the other one waits
+/// for the disk, or its callers make their next calls. With fewer calls, one larger statement for all of them is
+/// faster.
 const TWO_STATEMENTS: usize = 32;
 /// How many calls one statement serves.
 const LARGEST: usize = 128;
@@ -186,7 +187,8 @@ impl Server {
 }
 
 impl Queue {
-    /// Removes calls that one statement can serve, sorted by their ids: so two statements lock entries in the same order.
+    /// Removes calls that one statement can serve, sorted by their ids: so two statements lock entries in the same
+    /// order.
     fn next_calls(&mut self, largest: usize) -> Vec<Call> {
         let mut chosen: Vec<Call> = Vec::with_capacity(self.waiting.len().min(largest));
         let (mut claim, mut completion) = (None, None);
@@ -611,8 +613,8 @@ mod tests {
         }
     }
 
-    /// Makes every sequence of events happen to this many calls, while others are in progress. Returns how many sequences
-    /// there are.
+    /// Makes every sequence of events happen to this many calls, while others are in progress. Returns how many
+    /// sequences there are.
     async fn explore(calls: usize, others: usize) -> usize {
         let mut sequences = 0;
         // At each event, the choice that is made, of so many.

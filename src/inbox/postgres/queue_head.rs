@@ -1,9 +1,9 @@
 //! Remembers the place in the queue of each endpoint at which the oldest due event was found.
 //!
-//! Rows that died stay in the index for as long as an old snapshot is open anywhere in the database. To look for the oldest
-//! due event, Postgres then walks over all of them. So if that took long, the search begins where the last one ended, and
-//! only now and then at the beginning, for an event that became due before that: one whose transaction took long, or
-//! that was due at a time to which the clock of the database was set back.
+//! Rows that died stay in the index for as long as an old snapshot is open anywhere in the database. To look for the
+//! oldest due event, Postgres then walks over all of them. So if that took long, the search begins where the last one
+//! ended, and only now and then at the beginning, for an event that became due before that: one whose transaction took
+//! long, or that was due at a time to which the clock of the database was set back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ const MARGIN: f64 = 0.001;
 #[derive(Clone, Default)]
 pub(super) struct QueueHeads(Arc<Mutex<HashMap<Box<str>, Head>>>);
 
-/// Only if the last full search took long.
+/// The place of the oldest due event, remembered only if the last full search took long.
 struct Head {
     /// Seconds since 1970 by the clock of the database.
     from: f64,
@@ -68,7 +68,7 @@ impl QueueHeads {
         head.is_none_or(|head| head.full_search.elapsed() >= head.full_search_took * RARITY)
     }
 
-    /// `oldest`: when the oldest event became due, and after how many seconds it was found.
+    /// Learns from a search. `oldest` is when the oldest event became due, and after how many seconds it was found.
     pub(super) fn learn(
         &self,
         endpoint: &str,

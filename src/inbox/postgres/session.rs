@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub(super) pool: Pool,
     /// Whether statements are prepared under a name, once for each connection.
     pub(super) names_statements: bool,
-    /// For requests to cancel a statement.
+    /// The TLS of requests to cancel a statement.
     pub(super) tls: Tls,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Session {
 /// for another reason, its statement is cancelled and the connection closed.
 pub(super) struct Connection {
     object: Option<Object>,
-    /// For requests to cancel a statement. `None`: none is sent.
+    /// The TLS of requests to cancel a statement. If it is `None`, no such request is sent.
     cancels_with: Option<Tls>,
 }
 
 impl Session {
     pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
         let connection = self.pool.get().await.map_err(pool_error)?;
-        // Guarded from here on: wherever the call is dropped, its statement is cancelled.
+        // From here on, wherever the call is dropped, its statement is cancelled.
         Ok(Connection {
             object: Some(connection),
             // Names are off for old poolers. PgBouncer 1.18 to 1.20 may crash when it gets a request to cancel whose
@@ -197,7 +197,7 @@ impl OpenTransaction for Transaction<'_> {
     }
 
     async fn query_one(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, Failed> {
-        // Not prepared: that would take another round trip.
+        // The statement is not prepared, because that would take another round trip.
         let values: Vec<_> = values.iter().map(typed_parameter).collect();
         self.query_typed_one(sql, &values).await.map_err(failed)
     }
@@ -269,14 +269,14 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Failed {
     }
 }
 
-/// Returns whether an error is that of a transaction that lost against another one.
+/// Returns whether an error means that the transaction lost against another one.
 pub(super) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
     let error = error.downcast_ref::<tokio_postgres::Error>();
     let code = error.and_then(tokio_postgres::Error::code);
     code.is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
 }
 
-/// Returns whether an error of the driver is that of a lost connection: it has no source, or one of I/O.
+/// Returns whether an error of the driver means that the connection was lost: it has no source, or an I/O error.
 fn is_connection_lost(error: &tokio_postgres::Error) -> bool {
     let mut source = error.source();
     if source.is_none() {

@@ -30,8 +30,8 @@ use crate::webhooks::{Event, VerifiedEvent};
 /// A store in Postgres on your pool of sqlx, for any number of receivers and workers on any number of machines.
 ///
 /// It uses the same tables and the same statements as [`PostgresStore`](crate::inbox::PostgresStore), so programs with
-/// either driver can share the tables. Everything on the page of that store about the tables, outages and connection
-/// poolers is true of this one, too. This page names the differences.
+/// either driver can share the tables. The docs of that store about the tables, outages and connection poolers hold for
+/// this one, too. This page names the differences.
 ///
 /// # Example: an inbox on the pool of the program
 ///
@@ -57,10 +57,10 @@ use crate::webhooks::{Event, VerifiedEvent};
 ///
 /// # When a call times out
 ///
-/// sqlx cannot cancel a statement. If a call times out, its statement continues on the server until it ends by itself, and
-/// its connection stays in use until then, for up to a minute. So the server never has more connections than the pool may
-/// have, but behind a lock that lasts, the pool has no free connection. A claim that is made after its call timed out
-/// keeps its event from others until its lease ends. So let the server end statements that take too long:
+/// sqlx cannot cancel a statement. If a call times out, its statement continues on the server until it ends by itself,
+/// and its connection stays in use until then, for up to a minute. So the server never has more connections than the
+/// pool may have, but behind a lock that lasts, the pool has no free connection. A claim that is made after its call
+/// timed out keeps its event from others until its lease ends. So let the server end statements that take too long:
 ///
 /// ```
 /// use audience::inbox::sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -80,9 +80,9 @@ use crate::webhooks::{Event, VerifiedEvent};
 ///
 /// # While the database is down
 ///
-/// The pool tries to connect again until its `acquire_timeout`, 30 s, so a call fails only after its own time limit, and its
-/// error says that the time is over, not why. With `.acquire_timeout(Duration::from_secs(2))` on the options of the pool,
-/// deliveries get their 503 sooner.
+/// The pool tries to connect again until its `acquire_timeout`, 30 s, so a call fails only after its own time limit,
+/// and its error says that it timed out, not why. With `.acquire_timeout(Duration::from_secs(2))` on the options of the
+/// pool, deliveries get their 503 sooner.
 ///
 /// # TLS
 ///
@@ -195,8 +195,8 @@ impl SqlxPostgresStore {
     /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
     /// does not support prepared statements, such as `PgBouncer` before version 1.21.
     ///
-    /// Each call is then a transaction of several requests and takes about twice as long, because sqlx sends a statement
-    /// and its values apart.
+    /// Each call is then a transaction of several requests and takes about twice as long, because sqlx sends a
+    /// statement and its values apart.
     ///
     /// # Example: behind an old pooler
     ///
@@ -240,8 +240,8 @@ impl SqlxPostgresStore {
     ///
     /// - `Unavailable` if the database cannot be reached, or did not respond within a minute.
     /// - `Unusable` if the user, the password or the name of the database is wrong, the role may not create tables, the
-    ///   server is older than version 13, the database is not in UTF8, or the tables were made by a newer version of this
-    ///   crate.
+    ///   server is older than version 13, the database is not in UTF8, or the tables were made by a newer version of
+    ///   this crate.
     ///
     /// # Panics
     ///
@@ -282,15 +282,15 @@ impl SqlxPostgresStore {
         in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
     }
 
-    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated every
-    /// second while the database is down.
+    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated
+    /// every second while the database is down.
     ///
     /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
     ///
     /// # Errors
     ///
-    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights mends
-    /// them, so end the program.
+    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights
+    /// mends them, so end the program.
     ///
     /// # Panics
     ///
@@ -386,14 +386,14 @@ impl SqlxPostgresStore {
     /// Each run calls a clone of the handler, and only the writes of the last run remain. For that, the handler has to
     /// return the error of sqlx, or an error whose `source()` leads to it.
     ///
-    /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if the database fails, and if the transaction has not
-    /// ended 8 s after the delivery arrived. It is then undone as soon as its last statement has ended. If
-    /// the connection is lost during the commit, the receipt is the same, although the commit may have succeeded. Then the
-    /// next delivery is a [`Duplicate`](Receipt::Duplicate). If this future is dropped, for example because the
-    /// sender disconnects, the transaction is undone, too.
+    /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if the database fails, and if the transaction has
+    /// not ended 8 s after the delivery arrived. It is then undone as soon as its last statement has ended. If the
+    /// connection is lost during the commit, the receipt is the same, although the commit may have succeeded. Then the
+    /// next delivery is a [`Duplicate`](Receipt::Duplicate). If this future is dropped, for example because the sender
+    /// disconnects, the transaction is undone, too.
     ///
-    /// The id is remembered for the [retention](Self::retention). Once a minute, a task of the store deletes the forgotten
-    /// ids.
+    /// The id is remembered for the [retention](Self::retention). Once a minute, a task of the store deletes the
+    /// forgotten ids.
     ///
     /// # Panics
     ///
@@ -459,16 +459,17 @@ impl SqlxPostgresStore {
     /// process dies after the commit and before the inbox has recorded it, the event is taken again, and the closure is
     /// not called again.
     ///
-    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
-    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
-    /// that name.
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
+    /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
+    /// may have that name.
     ///
     /// An attempt fails if its transaction has not ended after 15 s. The transaction is then undone as soon as its last
-    /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
+    /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your
+    /// own.
     ///
-    /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for the
-    /// inbox. The id is remembered for the [retention](Self::retention). [`Inbox::handle`](crate::inbox::Inbox::handle)
-    /// takes the handler, too.
+    /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
+    /// the inbox. The id is remembered for the [retention](Self::retention).
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// # Panics
     ///
@@ -542,8 +543,8 @@ impl SqlxPostgresStore {
     {
         let mut retries = Retries::default();
         loop {
-            // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if the
-            // handler borrows.
+            // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if
+            // the handler borrows.
             let run = self.transact_once(endpoint, claim, event, handler.clone());
             match run.await {
                 Ok(receipt) => return Ok(receipt),
@@ -612,7 +613,7 @@ async fn commit(mut transaction: Transaction<'_, Postgres>) -> Result<(), Failed
     transaction.commit().await.map_err(failed)
 }
 
-/// Returns whether an error is that of a transaction that lost against another one.
+/// Returns whether an error means that the transaction lost against another one.
 fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
     let code = error.downcast_ref::<Error>().and_then(code);
     code.is_some_and(|code| matches!(&*code, "40001" | "40P01"))
@@ -747,9 +748,9 @@ impl Drop for Connection {
 
 /// Waits for the end of the statement that still runs on a connection, and puts the connection back.
 ///
-/// It keeps its place in the pool until then. Otherwise the pool would open another one while the server still works for
-/// this one, and a lock that lasts would use up all connections of the server. sqlx itself would wait without end if the
-/// server no longer responds, so the connection is closed after a minute.
+/// It keeps its place in the pool until then. Otherwise the pool would open another one while the server still works
+/// for this one, and a lock that lasts would use up all connections of the server. sqlx itself would wait without end
+/// if the server no longer responds, so the connection is closed after a minute.
 async fn put_back_later(mut connection: PoolConnection<Postgres>) {
     if let Ok(Ok(())) = timeout(UNCANCELLED_TIMEOUT, connection.ping()).await {
         return;
@@ -830,7 +831,7 @@ fn failed(error: Error) -> Failed {
         Error::Io(failure) if failure.kind() == io::ErrorKind::InvalidData => {
             Failed::of_driver(false, error)
         }
-        // A response that makes no sense is one to another request.
+        // A response that makes no sense belongs to another request.
         Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed => Failed::of_driver(true, error),
         _ => Failed::of_driver(false, error),
     }

@@ -30,9 +30,9 @@ pub(super) const VERSION: &str = "SELECT version FROM audience_inbox_schema";
 /// A statement, and whether a caller may run it again without knowing if it ran.
 pub(super) struct Statement {
     pub(super) sql: &'static str,
-    /// The value of its last parameter, which the statement compares with its own name. A connection pooler that
-    /// knows nothing of prepared statements may run another one under the name of this one: that changes nothing
-    /// then and returns no row.
+    /// The value of its last parameter, which the statement compares with its own name. A connection pooler that knows
+    /// nothing of prepared statements may run another one under the name of this one: that changes nothing then and
+    /// returns no row.
     name: Value<'static>,
     /// The second run of two has the result that the first one had, as far as the caller is concerned.
     pub(super) is_repeatable: bool,
@@ -48,8 +48,8 @@ macro_rules! statements {
     };
 }
 
-// A second run of a statement that is not repeatable misleads the caller: an event that the first run accepted would
-// be `Duplicate`, a claim that it ended would be lost, and the events that it took would wait for the end of their lease.
+// A second run of a statement that is not repeatable misleads the caller: an event that the first run accepted would be
+// `Duplicate`, a claim that it ended would be lost, and the events that it took would wait for the end of their lease.
 statements! {
     ACCEPT, "accept", false;
     BACKLOG, "backlog", true;

@@ -49,9 +49,9 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// The store uses the tables `audience_inbox` and `audience_inbox_schema` that it finds in the schemas of the
 /// `search_path`. If it finds none, [`migrate`](Self::migrate) creates them in the first of these schemas that exists.
 /// For a schema of its own, name only that one in the address:
-/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. Stores in two schemas of a database do not see each other's
-/// events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), which also has the rights that a
-/// role needs.
+/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. Stores in two schemas of a database do not see each
+/// other's events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), which also has the rights
+/// that a role needs.
 ///
 /// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
 /// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
@@ -104,7 +104,7 @@ pub struct PostgresStoreBuilder {
     retention: Duration,
     max_connections: usize,
     names_statements: bool,
-    /// The `synchronous_commit` of a claim. Empty: that of the session.
+    /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
     claim_commit: &'static str,
 }
 
@@ -191,10 +191,10 @@ impl PostgresStore {
 
     /// Connects to the database, with a pool of up to 16 connections.
     ///
-    /// The address is a URL, or words such as `host=localhost user=inbox`. Special characters of a password in a URL are
-    /// percent-encoded. The address may have the options of
-    /// [tokio-postgres](https://docs.rs/tokio-postgres/0.7/tokio_postgres/config/struct.Config.html), and these options for
-    /// TLS, with the feature `inbox-postgres-rustls`:
+    /// The address is a URL, or words such as `host=localhost user=inbox`. Special characters of a password in a URL
+    /// are percent-encoded. The address may have the options of
+    /// [tokio-postgres](https://docs.rs/tokio-postgres/0.7/tokio_postgres/config/struct.Config.html), and these options
+    /// for TLS, with the feature `inbox-postgres-rustls`:
     ///
     /// | option | value | meaning |
     /// |---|---|---|
@@ -207,21 +207,22 @@ impl PostgresStore {
     /// | | `system` | the authorities that the operating system trusts. The mode has to be `verify-full`, which is the default then |
     /// | `sslcert`, `sslkey` | files in PEM | a certificate for the server, and its key without a password |
     ///
-    /// These are the options of libpq, with two differences. Without `sslrootcert`, `verify-full` trusts the authorities
-    /// that the operating system trusts, and no file in the home directory is read. And a self-signed certificate of the
-    /// server is refused if it is marked as an authority, as `openssl req -x509` does, even if `sslrootcert` names it.
+    /// These are the options of libpq, with two differences. Without `sslrootcert`, `verify-full` trusts the
+    /// authorities that the operating system trusts, and no file in the home directory is read. And a self-signed
+    /// certificate of the server is refused if it is marked as an authority, as `openssl req -x509` does, even if
+    /// `sslrootcert` names it.
     ///
-    /// TLS is that of rustls, with the provider that the program installed by
+    /// TLS uses rustls, with the provider that the program installed by
     /// [`CryptoProvider::install_default`](https://docs.rs/rustls/0.23/rustls/crypto/struct.CryptoProvider.html#method.install_default),
-    /// or else with AWS-LC. For other TLS, bring a [pool of your own](Self::new). Without the feature, `prefer` means no TLS,
-    /// and the other modes are refused.
+    /// or else with AWS-LC. For other TLS, bring a [pool of your own](Self::new). Without the feature, `prefer` means
+    /// no TLS, and the other modes are refused.
     ///
     /// # Errors
     ///
     /// - `Unavailable` if the database cannot be reached.
     /// - `Unusable` if the address is invalid, has an unknown option, or requires TLS that is not turned on; if the
-    ///   certificate of the server is not trusted, or a certificate file cannot be read; or if the user, the password or
-    ///   the name of the database is wrong.
+    ///   certificate of the server is not trusted, or a certificate file cannot be read; or if the user, the password
+    ///   or the name of the database is wrong.
     ///
     /// # Panics
     ///
@@ -275,11 +276,11 @@ impl PostgresStore {
     /// Checks the address, and connects with the first call, so that the program can start while the database is down.
     ///
     /// Until the database can be reached, calls return [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable),
-    /// deliveries get a 503, and workers keep trying. Also a wrong password or an untrusted certificate is found only by
-    /// the first call, as `Unusable`.
+    /// deliveries get a 503, and workers keep trying. A wrong password or an untrusted certificate is also found only
+    /// by the first call, as `Unusable`.
     ///
-    /// [`migrate_when_available`](Self::migrate_when_available) creates the tables as soon as the database responds. Run it
-    /// beside the server, and end the program if it fails: the reason is then not an outage, and stays.
+    /// [`migrate_when_available`](Self::migrate_when_available) creates the tables as soon as the database responds.
+    /// Run it beside the server, and end the program if it fails: the reason is then not an outage, and no retry helps.
     ///
     /// ```no_run
     /// use audience::inbox::{Inbox, PostgresStore};
@@ -414,15 +415,15 @@ impl PostgresStore {
         in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
     }
 
-    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated every
-    /// second while the database is down.
+    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated
+    /// every second while the database is down.
     ///
     /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
     ///
     /// # Errors
     ///
-    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights mends
-    /// them, so end the program.
+    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights
+    /// mends them, so end the program.
     ///
     /// # Panics
     ///
@@ -500,22 +501,22 @@ impl PostgresStore {
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
     /// take effect **exactly once**, even after a crash.
     ///
-    /// The transaction is one of the store's own [connections](Self::pool). It is committed if the handler returns `Ok`.
-    /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is
+    /// The transaction is one of the store's own [connections](Self::pool). It is committed if the handler returns
+    /// `Ok`. If the handler returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The handler must not end the transaction itself.
     ///
     /// A transaction that loses against another one (a deadlock, or a serialization failure) is run again a few times.
     /// Each run calls a clone of the handler, and only the writes of the last run remain. For that, the handler has to
     /// return the error of tokio-postgres, or an error whose `source()` leads to it.
     ///
-    /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if the database fails, and if the transaction has not
-    /// ended 8 s after the delivery arrived. It is then cancelled and undone, and no statement of it keeps running. If
-    /// the connection is lost during the commit, the receipt is the same, although the commit may have succeeded. Then the
-    /// next delivery is a [`Duplicate`](Receipt::Duplicate). If this future is dropped, for example because the
-    /// sender disconnects, the transaction is undone, too.
+    /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if the database fails, and if the transaction has
+    /// not ended 8 s after the delivery arrived. It is then cancelled and undone, and no statement of it keeps running.
+    /// If the connection is lost during the commit, the receipt is the same, although the commit may have succeeded.
+    /// Then the next delivery is a [`Duplicate`](Receipt::Duplicate). If this future is dropped, for example because
+    /// the sender disconnects, the transaction is undone, too.
     ///
-    /// The id is remembered for the [retention](PostgresStoreBuilder::retention). Once a minute, a task of the store deletes
-    /// the forgotten ids.
+    /// The id is remembered for the [retention](PostgresStoreBuilder::retention). Once a minute, a task of the store
+    /// deletes the forgotten ids.
     ///
     /// # Panics
     ///
@@ -579,15 +580,15 @@ impl PostgresStore {
     /// process dies after the commit and before the inbox has recorded it, the event is taken again, and the closure is
     /// not called again.
     ///
-    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
-    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
-    /// that name.
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
+    /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
+    /// may have that name.
     ///
     /// An attempt fails if its transaction has not ended after 15 s. The transaction is then cancelled and undone. If
     /// your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
     ///
-    /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for the
-    /// inbox. The id is remembered for the [retention](PostgresStoreBuilder::retention).
+    /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
+    /// the inbox. The id is remembered for the [retention](PostgresStoreBuilder::retention).
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// # Panics
@@ -660,8 +661,8 @@ impl PostgresStore {
     {
         let mut retries = Retries::default();
         loop {
-            // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if the
-            // handler borrows.
+            // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if
+            // the handler borrows.
             let run = self.transact_once(endpoint, claim, event, handler.clone());
             match run.await {
                 Ok(receipt) => return Ok(receipt),
@@ -717,7 +718,7 @@ const COMMIT: &str = "SELECT; COMMIT";
 
 async fn commit(transaction: Transaction<'_>) -> Result<(), Failed> {
     transaction.batch_execute(COMMIT).await.map_err(failed)?;
-    // It has ended. If it were dropped, it would be rolled back, which is a warning in the log of the server.
+    // The transaction has ended. Dropping it would roll it back, which is a warning in the log of the server.
     std::mem::forget(transaction);
     Ok(())
 }
@@ -795,13 +796,14 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Makes claims without waiting until they are on the database's disk, which saves one of the two writes of an event.
+    /// Makes claims without waiting until they are on the database's disk, which saves one of the two writes of an
+    /// event.
     ///
-    /// Completed and accepted events are on the disk as before. If the database server crashes, it may forget the claims of
-    /// its last second: an event whose handler runs in this moment may be claimed again, and be handled by both. A crash
-    /// of the receiver loses nothing. It sets `synchronous_commit = off` for the transaction of a claim, except for
-    /// [`claim_in`](PostgresStore::claim_in), which is part of yours. Under load, claims share transactions with
-    /// completions, and then wait for the disk as these do.
+    /// Completed and accepted events are on the disk as before. If the database server crashes, it may forget the
+    /// claims of its last second: an event whose handler runs in this moment may be claimed again, and be handled by
+    /// both. A crash of the receiver loses nothing. It sets `synchronous_commit = off` for the transaction of a claim,
+    /// except for [`claim_in`](PostgresStore::claim_in), which is part of yours. Under load, claims share transactions
+    /// with completions, and then wait for the disk as these do.
     ///
     /// # Example: handlers whose effect may happen twice
     ///

@@ -40,7 +40,7 @@ pub(super) fn connector(
     if mode == TlsMode::Disable {
         return Ok(None);
     }
-    // Not the provider of the process alone: a program that chose none gets one.
+    // A program that installed no provider gets AWS-LC.
     let provider = CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
@@ -117,7 +117,7 @@ fn unreadable(option: &str, error: &pem::Error) -> StoreError {
 
 #[derive(Debug)]
 struct Verifier {
-    /// Checks the chain and the name. Without it, any certificate is accepted.
+    /// Checks the chain and the name. If it is `None`, any certificate is accepted.
     chain: Option<Arc<WebPkiServerVerifier>>,
     checks_name: bool,
     algorithms: WebPkiSupportedAlgorithms,

@@ -22,7 +22,7 @@ use crate::inbox::store::{
 use crate::webhooks::EventId;
 
 const DEFAULT_PREFIX: &str = "audience:inbox";
-// Together about 5 s: half of the time that the service waits for a response.
+// Together these are about 5 s: half of the time that the service waits for a response.
 
 /// A call waits for a connection this long, twice at most, and then for the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -73,10 +73,11 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// Each call is one Lua script, which compares the token and uses the server's clock. A first claim is a
 /// `SET NX PX` in its script, so that it compares the body's fingerprint in the same step.
 ///
-/// A remembered event is one key that expires by itself, of about 200 bytes with a short id. Accepted and parked
-/// events do not expire. A call that releases, parks, replays or discards an event leaves a key for 30 s: if its response
-/// is lost and it is made again, it returns the same result, whatever happened to the event since. Bodies hold personal data: they are deleted when the event is done, but stay in snapshots,
-/// append-only files and replicas until those are rewritten.
+/// A remembered event is one key that expires by itself, of about 200 bytes with a short id. Accepted and parked events
+/// do not expire. A call that releases, parks, replays or discards an event leaves a key for 30 s: if its response is
+/// lost and it is made again, it returns the same result, whatever happened to the event since. Bodies hold personal
+/// data: they are deleted when the event is done, but stay in snapshots, append-only files and replicas until those are
+/// rewritten.
 ///
 /// A duration of more than 100 years counts as 100 years.
 ///
@@ -315,7 +316,7 @@ where
         };
         let entry = keys.of_event(claim.key.id);
         let mut reply: Value = self.run(call(&[&entry])).await?;
-        // Rare: somebody claims an event that was accepted or parked.
+        // This is rare: somebody claims an event that was accepted or parked.
         if matches!(&reply, Value::BulkString(state) if state == b"kept") {
             let [events, bodies, claimed, waiting, _] = &keys.of_endpoint();
             reply = self
@@ -402,7 +403,8 @@ where
             .arg(take.token.as_bytes())
             .arg(micros(take.lease))
             .arg(limit(take.limit));
-        // Not run once more: it would take other events, and count another attempt of those whose lease ended.
+        // This is not retried: a second run would take other events, and count another attempt at events whose lease
+        // ended.
         let taken = call.run_once(&mut self.connection()).await;
         let taken: Vec<(String, Vec<u8>, u64, u64)> = taken.map_err(store_error)?;
         taken
@@ -499,7 +501,7 @@ fn fingerprint(fingerprint: Option<Fingerprint>) -> [u8; 17] {
     text
 }
 
-/// Rounded up: a lease is never shorter than the caller wants it.
+/// Returns microseconds, rounded up: a lease is never shorter than the caller wants it.
 fn micros(duration: Duration) -> u64 {
     let micros = duration.as_nanos().div_ceil(1_000);
     u64::try_from(micros).map_or(LONGEST_MICROS, |micros| micros.min(LONGEST_MICROS))
@@ -589,7 +591,8 @@ impl Call {
     /// on a new one.
     async fn run<T: FromRedisValue>(&self, connection: &mut impl ConnectionLike) -> RedisResult<T> {
         match self.run_once(connection).await {
-            // The first run may have succeeded. The scripts notice that by the token of the claim, or by the key of the call.
+            // The first run may have succeeded. The scripts notice that by the token of the claim, or by the key of the
+            // call.
             Err(error) if error.is_connection_dropped() => self.run_once(connection).await,
             result => result,
         }
@@ -663,7 +666,7 @@ impl Script {
 )]
 struct NeedsClusterConnection(#[source] RedisError);
 
-/// Tells by an error of the driver whether a later call may succeed.
+/// Converts an error of the driver. Its kind says whether a later call may succeed.
 fn store_error(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed
@@ -686,8 +689,7 @@ fn store_error(error: RedisError) -> StoreError {
     }
 }
 
-/// Returns whether the server does not tell about itself, because it does not know the command or the user
-/// may not run it.
+/// Returns whether the server refuses the command, because it does not know it or the user may not run it.
 fn is_refused_command(error: &RedisError) -> bool {
     matches!(code(error), "NOPERM") || detail(error).starts_with("unknown command")
 }
@@ -746,7 +748,7 @@ impl Keys {
     }
 }
 
-/// Escapes what would end or begin a hash tag.
+/// Escapes the braces that would begin or end a hash tag.
 fn escape_prefix(prefix: &str) -> String {
     escape(prefix, &['{', '}', '%'])
 }

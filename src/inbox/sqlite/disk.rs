@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use crate::secret::for_owner_only;
 use rusqlite::{Error, ffi};
 
-/// How large the reserve is. To give it up must make room in the file for all that is in the log. The log is copied
-/// when it has `LOG_PAGES`. If there is no room for that, it may grow as much again before it cannot either.
+/// How large the reserve is. Deleting it must make room in the file for everything in the log. The log is copied into
+/// the file when it has `LOG_PAGES`. If there is no room for that, it may grow to twice that size before it is full,
+/// too.
 const RESERVE_BYTES: usize = 8 * 1024 * 1024;
-/// How often it is looked whether the reserve is absent, and tried to write it again.
+/// How often the store tries to write an absent reserve again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often it is looked whether the files are still there. Without syncs to disk, to look before every transaction
-/// takes a twentieth of its time.
+/// How often the store looks whether its files are still there. Without syncs to disk, looking before every transaction
+/// would take a twentieth of the time.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// The files of a store.
@@ -64,7 +65,7 @@ impl Disk {
 
     fn check_now(&self) -> rusqlite::Result<()> {
         match self.files.iter().find(|(path, opened)| {
-            // What had no identity then is not compared.
+            // A file that had no identity when it was opened is not compared.
             opened.is_some() && identity(path) != *opened
         }) {
             None => Ok(()),
@@ -78,19 +79,19 @@ impl Disk {
         }
     }
 
-    /// Returns whether the reserve is given up, so that no event may be added.
+    /// Returns whether the reserve was deleted, so that no event may be added.
     pub(super) fn is_full(&self) -> bool {
         let length = fs::metadata(&self.reserve).map_or(0, |metadata| metadata.len());
         length < RESERVE_BYTES as u64
     }
 
-    /// Gives up the reserve.
+    /// Deletes the reserve.
     pub(super) fn give_up(&self) {
         fs::remove_file(&self.reserve).ok();
         *lock(&self.last_try) = Some(Instant::now());
     }
 
-    /// Returns whether the reserve is absent, and nobody asked lately.
+    /// Returns whether the reserve is absent, and the last try to write it was some time ago.
     pub(super) fn should_reserve(&self) -> bool {
         let mut last_try = lock(&self.last_try);
         let is_due = last_try.is_none_or(|last| last.elapsed() >= RETRY);
@@ -100,7 +101,7 @@ impl Disk {
         is_due && self.is_full()
     }
 
-    /// Forgets that it was tried.
+    /// Forgets when the last try was.
     pub(super) fn try_again(&self) {
         *lock(&self.last_try) = None;
     }
@@ -147,7 +148,7 @@ fn write(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What tells a file from another one with its name.
+/// The numbers that tell a file from another file with the same name.
 type Identity = (u64, u64);
 
 fn identity(path: &Path) -> Option<Identity> {

@@ -1,11 +1,11 @@
 //! Events that are done. They are many, and nearly all are never asked for again.
 //!
-//! A done event is a hash in a *period*. Events are added to the newest period only, so the pages that are written
-//! stay few however many events are remembered. A period is closed when it is large or old, and then gets a random
-//! number. For each closed period, a process keeps a Bloom filter in memory, and asks the file only if the event may be
-//! there. That is right whatever other processes do: to close a period and to add to one need the
-//! write lock, what is in a closed period only becomes less, and a period that is closed again, because a rollback or
-//! a restored copy undid it, has another random number.
+//! A done event is a hash in a *period*. Events are added to the newest period only, so the pages that are written stay
+//! few however many events are remembered. A period is closed when it is large or old, and then gets a random number.
+//! For each closed period, a process keeps a Bloom filter in memory, and asks the file only if the event may be there.
+//! The filters stay right whatever other processes do: closing a period and adding to one both need the write lock, a
+//! closed period only loses events, and a period that is closed again, because a rollback or a restored copy undid it,
+//! has another random number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,14 @@ use crate::inbox::store::{Fingerprint, Token};
 const PERIOD_ROWS: usize = 1 << 16;
 /// With many events the periods are larger, because a lookup asks each of them.
 const PERIODS: usize = 16;
-/// How long events are added to a period that are remembered this long: a twelfth of that, so that the periods stay few.
+/// Returns how long events that are remembered this long are added to one period: a twelfth of that time, so that the
+/// periods stay few.
 fn period_time(retention: Duration) -> Duration {
     SHORTEST_PERIOD.max(retention / 12)
 }
 const SHORTEST_PERIOD: Duration = Duration::from_secs(6 * 3_600);
 
-/// What stands for the name of an event: the start of the SHA-256 of its endpoint, a zero byte, and its id.
+/// The hash of the name of an event: the start of the SHA-256 of its endpoint, a zero byte, and its id.
 ///
 /// No id has a zero byte, so two events have one hash only if somebody finds a collision.
 #[derive(Clone, Copy)]
@@ -44,12 +45,12 @@ impl Hash {
     }
 }
 
-/// The first bytes of something long enough.
+/// Returns the first bytes of a longer slice.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|n| bytes[n])
 }
 
-/// What is kept of a done event. Half of a token and of a fingerprint tell them apart as well.
+/// The data that is kept of a done event. Half of a token and of a fingerprint is enough to compare them.
 #[derive(Debug)]
 pub(super) struct Done {
     token: Option<[u8; 8]>,
@@ -87,14 +88,14 @@ pub(super) struct Filters(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// By the random number of the period.
+    /// The filters by the random number of the period.
     closed: HashMap<i64, Arc<Filter>>,
     /// The number of the newest period, and about how many events it has.
     newest: Option<(i64, usize)>,
 }
 
-/// Tells most hashes that are not in a period from those that are: a Bloom filter whose bits for one hash are in one
-/// line of the processor's cache. It has two bytes for each hash, and is wrong for about one in 800.
+/// A Bloom filter, which knows of most hashes that are not in a period that they are not. The bits for one hash are in
+/// one line of the processor's cache. It has two bytes for each hash, and is wrong for about one in 800.
 #[derive(Debug)]
 struct Filter {
     blocks: Box<[[u64; 8]]>,
@@ -156,7 +157,7 @@ struct Period {
 pub(super) struct List {
     /// Changes when another connection commits something.
     data_version: i64,
-    /// The newest first. None if they must be read.
+    /// The periods, the newest first. Empty if they must be read.
     periods: Vec<Period>,
 }
 
@@ -223,7 +224,7 @@ impl<'s, 'c> Periods<'s, 'c> {
                 continue;
             };
             period.filter = known.closed.get(&closed).cloned();
-            // One for each transaction: each takes some milliseconds.
+            // Each transaction loads one filter at most, because that takes some milliseconds.
             if period.filter.is_none() && !loaded {
                 let filter = Arc::new(load(session, period.number)?);
                 known.closed.insert(closed, Arc::clone(&filter));
@@ -250,7 +251,7 @@ impl<'s, 'c> Periods<'s, 'c> {
                     .query_row((period.number, hash.0), read_done)
                     .optional()
             })?;
-            // One that is forgotten may have been done once more since, or before if the clock jumped back.
+            // A forgotten event may have been done again since, or before if the clock jumped back.
             if let Some(done) = done.filter(|done| done.forget_at > self.now) {
                 return Ok(Some(done));
             }
@@ -331,10 +332,10 @@ impl<'s, 'c> Periods<'s, 'c> {
     /// Deletes up to this many events that may be forgotten. Returns how many.
     ///
     /// The events of a closed period are deleted a while later, when all of them may be forgotten if they are
-    /// remembered equally long. To delete each in time would change a page for each.
+    /// remembered equally long. Deleting each in time would change a page for each.
     ///
-    /// Also closes the newest period if it is full: the trigger of the schema, which adds events to it, too, only closes
-    /// one that is old.
+    /// Also closes the newest period if it is full: the trigger of the schema, which adds events to it, too, only
+    /// closes one that is old.
     pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<usize> {
         let mut purged = 0;
         for period in self.list.periods.iter().rev() {
@@ -362,7 +363,7 @@ impl<'s, 'c> Periods<'s, 'c> {
                 .statement(DELETE_EMPTY, |statement| statement.execute([period.number]))?;
         }
         if !self.list.periods.is_empty() {
-            // To be counted: the events of the trigger were not.
+            // The events are counted again: those of the trigger were not.
             self.filters.lock().newest = None;
             self.newest(Duration::MAX)?;
         }

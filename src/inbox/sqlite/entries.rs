@@ -19,12 +19,12 @@ use crate::inbox::store::{
 };
 use crate::webhooks::{Clock, EventId};
 
-/// What the clones of a store share, whatever connection they use.
+/// The state that the clones of a store share, whatever connection they use.
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) purge_timer: PurgeTimer,
     pub(super) filters: Filters,
-    /// Not in memory.
+    /// The files; `None` for a store in memory.
     pub(super) disk: Option<Disk>,
 }
 
@@ -38,7 +38,7 @@ impl Shared {
     pub(super) fn give_up_reserve(&self, session: &Session<'_>) {
         if let Some(disk) = &self.disk {
             disk.give_up();
-            // The log then begins anew, instead of growing. There was no room for what it adds to the file before.
+            // The log then begins anew, instead of growing. Before, the file had no room for its content.
             session.checkpoint("PASSIVE");
         }
     }
@@ -54,7 +54,7 @@ impl Shared {
             return;
         };
         session.checkpoint("TRUNCATE");
-        // While no other process writes: the reserve may take all room for a moment, and is then deleted.
+        // No other process may write now: the reserve may take all room for a moment, and is then deleted.
         if session.execute("BEGIN IMMEDIATE").is_ok() {
             disk.write_reserve();
             session.execute("ROLLBACK").ok();
@@ -89,7 +89,7 @@ pub(super) struct Entries<'s, 'c> {
 }
 
 impl<'s, 'c> Entries<'s, 'c> {
-    /// `list` is that of the last transaction of this connection, or empty.
+    /// Creates the entries of a transaction. `list` is the list of the last transaction of this connection, or empty.
     pub(super) fn new(session: &'s Session<'c>, shared: &'s Shared, list: List) -> Self {
         Self {
             session,
@@ -222,7 +222,7 @@ impl<'s, 'c> Entries<'s, 'c> {
         let body = self.session.statement(FIND_BODY, |statement| {
             statement.query_row([number], |row| bytes(row, 0))
         })?;
-        // No retention: an entry with a body is not forgotten, whenever its lease ends.
+        // There is no retention: an entry with a body is not forgotten, whenever its lease ends.
         entry.start(token, lease, Duration::ZERO, self.now);
         self.save(key, &entry, number)?;
         let overdue = self.now.duration_since(from_ms(due));
@@ -319,7 +319,7 @@ impl<'s, 'c> Entries<'s, 'c> {
 
     fn find_or_new(&self, key: EventKey<'_>) -> rusqlite::Result<Found> {
         if let Some(mut entry) = self.find(key)? {
-            // Only in memory: the row stays until it is saved over or purged.
+            // This changes only the memory: the row stays until it is saved over or purged.
             entry.forget_if_past(self.now);
             return Ok(Found::Entry(entry));
         }
@@ -363,7 +363,7 @@ impl<'s, 'c> Entries<'s, 'c> {
     ) -> rusqlite::Result<()> {
         let kept = number.filter(|_| entry.body.is_some());
         if number.is_some() && kept.is_none() {
-            // First, so that its pages are free for the rest if the disk is full.
+            // The body is deleted first, so that its pages are free for the rest if the disk is full.
             self.session
                 .statement(DELETE_BODY, |statement| statement.execute([number]))?;
         }
@@ -426,7 +426,7 @@ fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// What there is of an event.
+/// The state of an event in the tables.
 enum Found {
     /// Not done. It may be a new one.
     Entry(Entry<Body>),

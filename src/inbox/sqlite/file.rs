@@ -59,7 +59,7 @@ pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
 
 /// Creates an absent file so that only its owner may read it. SQLite gives its other files the same mode.
 fn create_file(path: &Path) -> Result<(), StoreError> {
-    // To close a file ends all locks of this process on it. So no other store may lock it meanwhile.
+    // Closing a file ends all locks of this process on it. So no other store may lock it meanwhile.
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = OpenOptions::new();
@@ -87,7 +87,7 @@ fn configure(
     // A longer one is not possible.
     connection.busy_timeout(busy_timeout.min(Duration::from_secs(86_400)))?;
     connection.pragma_update(None, "synchronous", synchronous.name())?;
-    // Only macOS has it: without it, the disk may keep what was written in its memory.
+    // Only macOS has `fullfsync`. Without it, the disk may keep in its memory what was written.
     connection.pragma_update(None, "fullfsync", synchronous == Synchronous::Full)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Bodies hold personal data: a deleted one is overwritten.
@@ -131,7 +131,7 @@ pub(super) fn create_tables(connection: &Connection, clock: &dyn Clock) -> Resul
         .query_row("PRAGMA encoding", (), |row| row.get(0))
         .map_err(store_error)?;
     if encoding != "UTF-8" {
-        // It would order ids by other bytes.
+        // Another encoding would order ids by other bytes.
         return Err(StoreError::unusable(format!(
             "the database has the encoding {encoding}, and the inbox needs UTF-8"
         )));

@@ -70,9 +70,9 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// write it again. While another connection stays in a transaction, the log grows, and events are only handled until it
 /// is as large as the reserve was.
 ///
-/// The store notices within a tenth of a second if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted or
-/// replaced while it is open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows does
-/// not let other programs delete or replace them.
+/// The store notices within a tenth of a second if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted
+/// or replaced while it is open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows
+/// does not let other programs delete or replace them.
 ///
 /// # Several processes
 ///
@@ -130,9 +130,9 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// The statements that create the tables. They may run any number of times.
     ///
-    /// [`open`](Self::open) runs them. If a migration tool such as sqlx or diesel creates all tables of your program, copy
-    /// the file `migrations/sqlite/0001_audience_inbox.sql` of this package into the folder of your migrations, under a
-    /// number of yours. It is this text:
+    /// [`open`](Self::open) runs them. If a migration tool such as sqlx or diesel creates all tables of your program,
+    /// copy the file `migrations/sqlite/0001_audience_inbox.sql` of this package into the folder of your migrations,
+    /// under a number of yours. It is this text:
     ///
     /// ```sql
     #[doc = include_str!("../../../migrations/sqlite/0001_audience_inbox.sql")]
@@ -205,7 +205,7 @@ impl SqliteStore {
     /// ```
     pub const CLAIM_IN: &'static str = CLAIM_IN;
 
-    /// Returns what stands for an event in [`CLAIM_IN`](Self::CLAIM_IN) and in the table of events that are done.
+    /// Returns the hash that names an event in [`CLAIM_IN`](Self::CLAIM_IN) and in the table of events that are done.
     ///
     /// It is the first 16 bytes of the SHA-256 of the endpoint, a zero byte, and the id. In Python:
     /// `hashlib.sha256(f"{endpoint}\0{id}".encode()).digest()[:16]`.
@@ -277,7 +277,7 @@ impl Store for SqliteStore {
                 fingerprint,
             })
         };
-        // Not run if the caller has gone: its claim would keep the event from others until the lease ends.
+        // It is not run if the caller has gone: its claim would keep the event from others until the lease ends.
         self.writer.run(Purpose::Add, claim).await
     }
 
@@ -292,7 +292,7 @@ impl Store for SqliteStore {
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
-        // Run even if the caller has gone: the effect of the event has happened.
+        // It is run even if the caller has gone: the effect of the event has happened.
         self.writer
             .run(Purpose::Always, move |entries| {
                 entries.complete(owned.held(token), retention)
@@ -333,7 +333,7 @@ impl Store for SqliteStore {
                 fingerprint,
             })
         };
-        // Not stored if the caller has gone: the service got no response, and delivers the event again.
+        // The event is not stored if the caller has gone: the service got no response, and delivers it again.
         self.writer.run(Purpose::Add, accept).await
     }
 
@@ -353,7 +353,7 @@ impl Store for SqliteStore {
                 limit,
             })
         };
-        // Not taken if the worker has gone: the events would wait for the end of their leases.
+        // No events are taken if the worker has gone: they would wait for the end of their leases.
         self.writer.run(Purpose::Caller, take).await
     }
 
@@ -641,7 +641,7 @@ impl SqliteStoreBuilder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref();
         match self.open_file(path) {
-            // Even to read takes some room.
+            // Even reading takes some room.
             Err(error) if error.kind() == StoreErrorKind::Full && give_up_reserve(path) => {
                 self.open_file(path)
             }
@@ -662,7 +662,7 @@ fn start(
     clock: Arc<dyn Clock>,
 ) -> Result<SqliteStore, StoreError> {
     create_tables(&connection, &*clock)?;
-    // Only now are there all files.
+    // Before this, some of the files do not exist.
     let disk = file
         .map(Disk::new)
         .transpose()
@@ -735,8 +735,8 @@ impl SqliteStore {
     /// read fails to write if another one committed since. Your connection's `PRAGMA synchronous` decides whether
     /// the commit survives a power cut; SQLite's default, `FULL`, does.
     ///
-    /// [`handle_in`](Self::handle_in) does this on the store's own connection, and [`handler_in`](Self::handler_in) does the
-    /// same for a worker.
+    /// [`handle_in`](Self::handle_in) does this on the store's own connection, and [`handler_in`](Self::handler_in)
+    /// does the same for a worker.
     ///
     /// The future completes immediately: `.await` it, or use `into_inner()` in code without a runtime.
     ///
@@ -882,7 +882,7 @@ impl SqliteStore {
             return;
         }
         let store = self.clone();
-        // Not in a task: the caller may have no runtime.
+        // This is a thread and not a task, because the caller may have no runtime.
         let purge = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             let purged = match runtime {
@@ -893,7 +893,7 @@ impl SqliteStore {
                 report_store_failure("purge", &error);
             }
         };
-        // Without a thread, the next one purges.
+        // If there is no thread, a later claim purges.
         std::thread::Builder::new().spawn(purge).ok();
     }
 }
@@ -930,14 +930,15 @@ impl<'a> ClaimIn<'a> {
     }
 }
 
-/// For how many seconds a claim in a transaction is remembered: the default of an inbox.
+/// How many seconds a claim in a transaction is remembered: the default of an inbox.
 const RETENTION: i64 = DEFAULT_RETENTION.as_secs().cast_signed();
 
 fn transact<T>(
     connection: &Connection,
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
-    // Unchecked by the compiler. No other transaction is open, because the thread runs one closure at a time.
+    // The compiler does not check that no other transaction is open. None is, because the thread runs one closure at a
+    // time.
     let mut transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
         .map_err(store_error)?;
     let value = work(&mut transaction)?;
@@ -1017,7 +1018,7 @@ impl SqliteStore {
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
             Ok(Err(error)) => receipt_of(endpoint, &error),
-            // Not undone: if the closure runs by now, it commits, and the next delivery is a duplicate.
+            // Nothing is undone: if the closure runs by now, it commits, and the next delivery is a duplicate.
             Err(_) => Receipt::StillRunning,
         };
         if receipt == Receipt::Conflict {
@@ -1030,13 +1031,14 @@ impl SqliteStore {
     /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
     /// transaction. The closure's writes take effect **exactly once**, even after a crash.
     ///
-    /// The closure is like that of [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short. If
-    /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
-    /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
+    /// The closure is like that of [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short.
+    /// If it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies
+    /// after the commit and before the inbox has recorded it, the event is taken again, and the closure is not called
+    /// again.
     ///
-    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
-    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
-    /// that name.
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
+    /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
+    /// may have that name.
     ///
     /// An attempt fails if its transaction has not ended after 15 s. A closure that runs by then continues. If it is
     /// committed, the next attempt does not call it again.

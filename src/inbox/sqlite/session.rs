@@ -8,7 +8,7 @@ use rusqlite::{Connection, Statement};
 /// A connection with the statements that were prepared on it.
 pub(super) struct Session<'c> {
     connection: &'c Connection,
-    /// None while it runs.
+    /// The statements by their text. A statement is `None` while it runs.
     statements: RefCell<Vec<(&'static str, Option<Statement<'c>>)>>,
 }
 
@@ -43,8 +43,8 @@ impl<'c> Session<'c> {
     /// Takes a statement out of its place.
     fn prepared(&self, sql: &'static str) -> (usize, Option<Statement<'c>>) {
         let mut statements = self.statements.borrow_mut();
-        // By their addresses: they are few, and hashing the text of each took a tenth of the time. Two copies of a
-        // constant are two statements.
+        // The texts are compared by their addresses: they are few, and hashing each text took a tenth of the time. Two
+        // copies of a constant are two statements.
         let known = statements
             .iter()
             .position(|(known, _)| std::ptr::eq(*known, sql));
@@ -65,7 +65,7 @@ impl<'c> Session<'c> {
         });
     }
 
-    /// Runs something that does not wait for other connections.
+    /// Runs a closure without waiting for other connections.
     pub(super) fn without_waiting(&self, run: impl FnOnce()) {
         let wait = self
             .connection
@@ -81,13 +81,13 @@ impl<'c> Session<'c> {
     }
 }
 
-/// Rounds up, so that no lease ends early.
+/// Returns milliseconds, rounded up, so that no lease ends early.
 pub(super) fn to_ms(time: SystemTime) -> i64 {
     let partial = Duration::from_nanos(999_999);
     time.checked_add(partial).map_or(i64::MAX, to_past_ms)
 }
 
-/// Rounds down: what is due by then is due.
+/// Returns milliseconds, rounded down, to compare with the time at which an event is due.
 pub(super) fn to_past_ms(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => saturating_ms(since.as_millis()),

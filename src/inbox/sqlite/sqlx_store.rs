@@ -29,8 +29,8 @@ use crate::webhooks::{Event, VerifiedEvent};
 /// that it commits together with its effect on your own tables.
 ///
 /// Everything else is done by a [`SqliteStore`] that is opened on the same file, with a connection and a thread of its
-/// own. So receivers share commits as they do there, and programs with either store can share a file. What the page of
-/// that store says about crashes, full disks, several processes and personal data is true of this one, too.
+/// own. So receivers share commits as they do there, and programs with either store can share a file. The docs of that
+/// store about crashes, full disks, several processes and personal data hold for this one, too.
 ///
 /// # Example: an inbox in the file of the program
 ///
@@ -76,7 +76,7 @@ use crate::webhooks::{Event, VerifiedEvent};
 pub struct SqlxSqliteStore {
     pool: SqlitePool,
     store: SqliteStore,
-    /// So that the deliveries that wait for the file hold no connections of the pool.
+    /// Held by the delivery that is being handled, so that the deliveries that wait hold no connections of the pool.
     handling: Arc<Mutex<()>>,
 }
 
@@ -91,8 +91,8 @@ impl SqlxSqliteStore {
     ///
     /// # Errors
     ///
-    /// - [`Unusable`](StoreErrorKind::Unusable): the database of the pool is in memory, or a newer version of this crate
-    ///   created the tables. The other reasons are those of [`SqliteStore::open`].
+    /// - [`Unusable`](StoreErrorKind::Unusable): the database of the pool is in memory, or a newer version of this
+    ///   crate created the tables. The other reasons are those of [`SqliteStore::open`].
     /// - [`Unavailable`](StoreErrorKind::Unavailable): the pool has no connection, or another connection locks the file
     ///   for longer than the [busy timeout](SqliteStoreBuilder::busy_timeout).
     /// - [`Full`](StoreErrorKind::Full): the disk is full.
@@ -140,13 +140,14 @@ impl SqlxSqliteStore {
     /// happens exactly once. `false` means that the event was handled before or is parked. The id is remembered for 72
     /// hours.
     ///
-    /// Begin the transaction with `BEGIN IMMEDIATE`, or claim before you read anything else: in SQLite, a transaction that
-    /// has read fails to write if another one committed since. It may be one of any pool on the same file.
+    /// Begin the transaction with `BEGIN IMMEDIATE`, or claim before you read anything else: in SQLite, a transaction
+    /// that has read fails to write if another one committed since. It may be one of any pool on the same file.
     ///
     /// [`handle_in`](Self::handle_in) does this and all that belongs to it: the transaction, the time limit, and the
-    /// response. [`handler_in`](Self::handler_in) does the same for a worker. With a transaction of your own, make sure that its future is not dropped, for example because the sender
-    /// disconnects: run it in a task. If sqlx is interrupted while it begins or commits a transaction, it may put the
-    /// connection back into the pool with the transaction still open, and the file stays locked.
+    /// response. [`handler_in`](Self::handler_in) does the same for a worker. With a transaction of your own, make sure
+    /// that its future is not dropped, for example because the sender disconnects: run it in a task. If sqlx is
+    /// interrupted while it begins or commits a transaction, it may put the connection back into the pool with the
+    /// transaction still open, and the file stays locked.
     ///
     /// # Errors
     ///
@@ -202,9 +203,9 @@ impl SqlxSqliteStore {
     /// Return the error of each statement that fails. Some, such as that of a full disk, end the transaction, and what
     /// the handler writes after one of these takes effect although the event is delivered again.
     ///
-    /// The calls of all clones run one after the other, each in its turn between the other operations of the store, and use
-    /// one connection of the pool. So the handler should be short. If it uses the inbox, or writes to the
-    /// file on another connection, it waits for itself until the time is over.
+    /// The calls of all clones run one after the other, each in its turn between the other operations of the store, and
+    /// use one connection of the pool. So the handler should be short. If it uses the inbox, or writes to the file on
+    /// another connection, it waits for itself until the time is over.
     ///
     /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if SQLite fails, and if the transaction has not
     /// ended 8 s after the delivery arrived. It is then undone as soon as its last statement has ended.
@@ -274,12 +275,13 @@ impl SqlxSqliteStore {
     /// event. If the process dies after the commit and before the inbox has recorded it, the event is taken again, and
     /// the closure is not called again.
     ///
-    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim of the
-    /// transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database may have
-    /// that name.
+    /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
+    /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
+    /// may have that name.
     ///
     /// An attempt fails if its transaction has not ended after 15 s. The transaction is then undone as soon as its last
-    /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
+    /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your
+    /// own.
     ///
     /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
@@ -352,10 +354,10 @@ impl SqlxSqliteStore {
         let _handling = self.handling.lock().await;
         let connection = self.pool.acquire().await.map_err(failed)?;
         let mut connection = Connection(Some(connection));
-        // Not before there is a connection: those who have it may wait for the store.
+        // The turn comes after the connection: whoever has a connection may wait for the store.
         let _turn = self.store.writer.turn().await?;
         self.store.shared.check_files().map_err(store_error)?;
-        // The limit for the response limits how often it is tried.
+        // The time limit of the response ends the tries.
         let mut transaction = loop {
             match connection.get().begin_with("BEGIN IMMEDIATE").await {
                 Ok(transaction) => break transaction,
@@ -370,7 +372,7 @@ impl SqlxSqliteStore {
                 return Ok(receipt);
             }
             let handled = handler(&mut transaction, event.clone());
-            // To run it again would not help: it has the only right to write.
+            // A retry would not help: no other connection can write now.
             run_handler(handled, |_| false).await?;
             Ok(Receipt::Handled)
         };
@@ -413,7 +415,7 @@ delegate_store!(SqlxSqliteStore, store);
 impl SqliteStoreBuilder {
     /// Opens a store in the file of a pool of sqlx.
     ///
-    /// The settings are for the connection of the store itself. That of
+    /// The settings are for the connection of the store itself. The connection of
     /// [`handle_in`](SqlxSqliteStore::handle_in) has the settings of the pool.
     ///
     /// # Errors
@@ -438,7 +440,7 @@ impl SqliteStoreBuilder {
     /// # Ok(()) }
     /// ```
     pub async fn open_pool(self, pool: SqlitePool) -> Result<SqlxSqliteStore, StoreError> {
-        // Not from the options of the pool: these have a path or a URI, and SQLite knows what became of it.
+        // The options of the pool have a path or a URI, and only SQLite knows the file that it means.
         let file = "SELECT file FROM pragma_database_list WHERE name = 'main'";
         let file: Option<String> = sqlx::query_scalar(file)
             .fetch_one(&pool)

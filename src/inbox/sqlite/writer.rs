@@ -111,13 +111,13 @@ fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<
         let mut next = Some(first);
         while let Some(request) = next.take() {
             match request {
-                // Not run yet: one that comes a moment later shares the write to the disk.
+                // The job is not run yet: another one that comes a moment later shares its write to the disk.
                 Request::Job(job) => batch.push(job),
                 Request::Exclusive(work) => {
                     // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
                     guard(connection, || commit(&session, shared, &mut list, before));
-                    // It may change anything.
+                    // The closure may change anything.
                     list = List::default();
                     guard(connection, || work(connection));
                 }
@@ -164,8 +164,8 @@ fn commit(session: &Session<'_>, shared: &Shared, list: &mut List, mut jobs: Vec
     }
     match try_commit(session, shared, list, &mut jobs) {
         Ok(()) => {}
-        // One of them failed or is too large for the disk. Alone, the others succeed. That is rare, and to undo only
-        // one by a savepoint would cost each of them something.
+        // One of them failed or is too large for the disk. Alone, the others succeed. That is rare, and a savepoint for
+        // each would slow down all of them.
         Err(Failure::Operation | Failure::Commit(_)) if jobs.len() > 1 => {
             for job in jobs {
                 commit(session, shared, list, vec![job]);
@@ -200,7 +200,7 @@ fn try_commit(
     jobs: &mut [Box<dyn Job>],
 ) -> Result<(), Failure> {
     session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
-    // Not before: to begin may have taken long.
+    // The time is read after the transaction has begun, because that may have taken long.
     let entries = Entries::new(session, shared, std::mem::take(list));
     let result = match jobs.iter_mut().all(|job| job.run(&entries)) {
         true => session.execute("COMMIT").map_err(Failure::Commit),
@@ -241,7 +241,7 @@ struct Operation<F, T> {
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-/// What depends on the kind of an operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Purpose {
     /// Adds an event. It is not run if the caller no longer waits, and not if the disk is full.

@@ -1,8 +1,8 @@
 //! Decides which callers may use the server.
 //!
-//! The control plane needs no key, and the default keys of the service are public. So a web page that a developer visits
-//! must not reach them under a name that the page's owner points to this server (DNS rebinding), and must not reach the
-//! control plane from another origin.
+//! The control plane needs no key, and the default keys of the service are public. So a web page that a developer
+//! visits must not reach them under a name that the page's owner points to this server (DNS rebinding), and must not
+//! reach the control plane from another origin.
 
 use std::net::IpAddr;
 
@@ -121,8 +121,8 @@ fn is_origin_of(host: &str, origin: &str) -> bool {
 
 /// Returns whether a browser sends this request for something in a page of another origin, such as an image.
 ///
-/// Such a request has no `Origin`. A link that a person follows is not such a request, but a frame is: a person could be
-/// led to click the buttons of the mock's page in it.
+/// Such a request has no `Origin`. A link that a person follows is not such a request, but a frame is: a person could
+/// be led to click the buttons of the mock's page in it.
 fn is_part_of_another_page(head: &Parts) -> bool {
     let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
     let is_own = matches!(

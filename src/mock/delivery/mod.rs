@@ -742,7 +742,8 @@ const MAX_TRANSCRIPT_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug, Default)]
 struct Transcripts {
     by_number: BTreeMap<u64, Transcript>,
-    /// The sum of their sizes. Attempts of one event share its body, but each counts it: an attempt can outlive the event.
+    /// The sum of their sizes. Attempts of one event share its body, but each counts it: an attempt can outlive the
+    /// event.
     bytes: usize,
 }
 
@@ -783,8 +784,8 @@ pub struct DeliveryAttempt {
     /// The name of the [`DeliveryFault`](crate::mock::DeliveryFault) that affected the attempt, such as `stale`.
     /// `None` if the attempt was genuine.
     pub fault: Option<&'static str>,
-    /// The reason for which a receiver has to reject the delivery, if its signature is invalid or too old. `None` if the
-    /// signature is valid for the endpoint's secret.
+    /// The reason for which a receiver has to reject the delivery, if its signature is invalid or too old. `None` if
+    /// the signature is valid for the endpoint's secret.
     pub signature_problem: Option<String>,
     /// When the next attempt is due. `None` if there is no next attempt.
     pub next_at: Option<Timestamp>,

@@ -296,7 +296,8 @@ impl Signers {
         }
     }
 
-    /// Returns the reason for which a receiver rejects a delivery at `time`, or `None` if its signature is valid and recent.
+    /// Returns the reason for which a receiver rejects a delivery at `time`, or `None` if its signature is valid and
+    /// recent.
     fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
         let SignedDelivery { headers, body, .. } = delivery;
         let missing = ["webhook-signature", "webhook-timestamp"]
@@ -347,8 +348,8 @@ const HEADERS: [&str; 3] = ["webhook-signature", "webhook-timestamp", "webhook-e
 /// deliveries it applies to. If several faults match an attempt, the one that was added first applies.
 ///
 /// Afterwards the schedule continues. If a receiver rejects a stale or tampered delivery, that attempt has failed, and
-/// the next one, 35 seconds after a first attempt, is genuine. If a receiver accepts it, it does not get the event again.
-/// [`DeliveryAttempt::fault`](crate::mock::DeliveryAttempt::fault) names the fault of an attempt.
+/// the next one, 35 seconds after a first attempt, is genuine. If a receiver accepts it, it does not get the event
+/// again. [`DeliveryAttempt::fault`](crate::mock::DeliveryAttempt::fault) names the fault of an attempt.
 ///
 /// # Example: a receiver that does not verify deliveries
 ///
@@ -441,8 +442,8 @@ pub(super) enum DeliveryFaultKind {
 impl DeliveryFault {
     /// Creates a fault that delivers an event once more although the receiver acknowledged it.
     ///
-    /// It applies to the next attempt that succeeds. The duplicate follows immediately, has the same `id`, is genuine and
-    /// is not retried.
+    /// It applies to the next attempt that succeeds. The duplicate follows immediately, has the same `id`, is genuine
+    /// and is not retried.
     ///
     /// # Example: an event that arrives twice
     ///

@@ -478,8 +478,8 @@ struct FirstAttempt {
     sent: Instant,
 }
 
-/// Delivers an event for each selected check whose second attempt is made later. Other checks run in between, so nothing
-/// waits for it. Returns the grade instead if there is nothing to deliver later.
+/// Delivers an event for each selected check whose second attempt is made later. Other checks run in between, so
+/// nothing waits for it. Returns the grade instead if there is nothing to deliver later.
 async fn first_attempts(
     settings: &Settings,
     run: &Run,
@@ -991,8 +991,8 @@ const WINDOW: f64 = 300.0;
 const FAR: i64 = 900;
 /// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
 const TOLERANCE: i64 = 5;
-/// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind, would
-/// otherwise still be in the second before.
+/// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind,
+/// would otherwise still be in the second before.
 const INTO_SECOND: Duration = Duration::from_millis(250);
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
 const ENTIRE_SECOND: Duration = Duration::from_secs(1);

@@ -31,16 +31,16 @@ pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict
 
 /// Examines a webhook receiver, in any language.
 ///
-/// The receiver gets about 80 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old and
-/// slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For each
-/// mistake, it says what is wrong, why it matters and how to fix it.
+/// The receiver gets about 80 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old
+/// and slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For
+/// each mistake, it says what is wrong, why it matters and how to fix it.
 ///
 /// Run it only against a test system: the receiver acts on the genuine events. Their ids start with `evt_examine_` and
 /// are new in each examination. The examination of a fast receiver takes about 3 s, and of one that does not respond a
 /// few minutes at most. `url` must start with `http://`, and can have any host. Redirects are not followed.
 ///
-/// A response does not show how often the application acted on an event. Without a [`probe`](ExamineReceiver::probe), the
-/// checks that depend on it report [`Verdict::NotSeen`].
+/// A response does not show how often the application acted on an event. Without a [`probe`](ExamineReceiver::probe),
+/// the checks that depend on it report [`Verdict::NotSeen`].
 ///
 /// # Example: a good receiver
 ///
@@ -97,9 +97,9 @@ impl ExamineReceiver {
     ///
     /// After the deliveries, the examination sends `GET url?event=ID` for each event and expects the status 200 and
     /// JSON: `{"count": 1}`. `count` is how often the application acted on the event with this id, or 0 if the id is
-    /// unknown. The JSON can also contain `"type"`, the type that the application acted on. So the examination sees events
-    /// that the application lost, acted on twice, or acted on although it rejected them. The application has 5 s to act on
-    /// an event that it accepted.
+    /// unknown. The JSON can also contain `"type"`, the type that the application acted on. So the examination sees
+    /// events that the application lost, acted on twice, or acted on although it rejected them. The application has 5 s
+    /// to act on an event that it accepted.
     ///
     /// # Example: a receiver that recognizes duplicates
     ///

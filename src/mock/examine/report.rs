@@ -263,7 +263,8 @@ checks! {
     /// The responses to genuine deliveries arrive in time ([interface section 6.5](crate::interface#6.5)). More than
     /// half of that time is a warning.
     ResponseTime = "response-time", "responses arrive in time";
-    /// The receiver's clock, which the `Date` header of its responses shows, differs from this machine's by at most 5 s.
+    /// The receiver's clock, which the `Date` header of its responses shows, differs from this machine's by at most 5
+    /// s.
     Clock = "clock", "the clock is right";
     /// An event of a type that does not exist yet gets a 2xx.
     UnknownType = "unknown-type", "an unknown event type";
@@ -285,7 +286,8 @@ checks! {
     Duplicate = "duplicate", "the same event again";
     /// A duplicate that follows seconds later, signed anew like each attempt, gets a 2xx and has no effect.
     LaterDuplicate = "later-duplicate", "the same event later, signed anew";
-    /// A duplicate that follows seconds and 130 other events later, with the same headers, gets a 2xx and has no effect.
+    /// A duplicate that follows seconds and 130 other events later, with the same headers, gets a 2xx and has no
+    /// effect.
     DuplicateAfterMany = "duplicate-after-many", "the same event after 130 others";
     /// 20 simultaneous deliveries of the same event have one effect.
     ConcurrentDuplicates = "concurrent-duplicates", "20 simultaneous duplicates";
@@ -309,8 +311,8 @@ checks! {
     /// The right signature in upper case is rejected: [interface section 5](crate::interface#5) says lowercase.
     /// Accepting it is a warning.
     UppercaseSignature = "uppercase-signature", "the signature in upper case";
-    /// A delivery with two `webhook-signature` headers, one of them wrong, is rejected. Accepting it is a warning. If both
-    /// are wrong, accepting it is a failure.
+    /// A delivery with two `webhook-signature` headers, one of them wrong, is rejected. Accepting it is a warning. If
+    /// both are wrong, accepting it is a failure.
     TwoSignatures = "two-signatures", "two signature headers";
     /// A delivery without `webhook-timestamp` is rejected.
     MissingTimestamp = "missing-timestamp", "no timestamp header";
@@ -327,7 +329,8 @@ checks! {
     NotJson = "not-json", "a signed body that is not JSON";
     /// A genuine delivery whose body takes 3 s to arrive gets a 2xx.
     SlowBody = "slow-body", "a body in pieces over 3 s";
-    /// A delivery whose connection ends in the middle of the body gets no 2xx, and the receiver accepts the next delivery.
+    /// A delivery whose connection ends in the middle of the body gets no 2xx, and the receiver accepts the next
+    /// delivery.
     CutConnection = "cut-connection", "a connection that ends in mid-body";
     /// The application's probe returns a count for each event.
     Probe = "probe", "how often the application acted";

@@ -1,5 +1,5 @@
-//! The page at `/_mock/`, the description of the service, and the page that shows it. A page is one file of HTML, styles and a
-//! script, which needs nothing from elsewhere.
+//! The page at `/_mock/`, the description of the service, and the page that shows it. A page is one file of HTML,
+//! styles and a script, which needs nothing from elsewhere.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};

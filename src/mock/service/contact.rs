@@ -19,7 +19,8 @@ use crate::mock::text::{printable, quoted_list};
 /// deleted contact keeps its place there, so that its id is still a cursor and no other contact gets it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::mock) struct ContactStore {
-    /// In the order in which they were stored. A copy of the store, for a reset, shares the contacts that do not change.
+    /// In the order in which they were stored. A copy of the store, for a reset, shares the contacts that do not
+    /// change.
     contacts: Vec<Arc<Contact>>,
     /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
     ///
@@ -92,8 +93,8 @@ impl ContactStore {
 
     /// Stores a contact in any state, or replaces the one with the same address. Ignores the ceiling.
     ///
-    /// If the id is empty, the store sets it: a contact that is replaced keeps its id, a new one gets the next. Any other
-    /// id must be [free](Self::owner_of_id).
+    /// If the id is empty, the store sets it: a contact that is replaced keeps its id, a new one gets the next. Any
+    /// other id must be [free](Self::owner_of_id).
     pub(super) fn put(&mut self, mut contact: Contact) -> &Contact {
         let created_at = contact.created_at;
         let index = match self.index_by_address.get(&contact.email) {
@@ -148,8 +149,8 @@ impl ContactStore {
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
     ///
-    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has or
-    /// had that id.
+    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has
+    /// or had that id.
     ///
     /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
     /// set back or a seed gives them an earlier creation time. The caller sees each contact that existed at its first

@@ -68,8 +68,8 @@ pub(super) fn in_create_form(
 
 /// Adds properties to a contact: `PATCH /contacts/{address}` (section 4.7).
 ///
-/// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`, and returns the full
-/// form.
+/// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`, and returns the
+/// full form.
 ///
 /// # Errors
 ///
@@ -211,7 +211,8 @@ const MAX_ENTRIES: usize = 100;
 /// - 422 `validation_error` if the body is not a JSON array;
 /// - the status and slug that the dialect chooses if the batch has zero or more than 100 entries.
 ///
-/// Then nothing is applied. An invalid entry does not refuse the batch: it fails by itself, even if it cannot be parsed.
+/// Then nothing is applied. An invalid entry does not refuse the batch: it fails by itself, even if it cannot be
+/// parsed.
 pub(super) fn create_batch(
     audience: &mut Audience,
     body: &[u8],

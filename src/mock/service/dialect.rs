@@ -98,8 +98,8 @@ macro_rules! dialect_settings {
             ///
             /// # Errors
             ///
-            /// An [`UnknownChoice`] if there is no field `name`, or if it has no such choice. The message lists the known
-            /// ones.
+            /// An [`UnknownChoice`] if there is no field `name`, or if it has no such choice. The message lists the
+            /// known ones.
             ///
             /// # Example: a choice from a configuration file
             ///
@@ -262,8 +262,8 @@ dialect_settings! {
         Exact,
     }
 
-    /// A subscribe or an unsubscribe for an address that is not a contact. [Interface section 4.5](crate::interface#4.5)
-    /// does not show it.
+    /// A subscribe or an unsubscribe for an address that is not a contact. [Interface section
+    /// 4.5](crate::interface#4.5) does not show it.
     unknown_address:
     /// The effect of a subscribe or an unsubscribe for an address that is not a contact.
     UnknownAddress {

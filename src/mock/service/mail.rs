@@ -1256,8 +1256,8 @@ impl Mail {
     }
 }
 
-/// Returns the `data` of an event about mail that was not sent through `POST /emails`. It has no `email_id`: the mail gets
-/// one when the event is delivered.
+/// Returns the `data` of an event about mail that was not sent through `POST /emails`. It has no `email_id`: the mail
+/// gets one when the event is delivered.
 pub(in crate::mock) fn sample_event_data(to: &str, bounce_type: &str, detail: &str) -> Value {
     json!({
         "from": "sender@example.com",

@@ -1,8 +1,8 @@
 //! The service that `interface.md` describes, as a pure state machine.
 //!
-//! [`Audience::handle`] takes a request and a time and returns a response. Nothing in this folder reads a clock, waits, or
-//! sends anything. Except for [`Timestamp`](crate::Timestamp), it shares no code with the client: a second, independent
-//! reading of the document makes a test fail if the client has a field name wrong.
+//! [`Audience::handle`] takes a request and a time and returns a response. Nothing in this folder reads a clock, waits,
+//! or sends anything. Except for [`Timestamp`](crate::Timestamp), it shares no code with the client: a second,
+//! independent reading of the document makes a test fail if the client has a field name wrong.
 //!
 //! From the top down:
 //!
@@ -149,9 +149,9 @@ impl Audience {
 
     /// Returns the operation that a request asks for.
     ///
-    /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403),
-    /// the encoding of the path (422), the method (404), the content type. A path that the document only names is 501 in place
-    /// of 404.
+    /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403), the
+    /// encoding of the path (422), the method (404), the content type. A path that the document only names is 501 in
+    /// place of 404.
     fn operation(&self, request: &Request<Bytes>) -> Result<Operation, Refusal> {
         let key = self.keys.authenticate(request.headers())?;
         let route = Route::parse(request.uri().path());
@@ -844,7 +844,8 @@ impl Refusal {
         Self::new(422, "validation_error", message)
     }
 
-    /// Creates a 401 `unauthorized`: no valid key. The document names neither status nor slug; this is the mock's choice.
+    /// Creates a 401 `unauthorized`: no valid key. The document names neither status nor slug; this is the mock's
+    /// choice.
     fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, "unauthorized", message)
     }
@@ -871,8 +872,8 @@ impl Refusal {
         ))
     }
 
-    /// Creates a 501 `not_described`: section 4.7 names what the request asks for, but does not show it. The slug is the
-    /// mock's own: a program must not take it for a refusal of the service.
+    /// Creates a 501 `not_described`: section 4.7 names what the request asks for, but does not show it. The slug is
+    /// the mock's own: a program must not take it for a refusal of the service.
     fn not_described(message: impl Into<String>) -> Self {
         Self::new(501, "not_described", message)
     }
@@ -907,8 +908,8 @@ impl Refusal {
         }
     }
 
-    /// Creates the refusal of a batch of zero or more than 100 entries (section 4.2). The dialect decides its status and
-    /// slug.
+    /// Creates the refusal of a batch of zero or more than 100 entries (section 4.2). The dialect decides its status
+    /// and slug.
     fn batch(message: impl Into<String>, choice: BatchRefusal) -> Self {
         match choice {
             BatchRefusal::Unprocessable => Self::invalid(message),

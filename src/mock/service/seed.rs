@@ -102,8 +102,8 @@ impl SeedContact {
         }
     }
 
-    /// Sets the id, so that a test can name it. Default: the mock assigns the next id, such as `con_00000001`, or keeps the
-    /// id of the contact that is replaced.
+    /// Sets the id, so that a test can name it. Default: the mock assigns the next id, such as `con_00000001`, or keeps
+    /// the id of the contact that is replaced.
     ///
     /// The id must not be empty, and no other contact may have it.
     ///
@@ -230,8 +230,9 @@ impl SeedContact {
 
     /// Opts the contact out of all broadcasts, for a reason. Default: subscribed.
     ///
-    /// [`Reason::Complaint`] also suppresses the address, and counts as the engagement `complained`, at the current time
-    /// unless [`engaged`](Self::engaged) sets another. [`Reason::None`] is an opt-out whose reason is an empty string.
+    /// [`Reason::Complaint`] also suppresses the address, and counts as the engagement `complained`, at the current
+    /// time unless [`engaged`](Self::engaged) sets another. [`Reason::None`] is an opt-out whose reason is an empty
+    /// string.
     ///
     /// # Example: a contact who opted out on the preference page
     ///
@@ -738,8 +739,8 @@ impl SeedContact {
     }
 }
 
-/// The part of a seed that only the start of a mock can choose: the keys and the dialect. A setting that the seed does not
-/// name is `None` or missing.
+/// The part of a seed that only the start of a mock can choose: the keys and the dialect. A setting that the seed does
+/// not name is `None` or missing.
 #[derive(Clone, Default)]
 pub(in crate::mock) struct SeedSettings {
     full_key: Option<String>,
@@ -843,8 +844,8 @@ impl<'de> Deserialize<'de> for ChoiceName {
 
 /// Applies a seed at `now`, which is the creation time of contacts that have none.
 ///
-/// Contacts are stored from the last to the first, so that the list shows contacts of the same second in the seed's order.
-/// The ceiling does not matter: it limits requests, and a seed is a starting point.
+/// Contacts are stored from the last to the first, so that the list shows contacts of the same second in the seed's
+/// order. The ceiling does not matter: it limits requests, and a seed is a starting point.
 ///
 /// # Errors
 ///
