@@ -18,6 +18,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +30,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
@@ -42,7 +44,7 @@ use crate::contacts::{
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, RetryPolicy};
+use crate::{Error, ErrorKind, Outcome, RetryPolicy};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
@@ -289,14 +291,18 @@ impl UnsubscribeService {
     /// worker. Then the requests have 5 s. The call continues if its future is dropped, for example because the visitor
     /// went away.
     ///
-    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. If a call
-    /// failed after it created the contact, the next call finds a contact, so its other topics keep their defaults if
-    /// these are `true`.
+    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. A new contact is
+    /// first opted out of everything, and the last request ends that. So if a call fails, the contact gets nothing
+    /// until another click.
+    ///
+    /// Only if the program is killed between the creation of the contact and its opt-out, the contact keeps the topics
+    /// whose default is `true`, also after the next click.
     ///
     /// # Errors
     ///
     /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence.
-    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s.
+    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s, if another call for the address is running,
+    ///   or if a process that made such a call was killed less than 30 s ago.
     /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam,
     ///   and [`Error::is_not_found`] if the service has no such topic.
     /// - [`ConsentError::Store`] if the store fails.
@@ -331,8 +337,16 @@ impl UnsubscribeService {
         // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
             let key = Target::new(&address, None).address;
-            let sending = confirm(&service.0.contacts, &address, &topics);
-            service.opt_in(&key, &topics, sending).await
+            let has_defaults = AtomicBool::new(false);
+            let sending = confirm(&service.0.contacts, &address, &topics, &has_defaults);
+            let result = service.opt_in(&key, &topics, sending).await;
+            // Nobody has said yes to the topics whose defaults are true.
+            if has_defaults.load(Ordering::Relaxed)
+                && let Err(error) = service.store_of(&key, None).await
+            {
+                return Err(InboxError::from(error).into());
+            }
+            result
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
     }
@@ -558,9 +572,8 @@ impl UnsubscribeService {
     ) -> Result<Contact, ConsentError> {
         let mut held = Vec::new();
         let result = match self.hold_all(address, topics, &mut held).await {
-            Err(error) => Err(error.into()),
-            Ok(false) => Err(ConsentError::OptedOut),
-            Ok(true) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
+            Err(error) => Err(error),
+            Ok(()) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
                 Err(_) => Err(ConsentError::Unfinished),
                 Ok(Err(error)) => Err(error.into()),
                 // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
@@ -574,25 +587,29 @@ impl UnsubscribeService {
         result
     }
 
-    /// Holds the ids of all opt-outs that concern these topics. Returns `false` if one of the opt-outs waits.
+    /// Holds the ids of all opt-outs that concern these topics. Fails if one of the opt-outs waits, or another opt-in holds it.
     async fn hold_all(
         &self,
         address: &str,
         topics: &BTreeSet<String>,
         held: &mut Vec<(EventId, Token)>,
-    ) -> Result<bool, InboxError> {
+    ) -> Result<(), ConsentError> {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
         let ids = names.chain([None]);
         let ids = ids.map(|topic| OptOut::ids(address, topic).into());
         let (ids, spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
         let end = Instant::now() + OPT_IN_PATIENCE;
         for id in ids {
-            match self.hold(&id, end).await? {
+            match self.hold(&id, end).await.map_err(InboxError::from)? {
                 Some(token) => held.push((id, token)),
-                None => return Ok(false),
+                None if self.has_any(&[id]).await? => return Err(ConsentError::OptedOut),
+                None => return Err(ConsentError::Unfinished),
             }
         }
-        Ok(!self.has_any(&spare_ids).await?)
+        match self.has_any(&spare_ids).await? {
+            true => Err(ConsentError::OptedOut),
+            false => Ok(()),
+        }
     }
 
     /// Holds the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
@@ -1009,7 +1026,7 @@ impl Shown {
 ///
 /// fn text(error: &ConsentError) -> &'static str {
 ///     match error {
-///         ConsentError::OptedOut => "You have just unsubscribed. Please try again in a few minutes.",
+///         ConsentError::OptedOut => "An opt-out of yours comes first. Please try again in a few minutes.",
 ///         ConsentError::Service(error) if error.is_complaint_locked() => "You reported our mail as spam.",
 ///         _ => "That did not work. Please try again.",
 ///     }
@@ -1023,8 +1040,11 @@ pub enum ConsentError {
     /// may succeed after another click, when the worker has sent the opt-out.
     #[error("an opt-out of the address waits or is newer; subscribe after another click")]
     OptedOut,
-    /// The requests took too long. Some of them may have been applied. The opt-in may succeed after another click.
-    #[error("the requests of the opt-in took too long; subscribe after another click")]
+    /// The requests took too long, and some of them may have been applied. Or another opt-in of the address has not
+    /// ended. The opt-in may succeed after another click.
+    #[error(
+        "this opt-in, or another one of the address, did not end in time; subscribe after another click"
+    )]
     Unfinished,
     /// A request failed. Requests before it were applied.
     #[error(transparent)]
@@ -1208,28 +1228,50 @@ async fn send_opt_ins(
     record(contacts, address, topics, others, ends_pause).await
 }
 
-/// Sends the requests of a double opt-in, and returns the contact afterwards.
+/// Sends the requests of a double opt-in, and returns the contact afterwards. Sets `has_defaults` while there is maybe a new
+/// contact that has the defaults of all topics.
 async fn confirm(
     contacts: &Contacts,
     address: &str,
     topics: &BTreeSet<String>,
+    has_defaults: &AtomicBool,
 ) -> Result<Contact, Error> {
-    let (contact, is_new) = match contacts.find(address).await? {
-        Some(contact) => (contact, false),
-        None => {
-            let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
-            let created = contacts.create(contact).await?;
-            // If a response was lost, an earlier attempt may have created the contact.
-            let is_new = created.is_new() || created.attempts() > 1;
-            (contacts.retrieve(address).await?, is_new)
-        }
+    let contact = match contacts.find(address).await? {
+        Some(contact) => contact,
+        None => create_paused(contacts, address, has_defaults).await?,
     };
     let is_paused = contact.unsubscribed;
     let others = contact.topics.into_iter();
     // A recorded "no" stays if the default of its topic changes.
-    let others = others.filter(|(_, answer)| is_new || is_paused || !answer);
+    let others = others.filter(|(_, answer)| is_paused || !answer);
     let others = others.map(|(topic, _)| topic).collect();
     record(contacts, address, topics, others, is_paused).await
+}
+
+/// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact that gets no
+/// topic that nobody has chosen.
+async fn create_paused(
+    contacts: &Contacts,
+    address: &str,
+    has_defaults: &AtomicBool,
+) -> Result<Contact, Error> {
+    let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
+    has_defaults.store(true, Ordering::Relaxed);
+    let created = contacts.create(contact).await.inspect_err(|error| {
+        let is_unchanged = matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
+        has_defaults.store(!is_unchanged, Ordering::Relaxed);
+    })?;
+    // If a response was lost, an earlier attempt may have created the contact.
+    if !created.is_new() && created.attempts() == 1 {
+        has_defaults.store(false, Ordering::Relaxed);
+        return contacts.retrieve(address).await;
+    }
+    let contact = contacts.unsubscribe(address).await?;
+    has_defaults.store(false, Ordering::Relaxed);
+    match contact.shows_topics() {
+        true => Ok(contact),
+        false => contacts.retrieve(address).await,
+    }
 }
 
 /// Records a "yes" for these topics, and a "no" for the others.
@@ -1240,14 +1282,32 @@ async fn record(
     others: BTreeSet<String>,
     ends_pause: bool,
 ) -> Result<Contact, Error> {
-    let mut answers: BTreeMap<_, _> = others.into_iter().map(|topic| (topic, false)).collect();
-    answers.extend(topics.iter().map(|topic| (topic.clone(), true)));
-    let recorded = contacts.set_topics(address, answers).await;
-    let recorded = recorded.map_err(TopicsError::into_error)?;
+    let opt_outs = others.into_iter().filter(|topic| !topics.contains(topic));
+    let opt_outs = opt_outs.map(|topic| (topic, false));
+    let opt_ins = topics.iter().map(|topic| (topic.clone(), true));
     if ends_pause {
+        // No topic has an effect before the last request, so these need no order.
+        set_simultaneously(contacts, address, opt_outs.chain(opt_ins)).await?;
         return contacts.subscribe(address).await;
     }
-    Ok(recorded.contact)
+    set_simultaneously(contacts, address, opt_outs).await?;
+    let recorded = contacts.set_topics(address, opt_ins).await;
+    Ok(recorded.map_err(TopicsError::into_error)?.contact)
+}
+
+async fn set_simultaneously(
+    contacts: &Contacts,
+    address: &str,
+    answers: impl Iterator<Item = (String, bool)>,
+) -> Result<(), Error> {
+    let calls =
+        answers.map(|(topic, answer)| contacts.set_topic(address, topic, answer).into_future());
+    let calls: JoinSet<_> = calls.collect();
+    calls
+        .join_all()
+        .await
+        .into_iter()
+        .try_for_each(|set| set.map(drop))
 }
 
 // The forms.

@@ -1121,6 +1121,72 @@ async fn a_program_that_subscribes_after_a_lost_response_says_no_for_the_other_t
 }
 
 #[tokio::test]
+async fn after_a_first_click_that_failed_the_second_subscribes_only_to_what_was_chosen() {
+    let delay = || Fault::delay(Duration::from_secs(60)).times(1);
+    for fault in [
+        Fault::status(503).path("*/unsubscribe").times(20),
+        Fault::status(503).path("*/subscribe").times(20),
+        Fault::close_after().path("/contacts").times(20),
+        Fault::close_before()
+            .path("/contacts")
+            .method("POST")
+            .times(20),
+        delay().path("/contacts").method("POST"),
+        delay().path("*/unsubscribe"),
+        delay().path("*/subscribe"),
+        // After the first answers.
+        delay().path("*/unsubscribe").after(2),
+    ] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+        let described = format!("{fault:?}");
+        server.fault(fault);
+
+        let first = service.subscribe("bob@example.com", ["offers"]).await;
+        assert!(first.is_err(), "{described}");
+        server.clear_faults();
+        service.worker().run_until_idle().await.unwrap();
+        if let Some(bob) = server.contact("bob@example.com") {
+            assert!(bob.unsubscribed, "{described}");
+        }
+        let second = service.subscribe("bob@example.com", ["offers"]).await;
+
+        let bob = second.unwrap();
+        assert!(!bob.unsubscribed && bob.topics["offers"], "{described}");
+        assert!(
+            !bob.topics["news"] && !bob.topics["internal"],
+            "{described}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_click_after_a_crash_during_another_says_that_it_is_unfinished() {
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    server.fault(Fault::delay(Duration::from_secs(60)).path("*/subscribe"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let crashed = runtime.spawn({
+        let service = service.clone();
+        async move { service.subscribe("bob@example.com", ["offers"]).await }
+    });
+    while !server
+        .requests()
+        .iter()
+        .any(|request| request.path.ends_with("/subscribe"))
+    {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    runtime.shutdown_background();
+    let _ = crashed.await;
+
+    let again = service.subscribe("bob@example.com", ["offers"]).await;
+
+    assert!(matches!(again, Err(ConsentError::Unfinished)), "{again:?}");
+}
+
+#[tokio::test]
 async fn an_opt_out_during_a_confirmation_comes_after_it_even_if_the_visitor_goes_away() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
