@@ -57,8 +57,8 @@ async fn hook(State(store): State<SqliteStore>, delivery: VerifiedEvent) -> Stat
 /// Runs for each event once. What it writes is committed with the event's id, or not at all.
 fn mark(transaction: &mut Transaction<'_>, event: Event) -> rusqlite::Result<()> {
     let (address, bounces, complaints) = match event.data {
-        EventData::Bounced(mail) if mail.is_permanent_bounce() => (mail.to, 1, 0),
-        EventData::Complained(mail) => (mail.to, 0, 1),
+        EventData::Bounced(mail) if mail.is_permanent_bounce() => (mail.address(), 1, 0),
+        EventData::Complained(mail) => (mail.address(), 0, 1),
         _ => return Ok(()),
     };
     transaction.execute(
@@ -147,7 +147,7 @@ async fn deliver(
     let mut mail = MailEvent::new(
         "email_1",
         "shop@example.com",
-        "ada@example.com",
+        "Ada@Example.com",
         "Your receipt",
     );
     let data = if *event_type == EventType::Bounced {

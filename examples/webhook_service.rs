@@ -81,7 +81,7 @@ impl Suppressions {
                 .addresses
                 .lock()
                 .map_err(|_| io::Error::other("poisoned"))?;
-            addresses.insert(mail.to.clone());
+            addresses.insert(mail.address());
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ export class Refused extends Error {
 }
 
 export class Newsletter {
-  unreachable = new Set();
+  unreachable = new Set(); // addresses, trimmed and in lower case
   #pending = new Map(); // in your program: a table, whose rows expire
   #seenEvents = new Set();
 
@@ -25,7 +25,7 @@ export class Newsletter {
   /** Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail. */
   async signUp(address, firstName) {
     const token = randomUUID();
-    this.#pending.set(token, { address, firstName });
+    this.#pending.set(token, { address, firstName, startsOver: false });
     const mail = {
       from: "news@example.com",
       to: address,
@@ -35,16 +35,35 @@ export class Newsletter {
     return (await this.#send("POST", "/emails", mail)).id;
   }
 
-  /** Stores the contact and records its consent, after the click. Returns whether the token is known. */
+  /**
+   * Records the consent to the topic `news`, after the click. Returns whether the token is known.
+   *
+   * A new contact, or one that had opted out of everything, is subscribed to no other topic, whatever its default.
+   */
   async confirm(token) {
-    const pending = this.#pending.get(token);
-    if (!pending) return false;
-    const contact = { email: pending.address, first_name: pending.firstName, on_conflict: "skip" };
-    const stored = await this.#send("POST", "/contacts", contact, 3);
+    const signup = this.#pending.get(token);
+    if (!signup) return false;
+    const path = `/contacts/${encodeURIComponent(signup.address)}`;
+    let contact = await this.#find(path);
+    // Stored before the create: after a failure, the next click needs it.
+    if (!contact || contact.unsubscribed) signup.startsOver = true;
+    if (!contact) {
+      const created = { email: signup.address, first_name: signup.firstName, on_conflict: "skip" };
+      await this.#send("POST", "/contacts", created, 3);
+    }
+    if (signup.startsOver) {
+      if (!contact?.unsubscribed) {
+        await this.#send("POST", `${path}/unsubscribe`, {}, 3);
+        contact = await this.#send("GET", path, undefined, 3);
+      }
+      for (const topic of Object.keys(contact.topics)) {
+        if (topic !== "news") await this.#send("POST", `${path}/unsubscribe`, { topic }, 3);
+      }
+    }
     // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-    const path = `/contacts/${encodeURIComponent(pending.address)}/subscribe`;
-    await this.#send("POST", path, { topic: "news" });
-    if (stored.unsubscribed) await this.#send("POST", path, {});
+    await this.#send("POST", `${path}/subscribe`, { topic: "news" });
+    // Last: until now, no broadcast was delivered.
+    if (signup.startsOver) await this.#send("POST", `${path}/subscribe`, {});
     this.#pending.delete(token);
     return true;
   }
@@ -53,8 +72,19 @@ export class Newsletter {
   handle({ id, type, data }) {
     if (this.#seenEvents.has(id)) return;
     const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
-    if (bounced || type === "email.complained") this.unreachable.add(data.to);
+    if (bounced || type === "email.complained") {
+      this.unreachable.add(String(data.to).trim().toLowerCase());
+    }
     this.#seenEvents.add(id); // last: an event that failed must be handled again
+  }
+
+  /** Returns the contact, or `undefined` if there is none. */
+  async #find(path) {
+    try {
+      return await this.#send("GET", path, undefined, 3);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+    }
   }
 
   /** Sends a request. Only a request that may safely be repeated has more than one attempt. */

@@ -31,11 +31,31 @@ test("who signs up is a contact only after the confirmation", async () => {
 
   assert.equal(await newsletter.confirm(await mailedToken()), true);
 
-  assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true });
+  assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true, offers: false });
   assert.equal(await newsletter.confirm("another token"), false);
 });
 
-test("who opted out gets the newsletter again after the confirmation", async () => {
+test("a new contact gets no other topic after a failure and another click", async () => {
+  await newsletter.signUp("cy@example.com", "Cy");
+  await mock.control("POST", "faults", { status: 501, times: 1, path: "*/unsubscribe" });
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 501 });
+  assert.equal(await newsletter.confirm(await mailedToken()), true);
+
+  const contact = await mock.contact("cy@example.com");
+  assert.deepEqual([contact.unsubscribed, contact.answers], [false, { news: true, offers: false }]);
+});
+
+test("a contact keeps its other topics", async () => {
+  await mock.control("PUT", "contacts/di@example.com", { answers: { offers: true } });
+  await newsletter.signUp("di@example.com", "Di");
+
+  await newsletter.confirm(await mailedToken());
+
+  assert.deepEqual((await mock.contact("di@example.com")).answers, { news: true, offers: true });
+});
+
+test("who opted out of everything gets only the newsletter again after the confirmation", async () => {
   const optedOut = { email: "di@example.com", unsubscribe_reason: "manual" };
   await mock.control("PUT", "contacts/di@example.com", optedOut);
   await newsletter.signUp("di@example.com", "Di");
@@ -43,7 +63,7 @@ test("who opted out gets the newsletter again after the confirmation", async () 
   await newsletter.confirm(await mailedToken());
 
   const contact = await mock.contact("di@example.com");
-  assert.deepEqual([contact.unsubscribed, contact.answers], [false, { news: true }]);
+  assert.deepEqual([contact.unsubscribed, contact.answers], [false, { news: true, offers: false }]);
 });
 
 test("who reported spam cannot be subscribed again", async () => {
@@ -56,11 +76,11 @@ test("who reported spam cannot be subscribed again", async () => {
 
 test("a short outage is waited out", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
-  await mock.control("POST", "faults", { status: 503, retry_after: 1, times: 2 });
+  await mock.control("POST", "faults", { status: 503, retry_after: 1, path: "/contacts", times: 2 });
 
   await newsletter.confirm(await mailedToken());
 
-  assert.deepEqual(await statuses(), [200, 503, 503, 201, 200]);
+  assert.deepEqual(await statuses(), [200, 404, 503, 503, 201, 200, 200, 200, 200, 200]);
 });
 
 test("a connection that breaks is retried where that is safe", async () => {
@@ -70,7 +90,7 @@ test("a connection that breaks is retried where that is safe", async () => {
 
   await assert.rejects(newsletter.confirm(await mailedToken()), TypeError);
 
-  assert.deepEqual(await statuses(), [200, null, 200, null]);
+  assert.deepEqual(await statuses(), [200, 404, null, 200, 200, 200, 200, null]);
 });
 
 test("an opt-in that failed is repeated only by another click", async () => {
@@ -79,9 +99,9 @@ test("an opt-in that failed is repeated only by another click", async () => {
 
   await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
 
-  assert.deepEqual(await statuses(), [200, 201, 503]);
+  assert.deepEqual(await statuses(), [200, 404, 201, 200, 200, 200, 503]);
   assert.equal(await newsletter.confirm(await mailedToken()), true);
-  assert.deepEqual(await statuses(), [200, 201, 503, 200, 200]);
+  assert.deepEqual(await statuses(), [200, 404, 201, 200, 200, 200, 503, 200, 200, 200, 200]);
 });
 
 test("an address that bounces gets no further mail", async () => {
@@ -95,7 +115,7 @@ test("an address that bounces gets no further mail", async () => {
 test("an event that is delivered twice counts once", async () => {
   await mock.control("POST", "delivery-faults", { kind: "duplicate", times: 1 });
 
-  const event = { type: "email.complained", data: { to: "ada@example.com" } };
+  const event = { type: "email.complained", data: { to: "Ada@Example.com" } };
   await mock.control("POST", "events", event);
 
   assert.deepEqual([...newsletter.unreachable], ["ada@example.com"]);

@@ -27,7 +27,7 @@ class Refused(Exception):
 class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
-        self.unreachable = set()
+        self.unreachable = set()  # addresses, trimmed and in lower case
         self._pending = {}  # in your program: a table, whose rows expire
         self._seen_events = set()
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Newsletter:
     def sign_up(self, address, first_name):
         """Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail."""
         token = secrets.token_urlsafe()
-        self._pending[token] = (address, first_name)
+        self._pending[token] = {"address": address, "first_name": first_name, "starts_over": False}
         mail = {
             "from": "news@example.com",
             "to": address,
@@ -45,17 +45,31 @@ class Newsletter:
         return self._send("POST", "/emails", mail)["id"]
 
     def confirm(self, token):
-        """Stores the contact and records its consent, after the click. Returns whether the token is known."""
+        """Records the consent to the topic `news`, after the click. Returns whether the token is known.
+
+        A new contact, or one that had opted out of everything, is subscribed to no other topic, whatever its default.
+        """
         if token not in self._pending:
             return False
-        address, first_name = self._pending[token]
-        contact = {"email": address, "first_name": first_name, "on_conflict": "skip"}
-        stored = self._send("POST", "/contacts", contact, attempts=3)
+        signup = self._pending[token]
+        path = f"/contacts/{urllib.parse.quote(signup['address'], safe='')}"
+        contact = self._find(path)
+        if contact is None or contact["unsubscribed"]:
+            signup["starts_over"] = True  # stored before the create: after a failure, the next click needs it
+        if contact is None:
+            new = {"email": signup["address"], "first_name": signup["first_name"], "on_conflict": "skip"}
+            self._send("POST", "/contacts", new, attempts=3)
+        if signup["starts_over"]:
+            if contact is None or not contact["unsubscribed"]:
+                self._send("POST", f"{path}/unsubscribe", {}, attempts=3)
+                contact = self._send("GET", path, attempts=3)
+            for topic in contact["topics"]:
+                if topic != "news":
+                    self._send("POST", f"{path}/unsubscribe", {"topic": topic}, attempts=3)
         # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-        path = f"/contacts/{urllib.parse.quote(address, safe='')}/subscribe"
-        self._send("POST", path, {"topic": "news"})
-        if stored["unsubscribed"]:
-            self._send("POST", path, {})
+        self._send("POST", f"{path}/subscribe", {"topic": "news"})
+        if signup["starts_over"]:
+            self._send("POST", f"{path}/subscribe", {})  # last: until now, no broadcast was delivered
         self._pending.pop(token, None)
         return True
 
@@ -67,15 +81,23 @@ class Newsletter:
             data = event["data"]
             bounced = event["type"] == "email.bounced" and data.get("bounce_type") == "Permanent"
             if bounced or event["type"] == "email.complained":
-                self.unreachable.add(data["to"])
+                self.unreachable.add(data["to"].strip().lower())
             self._seen_events.add(event["id"])  # last: an event that failed must be handled again
 
-    def _send(self, method, path, body, attempts=1):
+    def _find(self, path):
+        """Returns the contact, or `None` if there is none."""
+        try:
+            return self._send("GET", path, attempts=3)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return None
+
+    def _send(self, method, path, body=None, attempts=1):
         """Sends a request. Only a request that may safely be repeated has more than one attempt."""
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        request = urllib.request.Request(
-            self.service_url + path, json.dumps(body).encode(), headers, method=method
-        )
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.service_url + path, data, headers, method=method)
         while True:
             attempts -= 1
             try:
@@ -119,7 +141,7 @@ def serve_webhooks(newsletter, secret, port=0):
                 return 401
             try:
                 newsletter.handle(json.loads(body))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, AttributeError):
                 return 400  # signed, but not an event
             return 204
 

@@ -23,11 +23,35 @@ def test_who_signs_up_is_a_contact_only_after_the_confirmation(mock, newsletter)
 
     assert newsletter.confirm(mailed_token(mock))
 
-    assert mock.contact("cy@example.com")["answers"] == {"news": True}
+    assert mock.contact("cy@example.com")["answers"] == {"news": True, "offers": False}
     assert not newsletter.confirm("another token")
 
 
-def test_who_opted_out_gets_the_newsletter_again_after_the_confirmation(mock, newsletter):
+def test_a_new_contact_gets_no_other_topic_after_a_failure_and_another_click(mock, newsletter):
+    newsletter.sign_up("cy@example.com", "Cy")
+    mock.control("POST", "faults", {"status": 501, "times": 1, "path": "*/unsubscribe"})
+
+    try:
+        newsletter.confirm(mailed_token(mock))
+        raise AssertionError("it did not fail")
+    except Refused as refused:
+        assert refused.status == 501
+    assert newsletter.confirm(mailed_token(mock))
+
+    contact = mock.contact("cy@example.com")
+    assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True, "offers": False})
+
+
+def test_a_contact_keeps_its_other_topics(mock, newsletter):
+    mock.control("PUT", "contacts/di@example.com", {"answers": {"offers": True}})
+    newsletter.sign_up("di@example.com", "Di")
+
+    newsletter.confirm(mailed_token(mock))
+
+    assert mock.contact("di@example.com")["answers"] == {"news": True, "offers": True}
+
+
+def test_who_opted_out_of_everything_gets_only_the_newsletter_again_after_the_confirmation(mock, newsletter):
     contact = {"email": "di@example.com", "unsubscribe_reason": "manual"}
     mock.control("PUT", "contacts/di@example.com", contact)
     newsletter.sign_up("di@example.com", "Di")
@@ -35,7 +59,7 @@ def test_who_opted_out_gets_the_newsletter_again_after_the_confirmation(mock, ne
     newsletter.confirm(mailed_token(mock))
 
     contact = mock.contact("di@example.com")
-    assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True})
+    assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True, "offers": False})
 
 
 def test_who_reported_spam_cannot_be_subscribed_again(mock, newsletter):
@@ -52,11 +76,11 @@ def test_who_reported_spam_cannot_be_subscribed_again(mock, newsletter):
 
 def test_a_short_outage_is_waited_out(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
-    mock.control("POST", "faults", {"status": 503, "retry_after": 1, "times": 2})
+    mock.control("POST", "faults", {"status": 503, "retry_after": 1, "path": "/contacts", "times": 2})
 
     newsletter.confirm(mailed_token(mock))
 
-    assert statuses(mock) == [200, 503, 503, 201, 200]
+    assert statuses(mock) == [200, 404, 503, 503, 201, 200, 200, 200, 200, 200]
 
 
 def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter):
@@ -70,7 +94,7 @@ def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter
     except OSError:
         pass
 
-    assert statuses(mock) == [200, None, 200, None]
+    assert statuses(mock) == [200, 404, None, 200, 200, 200, 200, None]
 
 
 def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newsletter):
@@ -83,9 +107,9 @@ def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newslette
     except Refused as refused:
         assert refused.status == 503
 
-    assert statuses(mock) == [200, 201, 503]
+    assert statuses(mock) == [200, 404, 201, 200, 200, 200, 503]
     assert newsletter.confirm(mailed_token(mock))
-    assert statuses(mock) == [200, 201, 503, 200, 200]
+    assert statuses(mock) == [200, 404, 201, 200, 200, 200, 503, 200, 200, 200, 200]
 
 
 def test_an_address_that_bounces_gets_no_further_mail(mock, newsletter):
@@ -99,7 +123,7 @@ def test_an_address_that_bounces_gets_no_further_mail(mock, newsletter):
 def test_an_event_that_is_delivered_twice_counts_once(mock, newsletter):
     mock.control("POST", "delivery-faults", {"kind": "duplicate", "times": 1})
 
-    event = {"type": "email.complained", "data": {"to": "ada@example.com"}}
+    event = {"type": "email.complained", "data": {"to": "Ada@Example.com"}}
     mock.control("POST", "events", event)
 
     assert newsletter.unreachable == {"ada@example.com"}
