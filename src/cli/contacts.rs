@@ -100,7 +100,11 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
                 true => Some(history_of(contacts, &contact).await.map_err(about)?),
                 false => None,
             };
-            let shown = Shown { contact, history };
+            let shown = Shown {
+                broadcasts: broadcasts(&contact),
+                contact,
+                history,
+            };
             output.result(&shown, Shown::in_full)?;
         }
         ContactsCommand::Create(create) => create.run(contacts, output).await?,
@@ -249,6 +253,8 @@ fn cells(contact: &ContactSummary) -> [String; 5] {
 struct Shown {
     #[serde(flatten)]
     contact: Contact,
+    /// Whether broadcasts reach the contact, and if not, why: a text for a person.
+    broadcasts: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     history: Option<BTreeMap<&'static str, Latest>>,
 }
@@ -256,7 +262,7 @@ struct Shown {
 impl Shown {
     fn in_full(&self) -> String {
         let mut members = members(&self.contact);
-        members.push(("broadcasts".to_owned(), broadcasts(&self.contact)));
+        members.push(("broadcasts".to_owned(), self.broadcasts.clone()));
         for (name, latest) in self.history.iter().flatten() {
             members.push((format!("history:{name}"), latest.to_string()));
         }
