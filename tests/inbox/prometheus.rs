@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use audience::inbox::{Inbox, MemoryStore, Receipt, prometheus};
+use audience::inbox::{
+    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, Inbox, MemoryStore, NewClaim,
+    NewDelivery, ParkedEvent, Receipt, Release, Store, StoreError, Take, TakenEvent, prometheus,
+};
 use audience::mock::MockServer;
 use audience::unsubscribe::UnsubscribeService;
+use audience::webhooks::EventId;
 use support::ADA;
 
-use super::deliveries::delivery;
+use super::deliveries::{delivery, with_store_methods};
 use super::faulty_store::FaultyStore;
 use super::unsubscribe::{FORM, ONE_CLICK, links, post};
 
@@ -57,4 +62,34 @@ async fn if_the_store_is_down_the_counters_say_so_and_there_are_no_gauges() {
     assert!(down.contains("audience_inbox_store_errors_total{endpoint=\"main\"} 1\n"));
     assert!(!down.contains("audience_inbox_backlog{"), "{down}");
     assert!(up.contains("audience_inbox_backlog{"), "{up}");
+}
+
+/// A store that never responds.
+struct SilentStore;
+
+macro_rules! silently {
+    ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        $(async fn $method(&self, $(_: $type),*) -> Result<$output, StoreError> {
+            std::future::pending().await
+        })+
+    };
+}
+
+impl Store for SilentStore {
+    silently! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
+    with_store_methods! { silently }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stores_that_never_respond_delay_the_text_for_5_seconds_together() {
+    let silent = || Inbox::builder(SilentStore).build().unwrap();
+    let start = tokio::time::Instant::now();
+
+    let text = prometheus([&silent(), &silent()]).await;
+
+    let waited = start.elapsed();
+    assert!(waited < Duration::from_secs(6), "{waited:?}");
+    let errors = "audience_inbox_store_errors_total{endpoint=\"main\"} 1\n";
+    assert_eq!(text.matches(errors).count(), 2, "{text}");
+    assert!(!text.contains("audience_inbox_backlog{"), "{text}");
 }

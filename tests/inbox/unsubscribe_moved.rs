@@ -132,6 +132,19 @@ async fn an_opt_out_is_not_acknowledged_if_it_cannot_be_stored() {
 }
 
 #[tokio::test]
+async fn an_opt_out_is_not_acknowledged_if_only_that_of_the_old_address_is_stored() {
+    let server = mock().await;
+    let store = MemoryStore::builder().capacity(1).build();
+    let service = service(&server, store);
+    let url = one_click_url(OLD, "news");
+
+    let reply = post(&service, &url, FORM, ONE_CLICK).await;
+
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(service.pending().await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn the_page_of_an_old_link_shows_nothing_of_the_current_address_and_opts_out_both() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
@@ -221,6 +234,24 @@ async fn an_opt_out_whose_current_address_was_found_later_is_sent() {
 
     assert!(!gets_news(&server, OLD) && !gets_news(&server, NEW));
     assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_late_look_for_somebody_with_one_address_leaves_a_newer_opt_in() {
+    let server = mock().await;
+    let (clock, fails) = (TestClock::new(), Arc::new(AtomicBool::new(true)));
+    let service = failing(&server, clock.store(), Failure::Error, &fails);
+    post(&service, &one_click_url(OTHER, "news"), FORM, ONE_CLICK).await;
+    let report = service.worker().run_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.failed), (1, 1));
+
+    service.subscribe(OTHER, ["news"]).await.unwrap();
+    fails.store(false, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(6));
+    run_worker(&service).await;
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(gets_news(&server, OTHER));
 }
 
 #[tokio::test]

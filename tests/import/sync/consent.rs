@@ -141,6 +141,89 @@ async fn an_opt_in_that_the_service_has_already_is_not_told() {
 }
 
 #[tokio::test]
+async fn a_topic_opt_out_of_the_row_itself_is_no_opt_in_that_is_not_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "b@x.io")]).await;
+    assert!(nights.is_opted_out("a@x.io"));
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic("news"));
+    let (report, _) = nights
+        .run(&[row(1, "b@x.io"), SyncRow::new(2, no_news)])
+        .await;
+
+    assert_eq!(report.opt_ins_not_sent(), 0);
+}
+
+#[tokio::test]
+async fn a_yes_to_a_topic_does_not_hide_that_the_next_address_is_opted_out() {
+    let nights = Nights::new().await;
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic("news"));
+    let no_news = SyncRow::new(1, no_news);
+    nights.run(&[no_news.clone(), row(2, "b@x.io")]).await;
+    nights.run(&[no_news, row(2, "c@x.io")]).await;
+    let opt_in = nights.contacts.set_topic("a@x.io", "news", true);
+    opt_in.await.unwrap();
+
+    let (report, _) = nights.run(&[row(1, "b@x.io"), row(2, "c@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_when_opt_ins_are_checked_ends_the_run() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    let refused = Fault::status(401);
+    nights.server.fault(refused.method("GET"));
+
+    let sync = nights.sync(&[row(1, "a@x.io")]);
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized());
+    assert_eq!(stopped.report().opt_ins_not_sent(), 1);
+}
+
+#[tokio::test]
+async fn of_two_rows_that_leave_one_address_neither_gets_the_new_opt_out_of_the_other() {
+    for no in [OptOut::Everything(OptOutReason::Manual), topic("news")] {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+
+        let one = ImportRow::new(contact("b@x.io")).opt_out(no.clone());
+        let table = [SyncRow::new(1, one), row(2, "c@x.io")];
+        nights.run_with(&table, |sync| sync.concurrency(1)).await;
+
+        let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+        assert!(b.unsubscribed || !b.topics["news"], "{no:?}");
+        let c = nights.contacts.retrieve("c@x.io").await.unwrap();
+        assert!(!c.unsubscribed && c.topics["news"], "{no:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_late_topic_opt_out_of_a_deleted_row_stays_at_the_address_that_another_row_leaves() {
+    let nights = Nights::new().await;
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic("news"));
+    let no_news = SyncRow::new(2, no_news);
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let fails = Fault::status(501).path("/contacts/*/unsubscribe");
+    nights.server.fault(fails);
+    nights.run(&[row(1, "a@x.io"), no_news.clone()]).await;
+    nights.server.clear_faults();
+
+    let table = [row(1, "c@x.io"), no_news.deleted(true)];
+    nights.run(&table).await;
+
+    let a = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(a.unsubscribed && !a.topics["news"]);
+    let c = nights.contacts.retrieve("c@x.io").await.unwrap();
+    assert!(!c.unsubscribed && c.topics["news"]);
+}
+
+#[tokio::test]
 async fn opt_ins_are_told_by_the_run_after_one_that_was_killed_while_it_checked_them() {
     let nights = Nights::new().await;
     let table = |is_subscribed| {

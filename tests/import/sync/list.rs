@@ -95,6 +95,18 @@ async fn a_topic_of_the_table_is_not_compared() {
 }
 
 #[tokio::test]
+async fn a_contact_whose_row_gets_a_topic_opt_out_the_same_night_is_opted_out_of_everything() {
+    let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
+    let mut table = table();
+    let no_news = ImportRow::new(contact("b@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+    table[1] = SyncRow::new(2, no_news).subscribed(false);
+
+    nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
 async fn a_dry_run_counts_each_contact_once_and_changes_none() {
     let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
     let mut table = table();

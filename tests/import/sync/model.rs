@@ -383,8 +383,8 @@ impl Reference {
         }
     }
 
-    /// Notes of which of several rows with one address the contact has the name and the plan: the one that was sent last,
-    /// and after a kill that is any of them.
+    /// Takes over the name and the plan of a contact that several rows have, if they are those of one of the rows. A contact
+    /// has those of the row that was sent last, and after a kill that may be any of them.
     fn note_last_sent(&mut self, table: &Table, service: &Audience) {
         for (key, row) in live(table) {
             let is_shared =
