@@ -723,6 +723,7 @@ fn outcome_of_failure(error: &Error) -> RowOutcome {
     match error.outcome() {
         // The key was refused, not the rows: with another key they can be sent.
         Outcome::Refused if is_refused_key(error) => RowOutcome::NotSent,
+        Outcome::Refused if is_refused_path(error) => RowOutcome::NotSent,
         Outcome::NotSent => RowOutcome::NotSent,
         Outcome::Unchanged | Outcome::Unknown | Outcome::Applied => RowOutcome::Unknown,
         Outcome::Refused => RowOutcome::Refused {
@@ -746,6 +747,14 @@ fn stop_of_failure(error: Error) -> Stop {
 
 fn is_refused_key(error: &Error) -> bool {
     error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
+}
+
+/// Returns whether a status is about the path or the method of a batch and says nothing about its rows. Most likely, a
+/// gateway or another server has sent it.
+fn is_refused_path(error: &Error) -> bool {
+    error.status().is_some_and(|status| {
+        status.is_redirection() || matches!(status.as_u16(), 404 | 405 | 410 | 501)
+    })
 }
 
 fn is_quota_exceeded(outcome: &RowOutcome) -> bool {

@@ -84,6 +84,44 @@ async fn each_refusal_of_the_key_stops_the_import() {
 }
 
 #[tokio::test]
+async fn a_response_about_the_path_of_a_batch_leaves_its_rows_to_be_sent() {
+    let not_found = Fault::status(404).body(json!({"error": "not_found"}).to_string());
+    let page = Fault::status(404).body("<html>Not Found</html>");
+    let other = [405, 410, 501].map(Fault::status);
+    for fault in [not_found, page].into_iter().chain(other) {
+        let server = MockServer::start().await;
+        server.fault(fault.path(BATCH));
+        let (journal, contacts) = (JournalPath::new(), contacts(&server));
+        let run = || contacts.import(numbered(250)).journal(journal.open());
+
+        let failed = in_time(run()).await.unwrap();
+        server.clear_faults();
+        let resumed = in_time(run()).await.unwrap();
+
+        assert_eq!((failed.refused(), failed.not_sent()), (0, 250), "{failed}");
+        assert!(!failed.is_complete() && failed.first_failure().is_some());
+        assert_eq!(counts(&resumed), [250, 0, 0, 0, 0, 0], "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_gets_a_404_says_to_check_the_base_url() {
+    let server = MockServer::start().await;
+    server.fault(
+        Fault::status(404)
+            .body("<html>Not Found</html>")
+            .path(BATCH),
+    );
+
+    let report = in_time(contacts(&server).import(numbered(9)))
+        .await
+        .unwrap();
+
+    let failure = report.first_failure().unwrap();
+    assert!(failure.ends_with("check the base URL"), "{failure}");
+}
+
+#[tokio::test]
 async fn an_infinite_iterator_ends_with_a_refused_key() {
     let server = MockServer::start().await;
     let client = Client::new(server.url(), "wrong").unwrap();
