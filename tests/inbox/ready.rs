@@ -30,9 +30,12 @@ async fn until_ready(inbox: &Inbox) {
 }
 
 async fn failure(inbox: &Inbox) -> StoreErrorKind {
-    match inbox.ready().await {
-        Err(InboxError::Store(error)) => error.kind(),
-        other => panic!("{other:?}"),
+    loop {
+        match inbox.ready().await {
+            Err(InboxError::Store(error)) if error.kind() == StoreErrorKind::Unavailable => {}
+            Err(InboxError::Store(error)) => return error.kind(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

@@ -247,9 +247,13 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
 #[cfg(target_os = "linux")]
 async fn is_full(store: &SqliteStore) -> bool {
     let inbox = Inbox::builder(store.clone()).build().unwrap();
-    match inbox.ready().await {
-        Ok(()) => false,
-        Err(InboxError::Store(error)) => error.kind() == StoreErrorKind::Full,
-        Err(error) => panic!("{error}"),
+    loop {
+        match inbox.ready().await {
+            Ok(()) => return false,
+            // On a busy machine, a response may be late.
+            Err(InboxError::Store(error)) if error.kind() == StoreErrorKind::Unavailable => {}
+            Err(InboxError::Store(error)) => return error.kind() == StoreErrorKind::Full,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
