@@ -371,8 +371,8 @@ impl Error {
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
-    /// [`missing`](Error::missing) says which of them does not exist. To retrieve a contact that may not exist, call
-    /// [`find`](crate::contacts::Contacts::find).
+    /// A gateway may send such a response, too. [`find`](crate::contacts::Contacts::find) also asks for a list before it
+    /// says that there is no contact. [`missing`](Error::missing) says what does not exist.
     ///
     /// # Example: an opt-out of somebody who gets no mail
     ///
@@ -380,9 +380,12 @@ impl Error {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// match contacts.unsubscribe("nobody@example.com").await {
+    /// let address = "nobody@example.com";
+    /// match contacts.unsubscribe(address).await {
     ///     Ok(_) => println!("you get no more mail from us"),
-    ///     Err(error) if error.is_not_found() => println!("you get no mail from us"),
+    ///     Err(error) if error.is_not_found() && contacts.find(address).await?.is_none() => {
+    ///         println!("you get no mail from us");
+    ///     }
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(()) }

@@ -1031,7 +1031,7 @@ impl Shown {
 ///         _ => "That did not work. Please try again.",
 ///     }
 /// }
-/// # assert!(text(&ConsentError::OptedOut).contains("unsubscribed"));
+/// # assert!(text(&ConsentError::OptedOut).contains("comes first"));
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
