@@ -371,8 +371,8 @@ impl Error {
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
-    /// A gateway may send such a response, too. [`find`](crate::contacts::Contacts::find) also asks for a list before it
-    /// says that there is no contact. [`missing`](Error::missing) says what does not exist.
+    /// A gateway may send a 404 without a code, too. Then [`find`](crate::contacts::Contacts::find) lists the contacts
+    /// with the address before it returns `None`. [`missing`](Error::missing) says what does not exist.
     ///
     /// # Example: an opt-out of somebody who gets no mail
     ///
