@@ -467,7 +467,11 @@ impl UnsubscribeService {
         if let Err(error) = &current {
             tracing::warn!(target: "audience::unsubscribe", %error, "a current address could not be looked up");
         }
-        let current = current.ok();
+        let current = match current {
+            Ok(address) if address == linked.address => Current::Linked,
+            Ok(address) => Current::Another(address),
+            Err(_) => Current::Unknown,
+        };
         Person { linked, current }
     }
 
@@ -525,18 +529,18 @@ impl UnsubscribeService {
             return self.page(person, &shown, Some(PageNotice::Saved));
         }
         let address = &person.linked.address;
-        let opted_in = match &person.current {
-            Some(current) if current == address => {
+        let opted_in = match person.current {
+            Current::Linked => {
                 let contacts = &self.0.contacts;
                 let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
                 self.opt_in(address, &opt_ins, sending).await
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
-            Some(_) => {
+            Current::Another(_) => {
                 let shown = self.shown(person).await;
                 return self.page(person, &shown, Some(PageNotice::NotSubscribed));
             }
-            None => Err(ConsentError::Unfinished),
+            Current::Unknown => Err(ConsentError::Unfinished),
         };
         match opted_in {
             Ok(_) => {
@@ -639,9 +643,9 @@ impl UnsubscribeService {
         let linked = &person.linked.address;
         self.store_of(linked, topic).await?;
         match &person.current {
-            Some(current) if current == linked => Ok(()),
-            Some(current) => self.store_of(current, topic).await,
-            None => {
+            Current::Linked => Ok(()),
+            Current::Another(current) => self.store_of(current, topic).await,
+            Current::Unknown => {
                 let opt_out = OptOut {
                     is_of_current: true,
                     ..OptOut::new(linked, topic)
@@ -685,10 +689,10 @@ impl UnsubscribeService {
     /// Returns what the page shows: what the service has, and what was acknowledged and is not sent yet.
     async fn shown(&self, person: &Person) -> Shown {
         let address = &person.linked.address;
-        match &person.current {
-            Some(current) if current == address => {}
-            Some(_) => return Shown::without_boxes(PageNotice::EarlierAddress),
-            None => return Shown::without_boxes(PageNotice::NotShown),
+        match person.current {
+            Current::Linked => {}
+            Current::Another(_) => return Shown::without_boxes(PageNotice::EarlierAddress),
+            Current::Unknown => return Shown::without_boxes(PageNotice::NotShown),
         }
         let retrieved = self.retrieved(address).await;
         let corrected = self.with_pending(address, &retrieved);
@@ -771,8 +775,7 @@ impl UnsubscribeService {
             None if shown.is_paused => Some(PageNotice::Unsubscribed),
             notice => notice,
         };
-        let address = &person.linked.address;
-        let has_boxes = person.current.as_ref() == Some(address);
+        let has_boxes = matches!(person.current, Current::Linked);
         let topics = self.0.topics.iter().filter(|_| has_boxes);
         let topics = topics.filter_map(|topic| {
             let is_checked = *shown.answers.get(&topic.name)?;
@@ -789,7 +792,7 @@ impl UnsubscribeService {
         let page = PreferencePage {
             texts: &self.0.texts,
             notice,
-            address: masked(address),
+            address: masked(&person.linked.address),
             topics: topics.collect(),
             link_topic: link_topic.map(|topic| topic.label.as_str()),
             is_paused: shown.is_paused,
@@ -994,8 +997,16 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
 struct Person {
     /// The content of the link.
     linked: Target,
-    /// The address that the person has now. `None` if it could not be looked up.
-    current: Option<String>,
+    current: Current,
+}
+
+/// The address that a person has now.
+enum Current {
+    /// The address in the link.
+    Linked,
+    Another(String),
+    /// It could not be looked up.
+    Unknown,
 }
 
 /// The part of a contact that the page shows.
