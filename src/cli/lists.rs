@@ -490,7 +490,7 @@ pub(super) struct SyncOptions {
     /// Remember in this file what was sent [default: FILE.sync]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Opt out the contacts whose rows are gone
+    /// Opt out the contacts whose rows are gone; nobody if the key of a row cannot be read, because any row may be that one
     #[arg(long)]
     deletes_missing: bool,
     /// List all contacts, and opt out those that are subscribed although their rows are not
@@ -519,7 +519,8 @@ const SYNC_HELP: &str = "\
 The first run sends the whole table. Later runs send what has changed: opt-outs first, and never an opt-in.
 After a crash, an outage or Ctrl-C, run the same command again.
 
-Exit status: 0 if everything was sent, 3 if rows were refused or an opt-in was not sent, 1 if the sync could not start or finish.
+Exit status: 0 if everything was sent, 3 if rows were refused or an opt-in was not sent, 1 if the sync could not start or finish,
+or if --deletes-missing opted out nobody because the key of a row could not be read.
 
 Example:
   audience sync users.csv --key id --deletes-missing --rejects rejects.csv";
@@ -654,6 +655,12 @@ impl SyncOptions {
             Ok(_) if !is_finished => {
                 Err(Failure::failed("the sync is not finished").note(&to_continue))
             }
+            Ok(_) if report.missing_ignored() && !self.dry_run => {
+                let failure = Failure::failed(
+                    "--deletes-missing opted out nobody: the key of a row could not be read, and any missing row may be that row",
+                );
+                Err(failure.note("correct the row, and run the same command again"))
+            }
             Ok(_) if is_whole => Ok(ExitCode::SUCCESS),
             Ok(_) => Ok(REFUSED.into()),
         }
@@ -670,6 +677,12 @@ impl SyncOptions {
         }
         if self.rejects.is_none() && !lines.is_empty() {
             lines.push(SEE_REJECTS.to_owned());
+        }
+        if self.dry_run && report.missing_ignored() {
+            lines.push(
+                "--deletes-missing would opt out nobody: the key of a row could not be read, and any missing row may be that row"
+                    .to_owned(),
+            );
         }
         if let Some(failure) = report.changes().first_failure() {
             lines.push(format!("the first request that failed: {failure}"));

@@ -378,6 +378,12 @@ impl ImportRow {
         self
     }
 
+    /// Replaces the contact by the reason why it cannot be sent.
+    pub(super) fn into_unreadable(mut self, reason: &str) -> Self {
+        self.content = Content::Unreadable(reason.to_owned());
+        self
+    }
+
     /// Replaces all opt-outs.
     pub(super) fn with_opt_outs(mut self, opt_outs: Vec<OptOut>) -> Self {
         self.details_mut().opt_outs = opt_outs;

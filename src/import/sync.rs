@@ -188,7 +188,8 @@ impl SyncRow {
     /// opt-outs, for example from CSV.
     ///
     /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and
-    /// that no other row has, now or later.
+    /// that no other row has, now or later. If you cannot read the key of a row, pass an empty one with an
+    /// [`ImportRow::unreadable`]: see [`deletes_missing`](SyncContacts::deletes_missing).
     ///
     /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay,
     /// unless another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
@@ -339,7 +340,8 @@ impl SyncContacts {
     /// Opts out the contacts whose rows are missing. Default: only the rows that are there count, so that you may pass
     /// only those that changed.
     ///
-    /// If a row could not be read, none counts as missing.
+    /// A row that could not be read counts as present if it has a key. If a row has an empty key, any missing row may be
+    /// that row: nobody is opted out because a row is missing, and [`SyncReport::missing_ignored`] returns `true`.
     ///
     /// # Example: a table from which rows are removed
     ///
@@ -568,6 +570,7 @@ impl SyncContacts {
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
         report.unchanged = plan.unchanged;
+        report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
         let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
@@ -627,6 +630,7 @@ impl SyncContacts {
                     reader,
                     writer: writer.clone(),
                     untold: untold.clone(),
+                    kept: plan.kept.of(&plan.shared_addresses),
                     shared: plan.shared_addresses,
                     freed: plan.freed,
                 };
@@ -797,10 +801,53 @@ struct Plan {
     new_keys: HashSet<[u64; 2]>,
     /// The addresses of all rows that are not deleted.
     addresses: Vec<u64>,
-    has_unreadable: bool,
+    /// Whether the key of a row could not be read. Any row that is missing may be that row.
+    has_unknown_key: bool,
+    /// The entries of known rows that cannot be sent.
+    refused: Vec<Entry>,
+    /// The opt-outs of the rows that keep their address. If another row creates its contact again, they are sent.
+    kept: KeptOptOuts,
     /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the
     /// list is not checked.
     unwanted: Option<HashMap<u64, (String, bool)>>,
+}
+
+/// The opt-outs of many rows by the numbers of their addresses, in 16 bytes for each row that has any.
+#[derive(Default)]
+struct KeptOptOuts {
+    rows: Vec<(u64, u32)>,
+    /// All different ones. There are few.
+    kinds: HashMap<Vec<OptOut>, u32>,
+}
+
+impl KeptOptOuts {
+    fn note(&mut self, address: u64, opt_outs: &[OptOut]) {
+        if opt_outs.is_empty() {
+            return;
+        }
+        let kind = match self.kinds.get(opt_outs) {
+            Some(kind) => *kind,
+            None => {
+                let next = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
+                *self.kinds.entry(opt_outs.to_vec()).or_insert(next)
+            }
+        };
+        self.rows.push((address, kind));
+    }
+
+    /// Returns the opt-outs of these addresses.
+    fn of(self, addresses: &HashSet<u64>) -> HashMap<u64, Vec<OptOut>> {
+        let kinds: HashMap<_, _> = self.kinds.iter().map(|(all, kind)| (*kind, all)).collect();
+        let mut found: HashMap<u64, Vec<OptOut>> = HashMap::new();
+        for (address, kind) in self.rows {
+            if addresses.contains(&address)
+                && let Some(opt_outs) = kinds.get(&kind)
+            {
+                add_missing(found.entry(address).or_default(), *opt_outs);
+            }
+        }
+        found
+    }
 }
 
 /// A row that may have left addresses.
@@ -957,7 +1004,9 @@ impl Plan {
             shared_addresses: HashSet::new(),
             new_keys: HashSet::new(),
             addresses: Vec::new(),
-            has_unreadable: false,
+            has_unknown_key: false,
+            refused: Vec::new(),
+            kept: KeptOptOuts::default(),
             unwanted: None,
         }
     }
@@ -981,10 +1030,9 @@ impl Plan {
 
     fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
         let seen = state.known().see(&row.key);
-        if row.row.problem().is_some() {
-            self.has_unreadable |= row.row.contact().is_none();
-            self.first.push(row.row);
-            return Ok(());
+        let has_lost_address = row.is_deleted && matches!(seen, Seen::Before(..));
+        if row.row.problem().is_some() || row.address().is_empty() && !has_lost_address {
+            return self.refuse(row, seen);
         }
         self.note_unwanted(&row, seen);
         let is_again = match seen {
@@ -1021,6 +1069,31 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+
+    /// Refuses a row that cannot be sent. If its key is known, it keeps the address that it had before.
+    fn refuse(&mut self, row: SyncRow, seen: Seen) -> Result<(), Error> {
+        self.has_unknown_key |= row.key.is_empty() || row.row.is_cut_off();
+        if let Seen::Before(_, place, _) = seen {
+            let mut entry = self.reader.read(place)?;
+            if !entry.is_gone {
+                let number = number_of(&entry.address);
+                self.addresses.push(number);
+                let known = entry.opt_outs.clone();
+                let opt_outs = row.row.opt_outs().iter();
+                add_missing(
+                    &mut entry.left,
+                    opt_outs.filter(|opt_out| !has(&known, opt_out)),
+                );
+                self.kept.note(number, &[&known[..], &entry.left].concat());
+            }
+            self.refused.push(entry);
+        }
+        self.first.push(match row.row.problem() {
+            Some(_) => row.row,
+            None => row.row.into_unreadable("the row has no address"),
+        });
+        Ok(())
     }
 
     /// Notes that a row has an address that it did not have. Returns whether the row is subscribed, but the address is
@@ -1101,6 +1174,9 @@ impl Plan {
             }
         };
         if found == now {
+            if !row.is_deleted {
+                self.kept.note(number_of(row.address()), opt_outs);
+            }
             match !row.is_deleted && self.history.is_shared(row.address(), &row.key) {
                 true => {
                     self.sharing.push((number_of(row.address()), Some(place)));
@@ -1136,13 +1212,14 @@ impl Plan {
             let task = SyncTask {
                 // Who has the old address is known when the whole table was read.
                 kind: TaskKind::Look(OldAddress::Held),
-                ..opt_out_task(Some(next_to_leave(entry)), None)
+                ..opt_out_task(Some(next_to_leave(entry, row.address())), None)
             };
             self.leave(&row.row, None, looks_at);
             self.first.push(row.row.clone().with_task(task));
             self.second.push(row, Some(place), false);
             return Ok(());
         }
+        self.kept.note(number_of(row.address()), opt_outs);
         let is_shared = self.history.is_shared(row.address(), &row.key);
         if is_shared {
             self.shared_addresses.insert(number_of(row.address()));
@@ -1242,7 +1319,7 @@ impl Plan {
         deletes_missing: bool,
         at_most: Option<u64>,
     ) -> Result<(), Error> {
-        let deletes_missing = deletes_missing && !self.has_unreadable;
+        let deletes_missing = deletes_missing && !self.has_unknown_key;
         let is_empty = self.addresses.is_empty();
         if !deletes_missing {
             self.addresses
@@ -1281,6 +1358,10 @@ impl Plan {
                 self.finish_unseen(&row, entry, deletes_missing);
             }
         }
+        for entry in std::mem::take(&mut self.refused) {
+            let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
+            self.finish_unseen(&row, entry, false);
+        }
         for (address, place) in std::mem::take(&mut self.sharing) {
             if !self.freed.contains(&address) {
                 self.second.count -= 1;
@@ -1291,6 +1372,19 @@ impl Plan {
                 self.replaced.push(self.reader.read(place)?);
             }
             self.shared_addresses.insert(address);
+        }
+        if !deletes_missing {
+            let unseen: Vec<_> = state.known().unseen(true).collect();
+            let shared = &self.shared_addresses;
+            for (place, address) in unseen {
+                if shared.contains(&address.number()) {
+                    let entry = self.reader.read(place)?;
+                    if !entry.is_gone {
+                        let opt_outs = [entry.opt_outs, entry.left].concat();
+                        self.kept.note(address.number(), &opt_outs);
+                    }
+                }
+            }
         }
         self.note_own_opt_outs();
         self.add_opt_ins_of_takers();
@@ -1432,9 +1526,11 @@ fn settled(mut entry: Entry) -> Entry {
     entry
 }
 
-/// Returns the entry of a row that has another address now.
-fn next_to_leave(mut entry: Entry) -> Entry {
-    entry.to_leave.extend(entry.tried.take());
+/// Returns the entry of a row that has this address now.
+fn next_to_leave(mut entry: Entry, address: &str) -> Entry {
+    let address = normalized_address(address);
+    let is_other = |tried: &mut String| normalized_address(tried) != address;
+    entry.to_leave.extend(entry.tried.take_if(is_other));
     entry
 }
 
@@ -1480,6 +1576,8 @@ struct Second {
     writer: StateWriter,
     /// The keys of the rows that are subscribed after an opt-out.
     untold: Arc<HashSet<String>>,
+    /// The opt-outs of the rows that keep an address which other rows have, too.
+    kept: HashMap<u64, Vec<OptOut>>,
     /// The addresses at which the service may have names and properties of other rows.
     shared: HashSet<u64>,
     /// The addresses that rows had before this sync and no longer have.
@@ -1518,13 +1616,17 @@ impl Iterator for Second {
                 // Its old address could not be looked at. The report counts that.
                 continue;
             }
-            let is_shared = self.shared.contains(&number_of(row.address()));
+            let number = number_of(row.address());
+            let shared = self.shared.get(&number).map(|number| {
+                let kept = self.kept.get(number);
+                kept.map(Vec::as_slice).unwrap_or_default()
+            });
             let is_untold = self.untold.contains(&row.key);
             let to_leave = before.to_leave.iter();
             let mut of_others: Vec<_> = to_leave.flat_map(|old| self.writer.sent_to(old)).collect();
             // An opt-out of everything has a reason, which says whether the person has made it since.
             of_others.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
-            if let Some(row) = upsert(&row, before, is_shared, is_untold, &of_others) {
+            if let Some(row) = upsert(&row, before, shared, is_untold, &of_others) {
                 return Some(row);
             }
         }
@@ -1698,16 +1800,20 @@ impl Stream for CheckList {
 
 /// Returns the row that creates or updates the contact; `None` if an opt-out of its old address failed.
 ///
-/// All names and properties are sent if the service may have those of another row. The opt-outs that other rows have
-/// brought to the old addresses count as taken, so that this row does not take them when it leaves.
+/// All names and properties are sent if the service may have those of another row. If that creates the contact again,
+/// the opt-outs of all rows that have the address are sent, too. The opt-outs that other rows have brought to the old
+/// addresses count as taken, so that this row does not take them when it leaves.
 fn upsert(
     row: &SyncRow,
     before: Entry,
-    is_shared: bool,
+    shared: Option<&[OptOut]>,
     is_untold: bool,
     of_others: &[OptOut],
 ) -> Option<ImportRow> {
     let has_moved = normalized_address(&before.address) != normalized_address(row.address());
+    let is_shared = shared.is_some();
+    // A run that was killed may have created the contact of the new address, without its opt-outs.
+    let may_be_new = has_moved && before.tried.is_some();
     let (contact, members) = row.contact(match has_moved {
         _ if is_shared => [true; 3],
         true => [false; 3],
@@ -1718,7 +1824,7 @@ fn upsert(
         true => before,
         false => settled(before),
     };
-    let (opt_outs, recorded, left, taken) = match has_moved {
+    let (mut opt_outs, mut recorded, left, taken) = match has_moved {
         false => {
             let mut recorded = before.opt_outs.clone();
             add_missing(&mut recorded, &before.left);
@@ -1766,6 +1872,16 @@ fn upsert(
         &mut maybe_left,
         opt_outs.iter().filter(|opt_out| !has(&recorded, opt_out)),
     );
+    let of_sharing = shared.unwrap_or_default().iter();
+    let of_sharing: Vec<_> = of_sharing
+        .filter(|opt_out| !has(&opt_outs, opt_out))
+        .collect();
+    // Until the contact is known to have existed, and not to have been created.
+    add_missing(&mut maybe_left, of_sharing.iter().copied());
+    if !may_be_new {
+        add_missing(&mut recorded, of_sharing.iter().copied());
+    }
+    add_missing(&mut opt_outs, of_sharing.iter().copied());
     let mut sure = wanted.to_vec();
     sure.retain(|opt_out| !has(&maybe_left, opt_out));
     let applied = Entry {
@@ -1784,6 +1900,7 @@ fn upsert(
             let refused = Entry {
                 is_untold,
                 is_waiting: true,
+                tried: None,
                 ..before
             };
             (started, refused)
@@ -1826,6 +1943,8 @@ pub struct SyncReport {
     opted_out: u64,
     opt_ins_not_sent: u64,
     changes: ImportReport,
+    #[serde(default)]
+    missing_ignored: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_dry_run: bool,
 }
@@ -1863,6 +1982,33 @@ impl SyncReport {
     #[must_use]
     pub fn opt_ins_not_sent(&self) -> u64 {
         self.opt_ins_not_sent
+    }
+
+    /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row could
+    /// not be read: any missing row may be that row. Correct the row, and run the sync again.
+    ///
+    /// # Example: a line that was cut off
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-no-key-{}.sync", std::process::id()));
+    /// use audience::import::{ImportRow, SyncRow, SyncState};
+    ///
+    /// contacts.sync([SyncRow::new(7, "ada@example.com")], SyncState::open(&path)?).await?;
+    ///
+    /// let table = [SyncRow::new("", ImportRow::unreadable("half a line"))];
+    /// let report = contacts.sync(table, SyncState::open(&path)?).deletes_missing().await?;
+    ///
+    /// assert!(report.missing_ignored());
+    /// assert!(!contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn missing_ignored(&self) -> bool {
+        self.missing_ignored
     }
 
     /// Returns the counts of all rows that were new or had changed, as an import counts them. A row whose opt-out
@@ -1926,6 +2072,12 @@ impl fmt::Display for SyncReport {
                 changes.refused()
             ),
             false => write!(f, "{changes}"),
+        }?;
+        match self.missing_ignored {
+            true => {
+                f.write_str("; missing rows ignored, because the key of a row could not be read")
+            }
+            false => Ok(()),
         }
     }
 }

@@ -147,6 +147,69 @@ fn a_row_without_a_key_is_refused_and_the_others_are_sent() {
 }
 
 #[test]
+fn a_row_without_an_address_does_not_keep_the_missing_rows_subscribed() {
+    let folder = Folder::new("sync-no-address");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE.replace("Bob,0", "Bob,1"));
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    let header = TABLE.lines().next().unwrap();
+    folder.file("users.csv", format!("{header}\n1,,Ada,1\n"));
+
+    let flags = ["--deletes-missing", "--json"];
+    let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
+
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert_eq!(ended.json()[0]["missing_ignored"], false);
+    assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    assert!(!server.contact("ada@example.com").unwrap().unsubscribed);
+}
+
+#[test]
+fn a_row_whose_key_cannot_be_read_keeps_the_missing_rows_subscribed_and_the_program_says_so() {
+    let folder = Folder::new("sync-cut-row");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE.replace("Bob,0", "Bob,1"));
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    let header = TABLE.lines().next().unwrap();
+    let damaged = b"2\xff,,Bob,1";
+
+    for row in [
+        &b"2,bob@exam"[..],
+        b"2,,Bob,1,",
+        b",bob@example.com,Bob,1",
+        damaged,
+    ] {
+        folder.file("users.csv", [header.as_bytes(), b"\n", row, b"\n"].concat());
+        let dry = end(&mut audience_at(
+            &server,
+            &sync(
+                &file,
+                &["--deletes-missing", "--dry-run", "--leave-at-most", "9"],
+            ),
+        ));
+        let ended = end(&mut audience_at(
+            &server,
+            &sync(&file, &["--deletes-missing"]),
+        ));
+
+        assert_eq!((dry.code, ended.code), (Some(3), Some(1)), "{ended:?}");
+        assert!(
+            dry.stdout
+                .contains("--deletes-missing would opt out nobody"),
+            "{dry:?}"
+        );
+        assert!(
+            ended.stderr.contains("--deletes-missing opted out nobody"),
+            "{ended:?}"
+        );
+        assert!(ended.stderr.contains("correct the row"), "{ended:?}");
+        for address in ["ada@example.com", "bob@example.com"] {
+            assert!(!server.contact(address).unwrap().unsubscribed);
+        }
+    }
+}
+
+#[test]
 fn a_table_that_cannot_be_read_to_its_end_is_exit_status_1_with_the_reason() {
     let folder = Folder::new("sync-cut-off");
     let server = MockServer::builder().start_blocking();

@@ -22,7 +22,7 @@ use crate::import::row::{ImportRow, OptOut};
 ///   skipped.
 /// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
 ///   column becomes an [`ImportRow::unreadable`] with its line and cells. So a typing error never subscribes a
-///   contact. A row of more than 1 MiB is also unreadable, and has no cells.
+///   contact. It keeps its key if it has as many cells as the header. A row of more than 1 MiB is also unreadable, and has no cells.
 /// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable, with the
 ///   reason. The import applies the rows before it, and then ends with an
 ///   [`ImportError`](crate::import::ImportError).
@@ -150,6 +150,7 @@ impl CsvRows {
         } else {
             to_row(&self.mapping, self.on_conflict, &cells)
         };
+        let key = readable_key(&self.mapping, &cells);
         let has_marks = record.problem.is_none()
             && cells.len() != self.mapping.names.len()
             && mark_consent(&self.mapping, &mut cells);
@@ -157,7 +158,11 @@ impl CsvRows {
             true => format!("{reason}; replace each ? by what is true"),
             false => reason,
         });
-        row.unwrap_or_else(ImportRow::unreadable)
+        let unreadable = |reason| {
+            let row = ImportRow::unreadable(reason);
+            key.into_iter().fold(row, ImportRow::key)
+        };
+        row.unwrap_or_else(unreadable)
             .line(record.line)
             .input(cells)
             .input_columns(self.columns.clone())
@@ -301,6 +306,19 @@ fn to_row(
     Ok(opt_outs
         .into_iter()
         .fold(row, |row, opt_out: OptOut| row.opt_out(opt_out)))
+}
+
+/// Returns the key of a row that cannot be read otherwise; `None` if its cells may be under the wrong columns, or if the
+/// key itself is damaged.
+fn readable_key(mapping: &Mapping, cells: &[String]) -> Option<String> {
+    if cells.len() != mapping.names.len() || mapping.is_too_long(cells) {
+        return None;
+    }
+    let mut columns = mapping.columns().zip(cells);
+    let key = columns.find(|((_, column), _)| **column == Column::Key);
+    let key = key.map(|(_, cell)| cell.trim()).unwrap_or_default();
+    let is_whole = !key.is_empty() && !key.contains(char::REPLACEMENT_CHARACTER);
+    is_whole.then(|| key.to_owned())
 }
 
 fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &'static str> {

@@ -6,6 +6,7 @@ mod killed;
 mod list;
 mod model;
 mod moves;
+mod recreated;
 mod rows;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
 use audience::import::{SyncContacts, SyncReport, SyncRow, SyncState};
-use audience::mock::MockServer;
+use audience::mock::{ContactDeletion, Dialect, MockServer};
 use serde_json::Value;
 use support::{in_time, mock_builder};
 
@@ -45,7 +46,7 @@ impl Drop for StatePath {
     }
 }
 
-/// A mock with two topics, and the state of the syncs with it.
+/// A mock with two topics that deletes contacts, and the state of the syncs with it.
 struct Nights {
     server: MockServer,
     contacts: Contacts,
@@ -54,7 +55,12 @@ struct Nights {
 
 impl Nights {
     async fn new() -> Self {
+        let dialect = Dialect {
+            contact_deletion: ContactDeletion::NoContent,
+            ..Dialect::default()
+        };
         let server = MockServer::builder()
+            .dialect(dialect)
             .topic("news", true)
             .topic("offers", true);
         let server = server.start().await;

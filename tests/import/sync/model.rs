@@ -209,7 +209,7 @@ impl Reference {
             holders.extend(unseen.map(|(_, row)| row.address.clone()));
         }
         let is_shared = |address: &str| holders.iter().filter(|held| *held == address).count() > 1;
-        calls += self.upsert(table, &before, &carried, &freed, is_shared);
+        calls += self.upsert(table, &before, &carried, &freed, is_shared, deletes_missing);
         self.leave(&moved, &before, &held) + calls
     }
 
@@ -252,6 +252,7 @@ impl Reference {
         carried: &BTreeMap<u64, BTreeMap<String, String>>,
         freed: &BTreeSet<String>,
         is_shared: impl Fn(&str) -> bool,
+        deletes_missing: bool,
     ) -> usize {
         let mut entries: usize = 0;
         let mut opt_outs = Vec::new();
@@ -291,6 +292,21 @@ impl Reference {
                     contact.plan.clone_from(&row.plan);
                 }
             }
+            // Whoever creates a contact again sends the opt-outs of all rows that have it.
+            let of_others: Vec<_> = before
+                .iter()
+                .filter(|(other, then)| {
+                    *other != key && then.address == row.address && {
+                        let now = table.get(other);
+                        now.map_or(!deletes_missing && !then.is_deleted, |now| {
+                            !now.is_deleted && now.address == row.address
+                        })
+                    }
+                })
+                .flat_map(|(other, then)| &table.get(other).unwrap_or(then).no)
+                .filter(|opt_out| is_new && !row.no.contains(*opt_out))
+                .map(|opt_out| (opt_out.clone(), "manual".to_owned()))
+                .collect();
             if known.is_none() || is_new {
                 let mut all: BTreeMap<_, _> = row
                     .no
@@ -299,6 +315,9 @@ impl Reference {
                     .collect();
                 for (opt_out, reason) in carried.get(key).into_iter().flatten() {
                     all.entry(opt_out.clone()).or_insert_with(|| reason.clone());
+                }
+                for (opt_out, reason) in of_others {
+                    all.entry(opt_out).or_insert(reason);
                 }
                 opt_outs.extend(
                     all.into_iter()
@@ -488,8 +507,9 @@ async fn happen(nights: &Nights, reference: &mut Reference, random: &mut Random)
             continue;
         }
         let topic = random.pick(&TOPICS);
-        match random.below(4) {
+        match random.below(5) {
             0 => drop(nights.contacts.subscribe(&address).await),
+            4 => nights.contacts.delete(&address).await.unwrap(),
             1 => {
                 let reason = random.pick(&[OptOutReason::Manual, OptOutReason::Preferences]);
                 nights

@@ -2,6 +2,7 @@
 
 use audience::contacts::NewContact;
 use audience::import::{ImportRow, SyncContacts, SyncRow};
+use audience::mock::Fault;
 use support::in_time;
 
 use super::{Nights, contact, row};
@@ -169,15 +170,86 @@ async fn a_refused_row_is_rejected_with_its_key_and_sent_again_until_it_is_fixed
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_refused_and_no_row_counts_as_missing() {
+async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
 
-    let table = [SyncRow::new(3, ImportRow::unreadable("half a line"))];
+    let table = [SyncRow::new("", ImportRow::unreadable("half a line"))];
     let (report, calls) = nights.run_with(&table, SyncContacts::deletes_missing).await;
 
     assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
+    assert!(report.missing_ignored() && report.to_string().contains("missing rows ignored"));
     assert!(calls.is_empty());
+    let (report, _) = nights.run(&table).await;
+    assert!(!report.missing_ignored(), "nobody asked for missing rows");
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_sent_is_present_if_its_key_is_known_and_others_still_go_missing() {
+    let refused = [
+        SyncRow::new(1, ImportRow::unreadable("an unknown word")),
+        SyncRow::new(1, ""),
+        SyncRow::new(1, contact("a@x.io").property("plan", f64::NAN)),
+    ];
+    for refused in refused {
+        let nights = Nights::new().await;
+        let table = [row(1, "a@x.io"), row(2, "b@x.io"), row(3, "c@x.io")];
+        nights.run(&table).await;
+
+        // The third row leaves the address of the first one, which still has it.
+        let table = [refused, row(3, "a@x.io"), row(4, "")];
+        nights.run_with(&table, SyncContacts::deletes_missing).await;
+        let table = [table[0].clone(), row(3, "d@x.io")];
+        let (report, _) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+
+        assert!(nights.is_opted_out("b@x.io") && !nights.is_opted_out("a@x.io"));
+        assert_eq!(report.changes().refused(), 1);
+        assert!(!report.missing_ignored());
+        let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+        assert_eq!(report.unchanged(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_row_without_an_address_is_an_invalid_row_and_its_opt_out_goes_to_the_address_it_had() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let empty = |key: u64| SyncRow::new(key, NewContact::new(" "));
+    let table = [
+        empty(1).subscribed(false),
+        empty(2),
+        empty(3).subscribed(false),
+        empty(4).deleted(true),
+    ];
+
+    for night in 0..2 {
+        let (report, calls) = nights.run(&table).await;
+
+        let codes: Vec<_> = report.changes().refused_by_code().collect();
+        assert_eq!(codes, [("invalid_row", 4)]);
+        assert_eq!(report.changes().opt_out_failed(), 0);
+        match night {
+            0 => assert_eq!(calls, ["POST /a@x.io/unsubscribe"]),
+            _ => assert!(calls.is_empty(), "{calls:?}"),
+        }
+    }
+    let (report, calls) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    assert_eq!((report.unchanged(), calls.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn an_opt_out_that_is_left_is_sent_although_the_row_cannot_be_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let outage = Fault::status(501).path("/unsubscribe");
+    nights.server.fault(outage);
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.server.clear_faults();
+
+    let refused = SyncRow::new(1, ImportRow::unreadable("an unknown word"));
+    nights.run(&[refused]).await;
+
+    assert!(nights.is_opted_out("a@x.io"));
 }
 
 #[tokio::test]
