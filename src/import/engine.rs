@@ -594,7 +594,8 @@ fn cut_off() -> Error {
 
 fn other_rows() -> Error {
     Error::input(
-        "the journal belongs to other rows; pass the same rows, or choose another file for the journal",
+        "the journal belongs to other rows or to another mapping of the columns; pass the same rows with the same mapping, or \
+         fix and import the rejects, or choose another file for the journal, which sends all rows again",
     )
 }
 
