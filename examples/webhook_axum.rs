@@ -57,6 +57,8 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
     match &event.data {
         EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
         EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
+        // A bounce without its address must not be acknowledged.
+        data if data.is_incomplete() => return Err(std::io::Error::other("incomplete data")),
         _ => println!("{}: {}", event.id, event.event_type()),
     }
     Ok(())

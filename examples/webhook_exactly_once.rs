@@ -55,10 +55,15 @@ async fn hook(State(store): State<SqliteStore>, delivery: VerifiedEvent) -> Stat
 }
 
 /// Runs for each event once. What it writes is committed with the event's id, or not at all.
-fn mark(transaction: &mut Transaction<'_>, event: Event) -> rusqlite::Result<()> {
+fn mark(
+    transaction: &mut Transaction<'_>,
+    event: Event,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (address, bounces, complaints) = match event.data {
         EventData::Bounced(mail) if mail.is_permanent_bounce() => (mail.address(), 1, 0),
         EventData::Complained(mail) => (mail.address(), 0, 1),
+        // A complaint without its address must not be acknowledged.
+        data if data.is_incomplete() => return Err("incomplete data".into()),
         _ => return Ok(()),
     };
     transaction.execute(

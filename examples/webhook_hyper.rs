@@ -72,11 +72,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Runs once for each event. Put your own code here; after an error the worker tries again.
-async fn handle(event: Event, _attempt: Attempt) -> Result<(), Infallible> {
+async fn handle(event: Event, _attempt: Attempt) -> Result<(), &'static str> {
     match event.mail() {
         Some(mail) if mail.is_permanent_bounce() => {
             println!("{}: stop sending to {}", event.id, mail.to);
         }
+        // A bounce without its address is parked after ten attempts, so that a person looks at it.
+        None if event.data.is_incomplete() => return Err("incomplete data"),
         _ => println!("{}: {}", event.id, event.event_type()),
     }
     Ok(())

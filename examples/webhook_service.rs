@@ -76,12 +76,17 @@ impl Suppressions {
     async fn handle(&self, event: &Event) -> Result<(), io::Error> {
         info!(id = %event.id, kind = %event.event_type(), "handling an event");
         tokio::time::sleep(self.work).await;
-        if let EventData::Bounced(mail) = &event.data {
-            let mut addresses = self
-                .addresses
-                .lock()
-                .map_err(|_| io::Error::other("poisoned"))?;
-            addresses.insert(mail.address());
+        match &event.data {
+            EventData::Bounced(mail) => {
+                let mut addresses = self
+                    .addresses
+                    .lock()
+                    .map_err(|_| io::Error::other("poisoned"))?;
+                addresses.insert(mail.address());
+            }
+            // A bounce without its address is parked after ten attempts, so that a person looks at it.
+            data if data.is_incomplete() => return Err(io::Error::other("incomplete data")),
+            _ => {}
         }
         Ok(())
     }
@@ -110,7 +115,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
-    let inbox = open_inbox(&arguments).await?;
+    // A database that does not respond must not keep the program from ending.
+    let inbox = tokio::select! {
+        opened = open_inbox(&arguments) => opened?,
+        () = audience::shutdown_signal() => return Ok(()),
+    };
 
     // The handler is called for many events, so it clones what each call keeps.
     let suppressions = Arc::new(Suppressions {

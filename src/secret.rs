@@ -64,11 +64,12 @@ pub(crate) struct VariableError {
     pub(crate) cause: Option<std::io::Error>,
 }
 
-impl From<VariableError> for ConfigError {
-    fn from(error: VariableError) -> Self {
-        Self::new(match error.cause {
-            Some(cause) => format!("{}: {cause}", error.text),
-            None => error.text,
+// These are methods, not `From` implementations: the compiler's hints would name the private type.
+impl VariableError {
+    pub(crate) fn into_config_error(self) -> ConfigError {
+        ConfigError::new(match self.cause {
+            Some(cause) => format!("{}: {cause}", self.text),
+            None => self.text,
         })
     }
 }

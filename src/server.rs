@@ -21,7 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use tower_service::Service;
 
 use crate::inbox::{Attempt, InboxError, Worker, WorkerReport};
-use crate::signals::interrupt;
+use crate::signals::shutdown;
 use crate::webhooks::Event;
 
 /// How long a connection may take to send the headers of a request.
@@ -247,7 +247,7 @@ where
 
     /// Serves until SIGTERM or Ctrl-C. It fails if these signals cannot be waited for, or if a worker panicked.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.run_until(interrupt()?).await })
+        Box::pin(async { self.run_until(shutdown()?).await })
     }
 }
 

@@ -1,12 +1,22 @@
 //! The signals that end a program.
 
 use std::io;
+#[cfg(any(feature = "import", feature = "serve"))]
+use std::pin::Pin;
+#[cfg(any(feature = "import", feature = "serve"))]
+use std::sync::{Mutex, PoisonError};
+#[cfg(any(feature = "import", feature = "serve"))]
+use std::task::{Context, Waker};
 
 /// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C.
 ///
 /// For a job that must end cleanly, such as an import: pass it to [`stop_when`](crate::import::Import::stop_when).
-/// [`serve`](crate::serve) does this itself. From the first poll on, these signals no longer end the program by
-/// themselves.
+/// [`serve`](crate::serve) does this itself. From the first poll of the first such future on, these signals no longer
+/// end the program by themselves. The process remembers them from then on: if one has arrived, every later call is
+/// ready immediately.
+///
+/// Until then, a signal ends the program, except if it is the first process of a container, which ignores SIGTERM. So if
+/// the start can take long, for example because it waits for a database, let the signal end the start, too.
 ///
 /// # Panics
 ///
@@ -22,13 +32,73 @@ use std::io;
 /// let report = contacts.import(rows).stop_when(audience::shutdown_signal()).await?;
 /// # Ok(()) }
 /// ```
+///
+/// # Example: a start that can be stopped
+///
+/// ```no_run
+/// # async fn open_database() -> std::io::Result<()> { Ok(()) }
+/// # async fn run() -> std::io::Result<()> {
+/// let database = tokio::select! {
+///     opened = open_database() => opened?,
+///     () = audience::shutdown_signal() => return Ok(()),
+/// };
+/// # let _ = database;
+/// # Ok(()) }
+/// ```
 #[cfg(any(feature = "import", feature = "serve"))]
 pub async fn shutdown_signal() {
-    match interrupt() {
+    match shutdown() {
         Ok(interrupted) => interrupted.await,
         // The program cannot listen for the signals, so they end it as they do by default.
         Err(_) => std::future::pending().await,
     }
+}
+
+/// Listens for the signals of [`shutdown_signal`] from now on.
+///
+/// # Errors
+///
+/// Returns the error of the operating system if the program cannot listen for a signal.
+#[cfg(any(feature = "import", feature = "serve"))]
+pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()> + Send> {
+    // This listens before it looks for an earlier signal, so no signal is lost in between.
+    let interrupted = interrupt()?;
+    let was_interrupted = was_interrupted();
+    Ok(async move {
+        if !was_interrupted {
+            interrupted.await;
+        }
+    })
+}
+
+/// Whether a signal has arrived since the first call of [`shutdown`].
+#[cfg(any(feature = "import", feature = "serve"))]
+enum Earlier {
+    NotAsked,
+    Listening(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Arrived,
+}
+
+/// Returns whether a signal has arrived since the first call of this function.
+#[cfg(any(feature = "import", feature = "serve"))]
+fn was_interrupted() -> bool {
+    static EARLIER: Mutex<Earlier> = Mutex::new(Earlier::NotAsked);
+
+    let mut earlier = EARLIER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Earlier::NotAsked = *earlier
+        && let Ok(interrupted) = interrupt()
+    {
+        // Tokio's budget could hide a signal that has arrived.
+        *earlier = Earlier::Listening(Box::pin(tokio::task::unconstrained(interrupted)));
+    }
+    // Nobody waits for this future: whoever waits has one of their own.
+    let mut context = Context::from_waker(Waker::noop());
+    if let Earlier::Listening(interrupted) = &mut *earlier
+        && interrupted.as_mut().poll(&mut context).is_ready()
+    {
+        *earlier = Earlier::Arrived;
+    }
+    matches!(*earlier, Earlier::Arrived)
 }
 
 /// Listens for Ctrl-C and SIGTERM from now on. The future completes when one arrives.

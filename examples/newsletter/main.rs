@@ -110,6 +110,7 @@ impl App {
             EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
                 signup::forget(self, mail).await
             }
+            data if data.is_incomplete() => Err("incomplete data".into()),
             _ => Ok(()),
         }
     }

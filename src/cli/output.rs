@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, shutdown_signal};
+use crate::{Error, ErrorCode, shutdown_signal, signals};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
@@ -252,9 +252,14 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
 /// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
 pub(super) async fn interrupt(to_continue: Option<String>) {
     shutdown_signal().await;
+    let again = signals::interrupt();
     warn("stopping: what is in flight is finished first; press Ctrl-C again to stop immediately");
     tokio::spawn(async move {
-        shutdown_signal().await;
+        match again {
+            Ok(again) => again.await,
+            // The program cannot listen for the signal, so it ends it anyway.
+            Err(_) => std::future::pending().await,
+        }
         match to_continue {
             Some(command) => warn(format_args!(
                 "stopped; what was in flight is sent again if you continue: {command}"

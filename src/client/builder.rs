@@ -990,7 +990,7 @@ impl ClientBuilder {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, Error> {
-        let url = variable(&read, BASE_URL)?;
+        let url = variable(&read, BASE_URL).map_err(invalid_variable)?;
         Ok(Client::builder(url, key_from_variables(read)?))
     }
 }
@@ -1004,15 +1004,13 @@ pub(crate) fn key_from_env() -> Result<String, Error> {
 fn key_from_variables(
     read: impl Fn(&'static str) -> Result<String, VarError>,
 ) -> Result<String, Error> {
-    Ok(secret_from_variables(read, KEY, KEY_FILE)?)
+    secret_from_variables(read, KEY, KEY_FILE).map_err(invalid_variable)
 }
 
-impl From<VariableError> for Error {
-    fn from(VariableError { text, cause }: VariableError) -> Self {
-        match cause {
-            Some(cause) => Self::config(text).caused_by(cause),
-            None => Self::config(text),
-        }
+fn invalid_variable(VariableError { text, cause }: VariableError) -> Error {
+    match cause {
+        Some(cause) => Error::config(text).caused_by(cause),
+        None => Error::config(text),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The counters and the backlog as text for Prometheus.
 
 use std::fmt::Write;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use super::error::StoreError;
 use super::store::Backlog;
@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// | `audience_inbox_backlog` | gauge | the counts of [`Backlog`], with the label `state`: `waiting`, `in_progress` or `parked`. Of all processes |
 /// | `audience_inbox_lag_seconds` | gauge | [`Backlog::lag`]. Of all processes |
 ///
-/// Each has the label `endpoint`. If the store of an inbox fails or does not respond within 5 s, its gauges are
-/// missing, and `audience_inbox_store_errors_total` grows.
+/// Each has the label `endpoint`. All stores are asked simultaneously. If the store of an inbox fails or does not respond
+/// within 5 s, its gauges are missing, and `audience_inbox_store_errors_total` grows.
 ///
 /// # Example: the route `/metrics`
 ///
@@ -48,18 +48,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// ```
 pub async fn prometheus<'a>(inboxes: impl IntoIterator<Item = &'a Inbox>) -> String {
     let inboxes: Vec<_> = inboxes.into_iter().collect();
-    let end = Instant::now() + LIMIT;
-    let mut backlogs = Vec::new();
-    for inbox in &inboxes {
-        backlogs.push(match tokio::time::timeout_at(end, inbox.backlog()).await {
-            Ok(backlog) => backlog.ok(),
-            Err(_) => {
-                let error = StoreError::unavailable("it did not respond in time");
-                inbox.0.store_failed("backlog", &error);
-                None
-            }
-        });
-    }
+    let backlogs = backlogs(&inboxes).await;
     let samples = inboxes.into_iter().zip(backlogs);
     let samples = samples.map(|(inbox, backlog)| Sample {
         endpoint: inbox.endpoint(),
@@ -68,6 +57,39 @@ pub async fn prometheus<'a>(inboxes: impl IntoIterator<Item = &'a Inbox>) -> Str
         backlog,
     });
     render(&samples.collect::<Vec<_>>())
+}
+
+/// Asks all stores simultaneously, so that one that does not respond takes no time from the others.
+async fn backlogs(inboxes: &[&Inbox]) -> Vec<Option<Backlog>> {
+    let asked = inboxes.iter().map(|inbox| backlog(inbox));
+    let mut asked: Vec<_> = asked.map(|backlog| Some(Box::pin(backlog))).collect();
+    let mut backlogs = vec![None; asked.len()];
+    poll_fn(|context| {
+        for (asked, result) in asked.iter_mut().zip(&mut backlogs) {
+            if let Some(asking) = asked
+                && let Poll::Ready(backlog) = asking.as_mut().poll(context)
+            {
+                (*asked, *result) = (None, backlog);
+            }
+        }
+        match asked.iter().all(Option::is_none) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    backlogs
+}
+
+async fn backlog(inbox: &Inbox) -> Option<Backlog> {
+    match tokio::time::timeout(LIMIT, inbox.backlog()).await {
+        Ok(backlog) => backlog.ok(),
+        Err(_) => {
+            let error = StoreError::unavailable("it did not respond in time");
+            inbox.0.store_failed("backlog", &error);
+            None
+        }
+    }
 }
 
 struct Sample<'a> {
@@ -79,7 +101,7 @@ struct Sample<'a> {
 
 type Counter = (&'static str, &'static str, fn(&InboxMetrics) -> u64);
 
-const COUNTERS: [Counter; 9] = [
+const COUNTERS: [Counter; 10] = [
     ("accepted", "Events stored for a worker.", |m| m.accepted),
     ("handled", "Events whose handler succeeded.", |m| m.handled),
     ("duplicates", "Deliveries that are duplicates.", |m| {
@@ -96,6 +118,11 @@ const COUNTERS: [Counter; 9] = [
         |m| m.failed,
     ),
     ("parked", "Events parked.", |m| m.parked),
+    (
+        "incomplete",
+        "Events of a known type whose data does not tell what they are about.",
+        |m| m.incomplete,
+    ),
     (
         "conflicts",
         "Deliveries whose id was received before with another body.",
@@ -178,10 +205,11 @@ mod tests {
             in_progress: 4,
             failed: 5,
             parked: 6,
-            conflicts: 7,
-            leases_lost: 8,
+            incomplete: 7,
+            conflicts: 8,
+            leases_lost: 9,
             store_errors: u64::MAX,
-            lag: Duration::from_secs(9),
+            lag: Duration::from_secs(10),
         };
         Sample {
             endpoint,
@@ -211,8 +239,9 @@ mod tests {
                 "audience_inbox_in_progress_total{endpoint=\"main\"} 4",
                 "audience_inbox_failed_total{endpoint=\"main\"} 5",
                 "audience_inbox_parked_total{endpoint=\"main\"} 6",
-                "audience_inbox_conflicts_total{endpoint=\"main\"} 7",
-                "audience_inbox_leases_lost_total{endpoint=\"main\"} 8",
+                "audience_inbox_incomplete_total{endpoint=\"main\"} 7",
+                "audience_inbox_conflicts_total{endpoint=\"main\"} 8",
+                "audience_inbox_leases_lost_total{endpoint=\"main\"} 9",
                 "audience_inbox_store_errors_total{endpoint=\"main\"} 18446744073709551615",
                 "audience_inbox_backlog{endpoint=\"main\",state=\"waiting\"} 10",
                 "audience_inbox_backlog{endpoint=\"main\",state=\"in_progress\"} 11",
@@ -235,10 +264,10 @@ mod tests {
                 None => line.split('{').next().unwrap(),
             })
             .collect();
-        assert_eq!(lines(&text, "# HELP").len(), 11);
-        assert_eq!(lines(&text, "# TYPE").len(), 11);
+        assert_eq!(lines(&text, "# HELP").len(), 12);
+        assert_eq!(lines(&text, "# TYPE").len(), 12);
         metrics.dedup();
-        assert_eq!(metrics.len(), 11);
+        assert_eq!(metrics.len(), 12);
         assert!(text.ends_with('\n'));
     }
 

@@ -123,7 +123,7 @@ pub(super) async fn respond_in_time(
     let receipt = match handled.unwrap_or_else(|_| Err(Undone::Store(late(respond_within)))) {
         Ok(receipt) => receipt,
         Err(Undone::Handler(failure)) => {
-            report_rollback(endpoint, &failure);
+            report_rollback(endpoint, &delivery.id, &failure);
             Receipt::Failed
         }
         Err(Undone::Retry(error) | Undone::Store(error)) => {
@@ -132,9 +132,9 @@ pub(super) async fn respond_in_time(
         }
     };
     if receipt == Receipt::Conflict {
-        report_conflict(endpoint);
+        report_conflict(endpoint, &delivery.id);
     }
-    report_receipt(endpoint, receipt);
+    report_receipt(endpoint, &delivery.id, receipt);
     receipt
 }
 

@@ -120,20 +120,23 @@
 //!
 //! # Tracing
 //!
-//! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
-//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters,
+//! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no address and no
+//! body, unless the text of your handler's error does. `id` is the id of the webhook event. It is no personal data: the
+//! service chooses it, and it says nothing about the recipient. [`Inbox::metrics`] returns counters,
 //! [`Inbox::backlog`] counts the pending events, and [`prometheus()`] returns both as text for Prometheus.
+//!
+//! The opt-outs of an `UnsubscribeService` have no `id` in the log, because their ids are made from addresses.
 //!
 //! | message | level | fields |
 //! |---|---|---|
-//! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
-//! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `remaining`, `error` (the text of the handler's error) |
+//! | `webhook event received` | DEBUG | `endpoint`, `id`, `receipt`, `status` |
+//! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempt`, `remaining`, `error` (the text of the handler's error) |
 //! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempt`, `error`: only the worker of an `UnsubscribeService` |
-//! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `error` (the text of the handler's error): only `handle_in` |
-//! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `attempt` |
-//! | `lease of a webhook event lost` | WARN | `endpoint` |
-//! | `webhook event parked` | ERROR | `endpoint` |
-//! | `webhook event id received with another body` | ERROR | `endpoint` |
+//! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `id`, `error` (the text of the handler's error): only `handle_in` |
+//! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempt` |
+//! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
+//! | `webhook event parked` | ERROR | `endpoint`, `id` |
+//! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again numbers its events from the beginning: use a new store or another endpoint name) |
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
@@ -372,6 +375,7 @@ impl Inbox {
         E: Into<Box<dyn Error + Send + Sync>> + Send,
     {
         let shared = &self.0;
+        let id = delivery.id.clone();
         let respond_by = shared.respond_by(&delivery);
         // The handler is counted before its task is spawned: `wait_idle` must not miss it between the spawn and its
         // first poll.
@@ -408,7 +412,7 @@ impl Inbox {
                 }
             }
         };
-        report_receipt(&shared.settings.endpoint, receipt);
+        report_receipt(&shared.settings.endpoint, &id, receipt);
         receipt
     }
 
@@ -447,7 +451,7 @@ impl Inbox {
         });
         shared.purge_if_due();
         let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
-            Ok(Ok(state)) => shared.counted(Receipt::of_accept(state)),
+            Ok(Ok(state)) => shared.counted(&delivery.id, Receipt::of_accept(state)),
             Ok(Err(error)) => shared.receipt_of_store_error("accept", &error),
             Err(_) => {
                 // The event may be stored all the same: then the next delivery of it is a duplicate.
@@ -457,9 +461,10 @@ impl Inbox {
         };
         // A worker of this process takes the event now instead of at its next poll.
         if receipt == Receipt::Accepted {
+            shared.count_if_incomplete(&delivery);
             shared.accepted.notify_one();
         }
-        report_receipt(&shared.settings.endpoint, receipt);
+        report_receipt(&shared.settings.endpoint, &delivery.id, receipt);
         receipt
     }
 
@@ -1468,7 +1473,7 @@ impl Lease {
             return Ok(());
         }
         if self.counts_now() {
-            self.shared.lease_lost();
+            self.shared.lease_lost(&self.id);
         }
         Err(InboxError::LeaseLost)
     }
@@ -1602,6 +1607,10 @@ pub struct InboxMetrics {
     pub failed: u64,
     /// Events parked.
     pub parked: u64,
+    /// Events of a known type whose data does not tell what they are about; see
+    /// [`EventData::is_incomplete`](crate::webhooks::EventData::is_incomplete). Each is counted when it is accepted, or
+    /// when [`Inbox::handle`] calls the handler for it the first time.
+    pub incomplete: u64,
     /// Deliveries whose id was received before with another body.
     pub conflicts: u64,
     /// Handlers that ended after their lease was lost, and [`Lease`]s that turned out to be lost.
@@ -1684,27 +1693,48 @@ impl Shared {
         });
         let claimed = claimed.await;
         let state = claimed.inspect_err(|error| self.store_failed("claim", error))?;
-        Ok(Receipt::of_claim(state).map_err(|receipt| self.counted(receipt)))
+        Ok(Receipt::of_claim(state).map_err(|receipt| self.counted(held.key.id, receipt)))
     }
 
     /// Counts the receipt of a delivery for which no handler was run.
-    fn counted(&self, receipt: Receipt) -> Receipt {
+    fn counted(&self, id: &EventId, receipt: Receipt) -> Receipt {
         match receipt {
             Receipt::Accepted => self.count(|metrics| metrics.accepted += 1),
             Receipt::Duplicate => self.count(|metrics| metrics.duplicates += 1),
             Receipt::InProgress { .. } => self.count(|metrics| metrics.in_progress += 1),
             Receipt::Conflict => {
                 self.count(|metrics| metrics.conflicts += 1);
-                report_conflict(&self.settings.endpoint);
+                report_conflict(&self.settings.endpoint, id);
             }
             _ => {}
         }
         receipt
     }
 
-    fn lease_lost(&self) {
+    fn count_if_incomplete(&self, event: &Event) {
+        if event.data.is_incomplete() {
+            self.count(|metrics| metrics.incomplete += 1);
+        }
+    }
+
+    fn lease_lost(&self, id: &EventId) {
         self.count(|metrics| metrics.leases_lost += 1);
-        report_lost_lease(&self.settings.endpoint);
+        self.report_lost_lease(id);
+    }
+
+    /// Returns the id as the log shows it. The program makes the ids of its own events from addresses.
+    #[cfg(feature = "tracing")]
+    fn logged_id<'a>(&self, id: &'a EventId) -> Option<&'a str> {
+        self.settings.own_failure.is_none().then(|| id.as_str())
+    }
+
+    fn report_lost_lease(&self, id: &EventId) {
+        report!(
+            warn,
+            endpoint = self.settings.endpoint,
+            id = self.logged_id(id),
+            "lease of a webhook event lost"
+        );
     }
 
     /// An outage of hours must not fill the log, so each operation has one line a minute.
@@ -1732,13 +1762,13 @@ impl Shared {
         );
     }
 
-    fn handler_failed(&self, number: u32, remaining: u32, failure: &Failure) {
+    fn handler_failed(&self, id: &EventId, attempt: Attempt, failure: &Failure) {
         self.count(|metrics| metrics.failed += 1);
         if let Some(text) = self.settings.own_failure {
             report!(
                 warn,
                 endpoint = self.settings.endpoint,
-                attempt = number,
+                attempt = attempt.number(),
                 error = failure.reason(),
                 "{text}"
             );
@@ -1747,27 +1777,30 @@ impl Shared {
         report!(
             warn,
             endpoint = self.settings.endpoint,
-            attempt = number,
-            remaining,
+            id = id.as_str(),
+            attempt = attempt.number(),
+            remaining = attempt.remaining(),
             error = failure.reason(),
             "handler of a webhook event failed"
         );
     }
 
-    fn handler_cut_off(&self, number: u32) {
+    fn handler_cut_off(&self, id: &EventId, attempt: Attempt) {
         report!(
             warn,
             endpoint = self.settings.endpoint,
-            attempt = number,
+            id = self.logged_id(id),
+            attempt = attempt.number(),
             "handler of a webhook event cut off by the shutdown"
         );
     }
 
-    fn parked(&self) {
+    fn parked(&self, id: &EventId) {
         self.count(|metrics| metrics.parked += 1);
         report!(
             error,
             endpoint = self.settings.endpoint,
+            id = self.logged_id(id),
             "webhook event parked"
         );
     }
@@ -1800,6 +1833,9 @@ impl Shared {
         };
 
         let event = delivery.into_event();
+        if attempt.number() == 1 {
+            self.count_if_incomplete(&event);
+        }
         let handler = async move { handler(event, attempt).await };
         match self.run(held, handler).await {
             Ok(()) => self.finish_success(held).await,
@@ -1816,7 +1852,7 @@ impl Shared {
             Ok(false) => {
                 // Another attempt may have the event now. A success would end the retries, and lose it if that attempt
                 // fails.
-                self.lease_lost();
+                self.lease_lost(held.key.id);
                 Receipt::InProgress {
                     retry_after: self.settings.lease,
                 }
@@ -1832,7 +1868,7 @@ impl Shared {
         attempt: Attempt,
         failure: &Failure,
     ) -> Receipt {
-        self.handler_failed(attempt.number(), attempt.remaining(), failure);
+        self.handler_failed(held.key.id, attempt, failure);
         let release = Release {
             // There is no delay: the service has its own schedule, and its next delivery must not find the event in
             // progress.
@@ -1842,7 +1878,7 @@ impl Shared {
         };
         match self.store.release(held, release).await {
             Ok(true) => {}
-            Ok(false) => self.lease_lost(),
+            Ok(false) => self.lease_lost(held.key.id),
             // The claim ends with its lease. A retry would keep the sender waiting for nothing.
             Err(error) => self.store_failed("release", &error),
         }
@@ -1896,7 +1932,7 @@ impl Shared {
             match extended {
                 Ok(true) => {}
                 Ok(false) => {
-                    report_lost_lease(&self.settings.endpoint);
+                    self.report_lost_lease(held.key.id);
                     // The handler is not cut off in the middle of its effect. Its token can no longer complete the
                     // event.
                     return std::future::pending().await;
@@ -2000,10 +2036,11 @@ impl PurgeTimer {
     }
 }
 
-fn report_receipt(endpoint: &str, receipt: Receipt) {
+fn report_receipt(endpoint: &str, id: &EventId, receipt: Receipt) {
     report!(
         debug,
         endpoint,
+        id = id.as_str(),
         status = receipt.status().as_u16(),
         receipt = receipt.name(),
         "webhook event received"
@@ -2015,25 +2052,24 @@ fn report_receipt(endpoint: &str, receipt: Receipt) {
     feature = "inbox-sqlite",
     feature = "inbox-sqlx-postgres"
 ))]
-fn report_rollback(endpoint: &str, failure: &Failure) {
+fn report_rollback(endpoint: &str, id: &EventId, failure: &Failure) {
     report!(
         warn,
         endpoint,
+        id = id.as_str(),
         error = failure.reason(),
         "transaction of a webhook event rolled back"
     );
 }
 
-fn report_conflict(endpoint: &str) {
+fn report_conflict(endpoint: &str, id: &EventId) {
     report!(
         error,
         endpoint,
+        id = id.as_str(),
+        hint = "a mock that was started again numbers its events from the beginning: use a new store or another endpoint name",
         "webhook event id received with another body"
     );
-}
-
-fn report_lost_lease(endpoint: &str) {
-    report!(warn, endpoint, "lease of a webhook event lost");
 }
 
 fn report_store_failure(operation: &'static str, error: &StoreError) {

@@ -675,9 +675,10 @@ where
             }
         };
         let mut held = held.into_iter();
-        for _ in completed {
+        for claimed in completed {
             let is_held = held.next().unwrap_or(false);
-            let outcome = held_or_lost(&self.shared, is_held, EventOutcome::Handled);
+            let handled = EventOutcome::Handled;
+            let outcome = held_or_lost(&self.shared, &claimed.id, is_held, handled);
             self.note(outcome);
         }
     }
@@ -836,7 +837,7 @@ where
         biased;
         handled = handled => handled,
         () = is_cut_off => {
-            shared.handler_cut_off(attempt.number());
+            shared.handler_cut_off(held.key.id, attempt);
             // There is no delay: nothing failed, and another worker may have time.
             let reason = "cut off by the shutdown of its worker";
             let released = release(shared, held, Duration::ZERO, reason, EventOutcome::Released);
@@ -848,7 +849,7 @@ where
         Ok(()) => return Ended::Handled(claimed),
         Err(failure) => failure,
     };
-    shared.handler_failed(attempt.number(), attempt.remaining(), &failure);
+    shared.handler_failed(held.key.id, attempt, &failure);
     Ended::Recorded(if attempt.is_last() {
         park(shared, held, failure.reason()).await
     } else {
@@ -859,7 +860,7 @@ where
 
 async fn complete(shared: &Shared, held: HeldClaim<'_>) -> EventOutcome {
     let outcome = match shared.complete(held).await {
-        Ok(is_held) => held_or_lost(shared, is_held, EventOutcome::Handled),
+        Ok(is_held) => held_or_lost(shared, held.key.id, is_held, EventOutcome::Handled),
         Err(_) => EventOutcome::Lost,
     };
     if matches!(outcome, EventOutcome::Handled) {
@@ -881,15 +882,15 @@ async fn release(
         reason,
     };
     let released = shared.store.release(held, release).await;
-    ended(shared, "release", released, outcome)
+    ended(shared, held.key.id, "release", released, outcome)
 }
 
 async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcome {
     let parked = shared.store.park(held, reason).await;
-    let outcome = ended(shared, "park", parked, EventOutcome::Parked);
+    let outcome = ended(shared, held.key.id, "park", parked, EventOutcome::Parked);
     // This comes after the call: an event whose lease was lost is another worker's, and may still succeed.
     if matches!(outcome, EventOutcome::Parked) {
-        shared.parked();
+        shared.parked(held.key.id);
     }
     outcome
 }
@@ -897,12 +898,13 @@ async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcom
 /// Returns the outcome of an event. If the store failed, the claim ends with its lease.
 fn ended(
     shared: &Shared,
+    id: &EventId,
     operation: &'static str,
     is_held: Result<bool, StoreError>,
     outcome: EventOutcome,
 ) -> EventOutcome {
     match is_held {
-        Ok(is_held) => held_or_lost(shared, is_held, outcome),
+        Ok(is_held) => held_or_lost(shared, id, is_held, outcome),
         Err(error) => {
             shared.store_failed(operation, &error);
             EventOutcome::Lost
@@ -910,11 +912,16 @@ fn ended(
     }
 }
 
-fn held_or_lost(shared: &Shared, is_held: bool, outcome: EventOutcome) -> EventOutcome {
+fn held_or_lost(
+    shared: &Shared,
+    id: &EventId,
+    is_held: bool,
+    outcome: EventOutcome,
+) -> EventOutcome {
     if is_held {
         return outcome;
     }
-    shared.lease_lost();
+    shared.lease_lost(id);
     EventOutcome::Lost
 }
 

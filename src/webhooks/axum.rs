@@ -95,8 +95,10 @@
 //!
 //! # Example: log why a delivery was rejected
 //!
-//! To handle rejections yourself, take a `Result` in the handler. Otherwise, the response contains the
-//! [`Rejection`] as an extension, which a layer can read.
+//! With the feature `tracing`, the extractor [logs](super#tracing) each rejection itself. Otherwise, log it in the
+//! handler or in a layer, but not in both, or each rejection is logged twice.
+//!
+//! A handler that takes a `Result` also runs for rejected deliveries:
 //!
 //! ```
 //! use audience::webhooks::{Rejection, VerifiedEvent};
@@ -106,12 +108,26 @@
 //!     println!("received {}", event.id);
 //!     Ok(())
 //! }
+//! # use axum::{Router, routing::post};
+//! # let verifier = audience::webhooks::Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! # let app: Router = Router::new().route("/hook", post(hook)).with_state(verifier);
+//! # Ok::<(), audience::ConfigError>(())
+//! ```
+//!
+//! A layer sees the rejections of all routes, because the response contains the [`Rejection`] as an extension:
+//!
+//! ```
+//! use audience::webhooks::{Rejection, VerifiedEvent};
 //!
 //! async fn log(response: axum::response::Response) -> axum::response::Response {
 //!     if let Some(rejection) = response.extensions().get::<Rejection>() {
 //!         eprintln!("rejected: {rejection}");
 //!     }
 //!     response
+//! }
+//!
+//! async fn hook(event: VerifiedEvent) {
+//!     println!("received {}", event.id);
 //! }
 //! # use axum::{Router, middleware, routing::post};
 //! # let verifier = audience::webhooks::Verifier::new("6Jm0nFq2pXvZk4Tt")?;

@@ -257,8 +257,9 @@ macro_rules! define_event_data {
             ///
             /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received
             /// mail. If one of them is missing or has another JSON type than the interface shows, or if any member
-            /// occurs twice, the event is `Unknown`. If the type is known, the verifier emits a
-            /// [warning](crate::webhooks#tracing), so that a handler's `_ => {}` does not hide the event.
+            /// occurs twice, the event is `Unknown`. If the type is known, [`is_incomplete`](Self::is_incomplete)
+            /// returns `true`, the verifier emits a [warning](crate::webhooks#tracing), and an `Inbox` counts the event,
+            /// so that a handler's `_ => {}` does not hide it.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,
@@ -309,6 +310,38 @@ macro_rules! define_event_data {
                 match self {
                     $(Self::$variant(data) => data.as_mail(),)*
                     Self::Unknown { .. } => None,
+                }
+            }
+
+            /// Returns whether the type is known, but the data does not tell what the event is about, so that it is
+            /// [`Unknown`](Self::Unknown).
+            ///
+            /// A bounce or a complaint without its address must not be acknowledged like a type that does not concern
+            /// you: return an error, so that a worker parks the event.
+            ///
+            /// # Example: no complaint is lost
+            ///
+            /// ```
+            /// use audience::webhooks::{Event, EventData};
+            ///
+            /// fn handle(event: &Event) -> Result<(), &'static str> {
+            ///     match &event.data {
+            ///         EventData::Complained(mail) => println!("stop sending to {}", mail.address()),
+            ///         data if data.is_incomplete() => return Err("the data does not tell what the event is about"),
+            ///         _ => {}
+            ///     }
+            ///     Ok(())
+            /// }
+            ///
+            /// let body = br#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data": {"email_id": "em_1"}}"#;
+            /// assert!(handle(&Event::from_unverified_json(body)?).is_err());
+            /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
+            /// ```
+            #[must_use]
+            pub fn is_incomplete(&self) -> bool {
+                match self {
+                    Self::Unknown { event_type, .. } => !matches!(event_type, EventType::Other(_)),
+                    _ => false,
                 }
             }
 

@@ -114,8 +114,8 @@
 //! # Tracing
 //!
 //! With the feature `tracing`, each delivery emits a log event with the target `audience::webhooks`. No log event
-//! has an address, an event id, a secret, a signature or any part of a body except a known event type. All four ways to
-//! receive emit the same log events about a verification. Only the extractors and the layer emit the causes `method`,
+//! has an address, a secret, a signature or any part of a body except a known event type and the id of such an event. All
+//! four ways to receive emit the same log events about a verification. Only the extractors and the layer emit the causes `method`,
 //! `body`, `body_timeout`, `body_memory`, `body_consumed` and `no_verifier`.
 //!
 //! | delivery | message | level | fields |
@@ -123,7 +123,7 @@
 //! | accepted | `webhook delivery authenticated` | DEBUG | `secret`, `skew` |
 //! | rejected | `webhook delivery rejected` | as below | `cause`, `status`, `error` |
 //! | genuine, but late or early | `webhook delivery rejected` | WARN | `cause`, `status`, `error`, `skew` |
-//! | accepted, of a known type, but its data is [`EventData::Unknown`] | `webhook event without the members that identify it` | WARN | `type` |
+//! | accepted, of a known type, but its data is [`EventData::Unknown`] | `webhook event without the members that identify it` | WARN | `type`, `id` |
 //!
 //! `secret` is the name of the secret that matched. `skew` is how many seconds the timestamp is behind
 //! the verifier's clock, negative if it is ahead. `status` is the status to respond with, and `error` is

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::error::VerifyError;
-use super::event::{Event, EventData, EventType};
+use super::event::Event;
 
 /// Who should hear of a rejection.
 #[derive(Clone, Copy)]
@@ -34,18 +34,15 @@ pub(super) fn authenticated(secret_name: &str, skew: Duration, is_early: bool) {
 
 /// Reports an event of a known type whose data does not tell what it is about. A handler that looks for that type does
 /// not see it.
-pub(super) fn unidentified(event: &Event) {
-    let EventData::Unknown { event_type, .. } = &event.data else {
-        return;
-    };
-    if let EventType::Other(_) = event_type {
+pub(super) fn incomplete(event: &Event) {
+    if !event.data.is_incomplete() {
         return;
     }
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "audience::webhooks",
         // The name is a string, because releases of tracing before 0.1.42 would name a field `r#type` with the `r#`.
-        { "type" = event_type.as_str() },
+        { "type" = event.event_type().as_str(), id = event.id.as_str() },
         "webhook event without the members that identify it"
     );
 }

@@ -15,7 +15,7 @@ use super::event::Event;
 use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
 use crate::Timestamp;
-use crate::secret::{ConfigError, check_secret, is_set, secret_from_variables};
+use crate::secret::{ConfigError, VariableError, check_secret, is_set, secret_from_variables};
 use crate::timestamp::system_time;
 
 /// Verifies webhook deliveries.
@@ -120,12 +120,14 @@ impl Verifier {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, ConfigError> {
-        let secret = secret_from_variables(&read, SECRET, SECRET_FILE)?;
+        let secret = secret_from_variables(&read, SECRET, SECRET_FILE);
+        let secret = secret.map_err(VariableError::into_config_error)?;
         let builder = Self::builder().secret(DEFAULT_NAME, secret);
         if !is_set(&read, OLD_SECRET) && !is_set(&read, OLD_SECRET_FILE) {
             return builder.build();
         }
-        let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE)?;
+        let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE);
+        let old = old.map_err(VariableError::into_config_error)?;
         builder.secret("old", old).build()
     }
 
@@ -620,7 +622,7 @@ impl<'a> VerifiedDelivery<'a> {
     pub fn event(&self) -> Result<Event, VerifyError> {
         Event::from_unverified_json(self.body)
             .map_err(|problem| VerifyError::InvalidEnvelope { problem })
-            .inspect(trace::unidentified)
+            .inspect(trace::incomplete)
             .inspect_err(trace::rejected)
     }
 }

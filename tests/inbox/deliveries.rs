@@ -32,12 +32,16 @@ pub(crate) fn delivery(id: &str) -> VerifiedEvent {
 
 /// The same with another subject, and so another body.
 pub(crate) fn delivery_about(id: &str, subject: &str) -> VerifiedEvent {
-    let body = body(id, subject);
+    delivery_of(&body(id, subject))
+}
+
+/// A verified delivery of this body.
+pub(crate) fn delivery_of(body: &str) -> VerifiedEvent {
     let headers = Signer::new(SECRET)
         .unwrap()
-        .sign(&EventType::Bounced, SystemTime::now(), &body);
+        .sign(&EventType::Bounced, SystemTime::now(), body);
     let verifier = Verifier::new(SECRET).unwrap();
-    verifier.verify_event(&headers, body).unwrap()
+    verifier.verify_event(&headers, body.to_owned()).unwrap()
 }
 
 pub(crate) fn body(id: &str, subject: &str) -> String {

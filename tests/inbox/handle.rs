@@ -8,7 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::deliveries::{
-    ADDRESS, FailingStore, Runs, delivery, delivery_about, store_in_test_time, unavailable,
+    ADDRESS, FailingStore, Runs, delivery, delivery_about, delivery_of, store_in_test_time,
+    unavailable,
 };
 use super::memory_conformance::TestClock;
 
@@ -310,4 +311,34 @@ async fn endpoints_that_share_a_store_handle_each_event_once_each() {
         );
     }
     assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_complaint_without_its_address_is_counted_once() {
+    let body = r#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data": {"email_id": "em_1"}}"#;
+    let runs = Runs::default();
+    let handled = inbox();
+    handled
+        .handle(delivery_of(body), |_, _| async { Err("no address") })
+        .await;
+    handled.handle(delivery_of(body), runs.handler()).await;
+    handled.handle(delivery("evt_2"), runs.handler()).await;
+    let accepted = inbox();
+    accepted.accept(delivery_of(body)).await;
+    accepted.accept(delivery_of(body)).await;
+    accepted.accept(delivery("evt_2")).await;
+
+    for inbox in [handled, accepted] {
+        assert_eq!(inbox.metrics().incomplete, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_event_of_a_type_that_does_not_exist_yet_is_not_incomplete() {
+    let body = r#"{"id": "evt_1", "type": "email.snoozed", "created_at": 1, "data": {}}"#;
+    let inbox = inbox();
+
+    inbox.accept(delivery_of(body)).await;
+
+    assert_eq!(inbox.metrics().incomplete, 0);
 }

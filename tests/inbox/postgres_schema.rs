@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use audience::inbox::conformance::Suite;
 use audience::inbox::{
-    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewDelivery,
-    PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, InboxError, NewDelivery,
+    PostgresStore, Receipt, Release, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
+use tokio::sync::mpsc;
 
-use super::deliveries::new_claim;
+use super::deliveries::{delivery_about, new_claim};
 use support::postgres;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -290,6 +291,29 @@ async fn durations_without_end_and_reasons_with_nul_are_stored() {
     );
     assert!(store.discard(held.key, Duration::MAX).await.unwrap());
     assert_eq!(store.claim(claim).await.unwrap(), ClaimState::Done);
+}
+
+#[tokio::test]
+async fn an_event_with_nul_in_a_text_is_accepted_and_handled() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = connect(&database.url).await;
+    store.migrate().await.unwrap();
+    let inbox = Inbox::builder(store).build().unwrap();
+    let (subject, mut subjects) = mpsc::unbounded_channel();
+
+    assert_eq!(
+        inbox.accept(delivery_about("evt_1", "a\0b")).await,
+        Receipt::Accepted
+    );
+    let worker = inbox.worker(move |event, _| {
+        subject.send(event.mail().unwrap().subject.clone()).unwrap();
+        async { Ok::<_, std::io::Error>(()) }
+    });
+    worker.run_until_idle().await.unwrap();
+
+    assert_eq!(subjects.recv().await.unwrap(), "a\0b");
 }
 
 #[tokio::test]

@@ -93,3 +93,36 @@ async fn stores_that_never_respond_delay_the_text_for_5_seconds_together() {
     assert_eq!(text.matches(errors).count(), 2, "{text}");
     assert!(!text.contains("audience_inbox_backlog{"), "{text}");
 }
+
+/// A store that responds after 4 s.
+struct SlowStore(MemoryStore);
+
+macro_rules! slowly {
+    ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            self.0.$method($($name),*).await
+        })+
+    };
+}
+
+impl Store for SlowStore {
+    slowly! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
+    with_store_methods! { slowly }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_responds_hides_no_numbers_of_the_others() {
+    let silent = Inbox::builder(SilentStore).build().unwrap();
+    let slow = Inbox::builder(SlowStore(MemoryStore::new()));
+    let slow = slow.endpoint("slow").build().unwrap();
+
+    let text = prometheus([&silent, &slow]).await;
+
+    let gauge = "audience_inbox_backlog{endpoint=\"slow\",state=\"waiting\"} 0\n";
+    assert!(text.contains(gauge), "{text}");
+    assert!(
+        !text.contains("audience_inbox_backlog{endpoint=\"main\""),
+        "{text}"
+    );
+}

@@ -164,14 +164,14 @@ async fn a_receipt_is_a_response_of_actix() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_an_event_is_traced_without_its_id_and_body() {
+async fn what_becomes_of_an_event_is_traced_with_its_id_and_without_its_body() {
     let log = Log::start();
     let inbox = application().inbox;
     let fail = |_, _| async { Err::<(), _>("the database is down") };
 
-    receive(&inbox, delivery("evt_secret")).await;
-    inbox.handle(delivery("evt_secret_2"), fail).await;
-    inbox.accept(delivery("evt_secret_3")).await;
+    receive(&inbox, delivery("evt_1")).await;
+    inbox.handle(delivery("evt_2"), fail).await;
+    inbox.accept(delivery("evt_3")).await;
     inbox
         .worker(fail)
         .max_attempts(1)
@@ -195,9 +195,23 @@ async fn what_becomes_of_an_event_is_traced_without_its_id_and_body() {
     );
     let text = log.text();
     assert!(text.contains("the database is down"));
-    assert!(
-        !text.contains("evt_secret") && !text.contains(ADDRESS),
-        "{text}"
-    );
+    assert!(!text.contains(ADDRESS), "{text}");
+    for (message, ids) in [
+        (
+            "handler of a webhook event failed",
+            ["evt_2", "evt_3"].as_slice(),
+        ),
+        ("webhook event parked", &["evt_3"]),
+        ("webhook event received", &["evt_1", "evt_2", "evt_3"]),
+    ] {
+        let named = events.iter().filter(|event| {
+            event
+                .fields
+                .get("message")
+                .is_some_and(|text| text == message)
+        });
+        let logged: Vec<_> = named.map(|event| event.fields["id"].as_str()).collect();
+        assert_eq!(logged, ids, "{message}");
+    }
     assert!(!format!("{inbox:?} {:?}", inbox.parked().await.unwrap()).contains(ADDRESS));
 }

@@ -163,3 +163,47 @@ async fn dropping_the_future_closes_the_port_and_the_connections() {
     assert_eq!(read_all(connection).await, "");
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+/// Runs as a program of its own, because the process remembers the signal.
+#[cfg(unix)]
+#[test]
+fn a_signal_that_came_during_the_start_is_remembered() {
+    const IS_CHILD: &str = "AUDIENCE_TEST_SIGNALS";
+    let name = "serve::a_signal_that_came_during_the_start_is_remembered";
+    if std::env::var_os(IS_CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", name]).env(IS_CHILD, "1");
+        let ended = child.output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(
+            ended.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let asked = tokio::time::timeout(Duration::from_millis(10), audience::shutdown_signal());
+        assert!(asked.await.is_err(), "no signal has arrived");
+        let pid = std::process::id().to_string();
+        let kill = std::process::Command::new("kill")
+            .args(["-TERM", &pid])
+            .status();
+        assert!(kill.unwrap().success());
+        // The start continues, and nobody waits for a signal.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+
+        let limit = Duration::from_secs(5);
+        for _ in 1..=2 {
+            tokio::time::timeout(limit, audience::shutdown_signal())
+                .await
+                .unwrap();
+        }
+        let (listener, _) = listen().await;
+        let served = tokio::time::timeout(
+            limit,
+            audience::serve(listener, Router::new()).into_future(),
+        );
+        served.await.unwrap().unwrap();
+    });
+}

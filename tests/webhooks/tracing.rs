@@ -138,7 +138,7 @@ fn an_event_without_the_members_that_identify_it_is_a_warning() {
         let found = warning.map(|event| event.fields);
         assert_eq!(
             found,
-            expected.map(|name| fields(&[("message", text), ("type", name)]))
+            expected.map(|name| fields(&[("message", text), ("type", name), ("id", "evt_1")]))
         );
         assert!(include_str!("../../src/webhooks/mod.rs").contains(text));
     }

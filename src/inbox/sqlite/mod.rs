@@ -964,6 +964,15 @@ impl SqliteStore {
     /// Create your own tables in [`transaction`](Self::transaction), or on a connection of your own to the same
     /// file. With axum and actix-web, the receipt is the response.
     ///
+    /// # The handler
+    ///
+    /// The handler gets a [`rusqlite::Transaction`](Transaction). To name the type, import it from the driver that this
+    /// crate exports: `use audience::inbox::rusqlite::Transaction;`.
+    ///
+    /// Its error is the driver's, one of your own that implements [`Error`](std::error::Error), a `String` or a `&str`:
+    /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not
+    /// contain an address.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
@@ -1002,6 +1011,25 @@ impl SqliteStore {
     /// # assert_eq!(sum.await?, 1);
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Example: a handler in a function of its own
+    ///
+    /// ```
+    /// use audience::inbox::rusqlite::{self, Transaction};
+    /// use audience::inbox::{Receipt, SqliteStore};
+    /// use audience::webhooks::{Event, VerifiedEvent};
+    ///
+    /// fn count(transaction: &mut Transaction<'_>, event: Event) -> rusqlite::Result<()> {
+    ///     let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";
+    ///     transaction.execute(count, [event.event_type().as_str()])?;
+    ///     Ok(())
+    /// }
+    ///
+    /// async fn receive(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
+    ///     store.handle_in("main", delivery, count).await
+    /// }
+    /// # let _ = receive;
+    /// ```
     pub async fn handle_in<E>(
         &self,
         endpoint: &str,
@@ -1014,27 +1042,28 @@ impl SqliteStore {
         let arrived_at = delivery.arrived_at().unwrap_or_else(Instant::now);
         let respond_by = arrived_at + Settings::default().respond_within;
         let fingerprint = ClaimTarget::from(&delivery).fingerprint;
+        let id = delivery.id.clone();
         let handled = self.apply(endpoint, fingerprint, delivery.into_event(), handler);
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
-            Ok(Err(error)) => receipt_of(endpoint, &error),
+            Ok(Err(error)) => receipt_of(endpoint, &id, &error),
             // Nothing is undone: if the closure runs by now, it commits, and the next delivery is a duplicate.
             Err(_) => Receipt::StillRunning,
         };
         if receipt == Receipt::Conflict {
-            report_conflict(endpoint);
+            report_conflict(endpoint, &id);
         }
-        report_receipt(endpoint, receipt);
+        report_receipt(endpoint, &id, receipt);
         receipt
     }
 
     /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
     /// transaction. The closure's writes take effect **exactly once**, even after a crash.
     ///
-    /// The closure is like that of [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short.
-    /// If it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies
-    /// after the commit and before the inbox has recorded it, the event is taken again, and the closure is not called
-    /// again.
+    /// The closure, or a function, gets a [`rusqlite::Transaction`](Transaction). It is like the handler of
+    /// [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short. If it returns an error or
+    /// panics, nothing is committed, and the worker retries the event. If the process dies after the commit and before
+    /// the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
@@ -1137,10 +1166,10 @@ impl SqliteStore {
     }
 }
 
-fn receipt_of(endpoint: &str, error: &TransactionError) -> Receipt {
+fn receipt_of(endpoint: &str, id: &EventId, error: &TransactionError) -> Receipt {
     match error {
         TransactionError::RolledBack(error) => {
-            report_rollback(endpoint, &Failure::of_error(error.as_ref()));
+            report_rollback(endpoint, id, &Failure::of_error(error.as_ref()));
             Receipt::Failed
         }
         TransactionError::Store(error) => {

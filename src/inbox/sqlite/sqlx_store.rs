@@ -214,6 +214,16 @@ impl SqlxSqliteStore {
     ///
     /// The id is remembered for 72 hours.
     ///
+    /// # The handler
+    ///
+    /// The handler gets a [`sqlx::Transaction<'_, sqlx::Sqlite>`](Transaction). To name the type, import it from sqlx
+    /// itself, or from the one that this crate exports: `use audience::inbox::sqlx::{Sqlite, Transaction};`. A statement
+    /// takes `&mut **transaction`.
+    ///
+    /// Its error is the driver's, one of your own that implements [`Error`](std::error::Error), a `String` or a `&str`:
+    /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not
+    /// contain an address.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
@@ -253,6 +263,27 @@ impl SqlxSqliteStore {
     /// let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Example: a handler in a function of its own
+    ///
+    /// ```no_run
+    /// use audience::inbox::sqlx::{self, Sqlite, Transaction};
+    /// use audience::inbox::{Receipt, SqlxSqliteStore};
+    /// use audience::webhooks::{Event, VerifiedEvent};
+    ///
+    /// async fn count(transaction: &mut Transaction<'_, Sqlite>, event: Event) -> Result<(), sqlx::Error> {
+    ///     sqlx::query("UPDATE counter SET events = events + 1 WHERE type = ?")
+    ///         .bind(event.event_type().as_str().to_owned())
+    ///         .execute(&mut **transaction)
+    ///         .await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// async fn receive(store: &SqlxSqliteStore, delivery: VerifiedEvent) -> Receipt {
+    ///     store.handle_in("main", delivery, count).await
+    /// }
+    /// # let _ = receive;
+    /// ```
     pub async fn handle_in<E>(
         &self,
         endpoint: &str,
@@ -270,10 +301,10 @@ impl SqlxSqliteStore {
     /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
     /// transaction. The closure's writes take effect **exactly once**, even after a crash.
     ///
-    /// The closure is like that of [`handle_in`](Self::handle_in): it waits for its turn, uses one connection of the
-    /// pool, and should be short. If it returns an error or panics, nothing is committed, and the worker retries the
-    /// event. If the process dies after the commit and before the inbox has recorded it, the event is taken again, and
-    /// the closure is not called again.
+    /// The closure, or a function, gets a [`sqlx::Transaction`](Transaction). It is like the handler of
+    /// [`handle_in`](Self::handle_in): it waits for its turn, uses one connection of the pool, and should be short. If
+    /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
+    /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database

@@ -445,7 +445,7 @@ pub(super) struct ExamineOptions {
     /// Examine the receiver at this URL, which must start with `http://`
     #[arg(value_name = "URL", required_unless_present = "list_checks")]
     url: Option<String>,
-    /// Sign deliveries with this secret
+    /// Sign deliveries with this secret of a test; other users of the machine can see arguments, but not the variable
     #[arg(long, value_name = "SECRET", allow_hyphen_values = true)]
     #[arg(required_unless_present = "list_checks")]
     #[arg(env = "AUDIENCE_WEBHOOK_SECRET", hide_env_values = true)]
