@@ -6,6 +6,12 @@
 //! ```
 
 mod contacts;
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-redis"
+))]
+mod inbox;
 mod lists;
 mod output;
 mod webhooks;
@@ -17,6 +23,12 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::contacts::ContactsOptions;
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-redis"
+))]
+use self::inbox::InboxOptions;
 use self::lists::{ExportOptions, ImportOptions, SyncOptions};
 use self::output::{Failure, Output};
 use self::webhooks::WebhooksOptions;
@@ -53,6 +65,12 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Failure> {
         Command::Sync(options) => lists::sync(options, output).await,
         Command::Export(options) => lists::export(options, output).await,
         Command::Webhooks(options) => webhooks::run(options, output).await,
+        #[cfg(any(
+            feature = "inbox-sqlite",
+            feature = "inbox-postgres",
+            feature = "inbox-redis"
+        ))]
+        Command::Inbox(options) => inbox::run(options, output).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Options::command(), NAME, &mut script);
@@ -82,6 +100,8 @@ Environment:
   AUDIENCE_KEY             Full-access key
   AUDIENCE_KEY_FILE        File that contains the key, instead of AUDIENCE_KEY
   AUDIENCE_WEBHOOK_SECRET  Signing secret of a webhook endpoint
+  AUDIENCE_INBOX_URL       Address of the store of an inbox, if this program was built with a store
+  AUDIENCE_INBOX_URL_FILE  File that contains the address, instead of AUDIENCE_INBOX_URL
 
 A key or a secret is never an argument, because other users of the machine can see arguments.
 
@@ -90,7 +110,7 @@ Exit status:
   1  It failed or was stopped
   2  The command line or a variable is invalid
   3  It is done, but rows or contacts were refused or left out
-  4  The contact, topic or segment does not exist
+  4  The contact, topic or segment does not exist, or the event is not parked
 
 Example:
   audience contacts list --mock";
@@ -107,6 +127,13 @@ enum Command {
     Export(ExportOptions),
     /// Verify, diagnose and send webhook deliveries
     Webhooks(WebhooksOptions),
+    /// List, replay and discard the webhook events that failed too often
+    #[cfg(any(
+        feature = "inbox-sqlite",
+        feature = "inbox-postgres",
+        feature = "inbox-redis"
+    ))]
+    Inbox(InboxOptions),
     /// Print a script that completes the commands and options of this program in a shell
     #[command(after_help = "\
 Example:

@@ -13,8 +13,8 @@ use crate::{Error, ErrorCode, shutdown_signal, signals};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
-/// The exit status if the contact, topic or segment does not exist.
-const NOT_FOUND: u8 = 4;
+/// The exit status if the contact, topic or segment does not exist, or the event is not parked.
+pub(super) const NOT_FOUND: u8 = 4;
 
 /// Why the program could not do what it was asked to.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::{Folder, audience, end};
 
 /// Every command that does something.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 21] = [
     "contacts show",
     "contacts create",
     "contacts update",
@@ -20,6 +20,9 @@ const COMMANDS: [&str; 18] = [
     "webhooks verify",
     "webhooks diagnose",
     "webhooks send",
+    "inbox parked",
+    "inbox replay",
+    "inbox discard",
     "completions",
     "man",
 ];
@@ -48,7 +51,7 @@ fn the_help_of_every_command_has_an_example_of_that_command() {
     for said in [
         "AUDIENCE_KEY_FILE",
         "Exit status:\n  0  ",
-        "\n  4  The contact, topic or segment does not exist\n",
+        "\n  4  The contact, topic or segment does not exist, or the event is not parked\n",
         "AUDIENCE_WEBHOOK_SECRET",
     ] {
         assert!(all.stdout.contains(said), "{}", all.stdout);

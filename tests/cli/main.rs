@@ -4,6 +4,7 @@
 mod contacts;
 mod export;
 mod help;
+mod inbox;
 mod service;
 mod sync;
 mod webhooks;

@@ -1,0 +1,269 @@
+//! The commands for the parked events of an inbox.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
+use crate::ConfigError;
+use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreError};
+use crate::secret::{VariableError, secret_from_variables};
+use crate::terminal::{Table, print, printable};
+use crate::webhooks::{Event, EventId};
+
+#[derive(Args)]
+#[command(after_help = "\
+The store is the one of the receiver. AUDIENCE_INBOX_URL is its address, or AUDIENCE_INBOX_URL_FILE names a file that
+contains the address:
+  sqlite:inbox.db
+  postgres://USER:PASSWORD@HOST/DATABASE
+  redis://USER:PASSWORD@HOST
+
+Example:
+  audience inbox parked --endpoint main")]
+pub(super) struct InboxOptions {
+    #[command(subcommand)]
+    command: InboxCommand,
+    /// Name of the endpoint that received the events
+    #[arg(long, global = true, value_name = "NAME", default_value = "main")]
+    endpoint: String,
+}
+
+#[derive(Subcommand)]
+enum InboxCommand {
+    /// List the events that failed too often, with the reason of the last failure
+    #[command(after_help = "Example:\n  audience inbox parked --endpoint main")]
+    Parked,
+    /// Hand parked events to the workers again, after their cause is fixed
+    #[command(after_help = "\
+Exit status: 4 if an event is not parked.
+
+Example:
+  audience inbox replay evt_1 evt_2")]
+    Replay(Selection),
+    /// Give up parked events: their bodies are deleted, and no worker handles them
+    #[command(after_help = "\
+Exit status: 4 if an event is not parked.
+
+Example:
+  audience inbox discard evt_1")]
+    Discard {
+        #[command(flatten)]
+        events: Selection,
+        /// Do not ask before discarding
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Selection {
+    /// The events with these ids
+    #[arg(value_name = "ID", value_parser = event_id)]
+    ids: Vec<EventId>,
+    /// All parked events of the endpoint
+    #[arg(long)]
+    all: bool,
+}
+
+fn event_id(text: &str) -> Result<EventId, String> {
+    EventId::try_from(text).map_err(|error| error.to_string())
+}
+
+pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCode, Failure> {
+    let builder = open().await?.endpoint(options.endpoint);
+    let invalid = |error: ConfigError| Failure::usage(error.to_string());
+    let inbox = builder.build().map_err(invalid)?;
+    match options.command {
+        InboxCommand::Parked => list(&inbox, output).await,
+        InboxCommand::Replay(events) => {
+            let ids = events.ids(&inbox).await?;
+            change(&inbox, &ids, Change::Replay, output).await
+        }
+        InboxCommand::Discard { events, yes } => {
+            let ids = events.ids(&inbox).await?;
+            if !yes && !ids.is_empty() {
+                let what = match &*ids {
+                    [id] => format!("discard {id}"),
+                    ids => format!("discard {} events", ids.len()),
+                };
+                ask(
+                    &format!("{what}? No worker handles a discarded event."),
+                    &format!(
+                        "this would {what}; pass --yes, because there is no terminal to ask on"
+                    ),
+                )?;
+            }
+            change(&inbox, &ids, Change::Discard, output).await
+        }
+    }
+}
+
+/// Connects to the store that the environment names.
+async fn open() -> Result<InboxBuilder, Failure> {
+    let address = secret_from_variables(
+        std::env::var,
+        "AUDIENCE_INBOX_URL",
+        "AUDIENCE_INBOX_URL_FILE",
+    );
+    let address = address.map_err(VariableError::into_config_error);
+    let address = address.map_err(|error| Failure::usage(error.to_string()))?;
+    #[cfg(feature = "inbox-sqlite")]
+    if let Some(file) = address.strip_prefix("sqlite:") {
+        // To open a file that does not exist would create it.
+        if !std::path::Path::new(file).is_file() {
+            return Err(Failure::usage(format!("there is no file {file}")));
+        }
+        let store = crate::inbox::SqliteStore::open(file)?;
+        return Ok(Inbox::builder(store));
+    }
+    #[cfg(feature = "inbox-postgres")]
+    if address.starts_with("postgres://") || address.starts_with("postgresql://") {
+        let store = crate::inbox::PostgresStore::connect_with(&address, 1).await;
+        return Ok(Inbox::builder(store?));
+    }
+    #[cfg(feature = "inbox-redis")]
+    if address.starts_with("redis://") || address.starts_with("rediss://") {
+        let store = crate::inbox::RedisStore::connect(address.as_str()).await;
+        return Ok(Inbox::builder(store?));
+    }
+    // The address may contain a password, so it is not printed.
+    let supported = [
+        #[cfg(feature = "inbox-sqlite")]
+        "sqlite:",
+        #[cfg(feature = "inbox-postgres")]
+        "postgres:",
+        #[cfg(feature = "inbox-redis")]
+        "redis:",
+    ];
+    Err(Failure::usage(format!(
+        "the address of the inbox must start with one of: {}. This program was built without other stores",
+        supported.join(", ")
+    )))
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::causes(&error).code("store")
+    }
+}
+
+impl From<InboxError> for Failure {
+    fn from(error: InboxError) -> Self {
+        Self::causes(&error).code("store")
+    }
+}
+
+async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
+    let mut table = Table::new(&["id", "type", "attempts", "parked_for", "reason"]);
+    let mut page = inbox.parked().await?;
+    loop {
+        let mut lines = String::new();
+        for event in &page {
+            let kind = event_type(event);
+            if output.json {
+                lines += &json_line(&json!({
+                    "id": event.id,
+                    "type": kind,
+                    "attempts": event.attempts,
+                    "parked_for": event.parked_for.as_secs(),
+                    "reason": event.reason,
+                }));
+            } else {
+                table.row([
+                    event.id.to_string(),
+                    kind.unwrap_or_default(),
+                    event.attempts.to_string(),
+                    Age(event.parked_for).to_string(),
+                    event.reason.clone(),
+                ]);
+            }
+        }
+        if !output.json {
+            lines = table.take_text();
+        }
+        let Some(last) = page.last() else {
+            // If there was no page, this is the heading.
+            print(&lines)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        if !print(&lines)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        page = inbox.parked_after(&last.id).await?;
+    }
+}
+
+/// Returns the type of an event that was parked with its body.
+fn event_type(event: &ParkedEvent) -> Option<String> {
+    let body = event.body.as_ref()?;
+    let event = Event::from_unverified_json(body).ok()?;
+    Some(event.event_type().to_string())
+}
+
+/// How long an event has been parked, for people.
+struct Age(Duration);
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0..60 => write!(f, "{seconds} s"),
+            60..3_600 => write!(f, "{} min", seconds / 60),
+            3_600..172_800 => write!(f, "{} h", seconds / 3_600),
+            _ => write!(f, "{} days", seconds / 86_400),
+        }
+    }
+}
+
+impl Selection {
+    /// Returns the ids of the events.
+    async fn ids(self, inbox: &Inbox) -> Result<Vec<EventId>, Failure> {
+        if !self.all {
+            return Ok(self.ids);
+        }
+        let mut ids = Vec::new();
+        let mut page = inbox.parked().await?;
+        while let Some(last) = page.last() {
+            ids.extend(page.iter().map(|event| event.id.clone()));
+            page = inbox.parked_after(&last.id).await?;
+        }
+        Ok(ids)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Replay,
+    Discard,
+}
+
+/// Replays or discards events, and prints a line for each.
+async fn change(
+    inbox: &Inbox,
+    ids: &[EventId],
+    change: Change,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let mut exit_code = ExitCode::SUCCESS;
+    for id in ids {
+        let (changed, done) = match change {
+            Change::Replay => (inbox.replay(id).await, "replayed"),
+            Change::Discard => (inbox.discard(id).await, "discarded"),
+        };
+        let changed = changed.map_err(|error| Failure::from(error).after(id.as_str()))?;
+        let status = if changed { done } else { "not parked" };
+        output.result(
+            &json!({"id": id, "status": status.replace(' ', "_")}),
+            |_| printable(&format!("{id}: {status}")) + "\n",
+        )?;
+        if !changed {
+            exit_code = NOT_FOUND.into();
+        }
+    }
+    Ok(exit_code)
+}

@@ -1,0 +1,134 @@
+//! `audience inbox` at night.
+
+use std::process::Command;
+
+use audience::inbox::{Inbox, SqliteStore};
+use audience::webhooks::{EventType, Signer, Verifier};
+use serde_json::json;
+
+use super::{Folder, audience, end};
+
+const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
+
+/// An inbox in a file, with these events parked.
+async fn parked(folder: &Folder, ids: &[&str]) -> Inbox {
+    let store = SqliteStore::open(folder.path("inbox.db")).unwrap();
+    let inbox = Inbox::builder(store).build().unwrap();
+    for id in ids {
+        let data = json!({"email_id": "em_1", "to": "ada@example.com"});
+        let body = json!({"id": id, "type": "email.complained", "created_at": 1, "data": data});
+        let body = body.to_string();
+        let signer = Signer::new(SECRET).unwrap();
+        let headers = signer.sign(&EventType::Complained, std::time::SystemTime::now(), &body);
+        let delivery = Verifier::new(SECRET).unwrap().verify_event(&headers, body);
+        inbox.accept(delivery.unwrap()).await;
+    }
+    let worker = inbox.worker(|_, _| async { Err::<(), _>("no such table") });
+    worker.max_attempts(1).run_until_idle().await.unwrap();
+    inbox
+}
+
+fn audience_inbox(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = audience(["inbox"]);
+    let address = format!("sqlite:{}", folder.path("inbox.db"));
+    command.args(arguments).env("AUDIENCE_INBOX_URL", address);
+    command
+}
+
+#[tokio::test]
+async fn parked_events_are_listed_with_the_reason_and_without_their_data() {
+    let folder = Folder::new("inbox-parked");
+    let _inbox = parked(&folder, &["evt_1", "evt_2"]).await;
+
+    let table = end(&mut audience_inbox(&folder, &["parked"]));
+    let lines = end(&mut audience_inbox(&folder, &["parked", "--json"]));
+
+    assert_eq!(table.code, Some(0), "{table:?}");
+    let rows: Vec<_> = table.stdout.lines().collect();
+    assert_eq!(rows.len(), 3);
+    assert!(
+        rows[1].starts_with("evt_1  email.complained  1 "),
+        "{table:?}"
+    );
+    assert!(rows[1].ends_with("  no such table"), "{table:?}");
+    let mut event = lines.json()[1].clone();
+    assert!(event["parked_for"].take().as_u64().is_some());
+    assert_eq!(
+        event,
+        json!({"id": "evt_2", "type": "email.complained", "attempts": 1, "parked_for": null, "reason": "no such table"})
+    );
+    assert!(!(table.stdout + &lines.stdout).contains("ada@"));
+}
+
+#[tokio::test]
+async fn an_event_is_replayed_and_one_that_is_not_parked_has_its_own_exit_status() {
+    let folder = Folder::new("inbox-replay");
+    let inbox = parked(&folder, &["evt_1", "evt_2"]).await;
+
+    let ended = end(&mut audience_inbox(&folder, &["replay", "evt_1", "evt_9"]));
+
+    assert_eq!(ended.stdout, "evt_1: replayed\nevt_9: not parked\n");
+    assert_eq!(ended.code, Some(4));
+    let worker = inbox.worker(|_, _| async { Ok::<_, std::io::Error>(()) });
+    assert_eq!(worker.run_until_idle().await.unwrap().handled, 1);
+    let all = end(&mut audience_inbox(&folder, &["replay", "--all", "--json"]));
+    assert_eq!(all.json(), [json!({"id": "evt_2", "status": "replayed"})]);
+    assert_eq!(all.code, Some(0));
+}
+
+#[tokio::test]
+async fn without_a_terminal_an_event_is_discarded_only_with_yes() {
+    let folder = Folder::new("inbox-discard");
+    let inbox = parked(&folder, &["evt_1"]).await;
+
+    let asked = end(&mut audience_inbox(&folder, &["discard", "evt_1"]));
+    assert_eq!(asked.code, Some(2));
+    assert!(
+        asked
+            .stderr
+            .contains("this would discard evt_1; pass --yes"),
+        "{asked:?}"
+    );
+    assert_eq!(inbox.parked().await.unwrap().len(), 1);
+
+    let discarded = end(&mut audience_inbox(&folder, &["discard", "evt_1", "--yes"]));
+    assert_eq!(discarded.stdout, "evt_1: discarded\n");
+    assert_eq!(discarded.code, Some(0));
+    assert!(inbox.parked().await.unwrap().is_empty());
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_a_usage_error_without_the_address() {
+    let folder = Folder::new("inbox-address");
+
+    for (address, said) in [
+        (
+            "mysql://u:hunter2@h/d",
+            "must start with one of: sqlite:, postgres:, redis:",
+        ),
+        ("", "the environment variable `AUDIENCE_INBOX_URL` is empty"),
+    ] {
+        let mut command = audience(["inbox", "parked"]);
+        let ended = end(command.env("AUDIENCE_INBOX_URL", address));
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(said), "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+    let missing = end(&mut audience_inbox(&folder, &["parked"]));
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("there is no file"), "{missing:?}");
+    assert!(!std::path::Path::new(&folder.path("inbox.db")).exists());
+}
+
+#[tokio::test]
+async fn the_address_can_be_in_a_file() {
+    let folder = Folder::new("inbox-file");
+    let _inbox = parked(&folder, &["evt_1"]).await;
+    let file = folder.path("address");
+    let address = format!("sqlite:{}\n", folder.path("inbox.db"));
+    std::fs::write(&file, address).unwrap();
+
+    let ended = end(audience(["inbox", "parked", "--json"]).env("AUDIENCE_INBOX_URL_FILE", file));
+
+    assert_eq!(ended.json().len(), 1, "{ended:?}");
+}
