@@ -109,6 +109,8 @@ fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
         .take(13)
         .map(|contact| contact.unwrap().email)
         .collect();
+    // Of the second page.
+    assert_eq!(iter.size_hint(), (7, None));
     let cursor = iter.stream().cursor().unwrap().to_owned();
     let rest = contacts.list().limit(10).after(cursor).stream().wait();
     let rest: Vec<_> = rest.map(|contact| contact.unwrap().email).collect();

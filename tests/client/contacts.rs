@@ -1,6 +1,8 @@
 //! Create, retrieve, merge and list one page, against prepared responses.
 
-use audience::contacts::{NewContact, OnConflict, Properties, PropertyValue, UnsubscribeReason};
+use audience::contacts::{
+    Contact, NewContact, OnConflict, Properties, PropertyValue, Reachability, UnsubscribeReason,
+};
 use audience::{ErrorKind, Timestamp};
 use serde_json::{Value, json};
 
@@ -310,4 +312,43 @@ async fn a_number_of_64_bits_is_kept_exactly_and_a_larger_one_is_rounded() {
     let properties =
         r#"{"a":18446744073709551615,"b":1.8446744073709552e+19,"c":-9223372036854775808,"g":0.1}"#;
     assert!(sent.contains(properties), "{sent}");
+}
+
+#[test]
+fn each_reachability_has_its_own_words_and_only_one_is_reachable() {
+    for (reachability, words) in [
+        (Reachability::Reachable, "nothing that the contact shows"),
+        (Reachability::SpamReport, "a mailbox provider reported spam"),
+        (Reachability::OptedOutByPerson, "the person opted out"),
+        (
+            Reachability::OptedOutBySender,
+            "the sender recorded an opt-out",
+        ),
+        (
+            Reachability::OptedOut,
+            "the contact is opted out of everything",
+        ),
+        (
+            Reachability::TopicOptedOut,
+            "the contact opted out of the topic",
+        ),
+        (Reachability::UnknownTopic, "there is no topic"),
+        (Reachability::NotShown, "not known"),
+    ] {
+        assert!(
+            reachability.to_string().starts_with(words),
+            "{reachability}"
+        );
+        let is_reachable = reachability == Reachability::Reachable;
+        assert_eq!(reachability.is_reachable(), is_reachable, "{reachability}");
+    }
+}
+
+#[test]
+fn the_error_of_an_invalid_map_says_what_was_expected() {
+    let contact = with(contact(), "properties", 5);
+
+    let error = serde_json::from_value::<Contact>(contact).unwrap_err();
+
+    assert!(error.to_string().contains("expected an object"), "{error}");
 }

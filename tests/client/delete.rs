@@ -136,3 +136,15 @@ async fn a_deletion_whose_response_was_lost_is_retried_and_then_found_done() {
         .collect();
     assert_eq!(methods, ["DELETE", "DELETE", "GET"]);
 }
+
+#[tokio::test]
+async fn a_failure_of_the_list_counts_the_attempts_of_both_requests() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::status(404).body("{}").path(PATH));
+    server.fault(Fault::status(503).method("GET").path("/contacts"));
+
+    let error = contacts.delete(ADA).await.unwrap_err();
+
+    assert_eq!(error.attempts(), 1 + 4, "{error}");
+    assert_eq!(server.requests().len(), 5);
+}

@@ -108,3 +108,17 @@ async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
     }
     assert!(server.requests().is_empty());
 }
+
+#[tokio::test]
+async fn several_headers_are_set_together() {
+    let server = respond_with(text(202, r#"{"id": "em_1"}"#)).await;
+    let mail = mail().headers([("X-Order", "1815"), ("X-Shop", "Berlin")]);
+
+    client(server.uri()).emails().send(mail).await.unwrap();
+
+    let body: Value = received(&server).await[0].body_json().unwrap();
+    assert_eq!(
+        body["headers"],
+        json!({"X-Order": "1815", "X-Shop": "Berlin"})
+    );
+}

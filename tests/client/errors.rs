@@ -695,3 +695,57 @@ async fn only_a_404_that_is_not_from_the_endpoint_advises_to_check_the_base_url(
         assert_eq!(advice, is_foreign, "{body}: {error}");
     }
 }
+
+#[test]
+fn each_refusal_is_explained_in_its_own_words() {
+    for (refusal, words) in [
+        ("404 not_found", "there is no such contact or topic"),
+        ("404", "there is no such contact or topic"),
+        ("404 no_such_route", "the service refused the request"),
+        (
+            "422 validation_error",
+            "the service does not accept the input",
+        ),
+        (
+            "409 already_exists",
+            "a contact with this address exists already",
+        ),
+        (
+            "422 failed_precondition",
+            "the contact reported mail as spam, so",
+        ),
+        (
+            "402 quota_exceeded",
+            "the plan has no room for another contact",
+        ),
+        ("403 key_not_permitted", "the key may only send mail"),
+        ("401", "the service does not accept the key"),
+        ("403", "the service does not allow this with this key"),
+        ("429", "the service allows no more requests for the moment"),
+        ("422", "the service does not accept the input, or refuses"),
+        ("402", "the plan does not allow this"),
+        ("418", "the service refused the request"),
+        ("503", "the service is not available"),
+    ] {
+        let (status, code) = refusal.split_once(' ').unwrap_or((refusal, ""));
+        let code = Some(ErrorCode::from(code)).filter(|code| *code != ErrorCode::from(""));
+        let api = ApiError::new(status.parse().unwrap(), code, "in words");
+
+        let explanation = Error::refused(api).explanation();
+
+        let (start, end) = explanation.split_once(" (").unwrap();
+        assert!(start.starts_with(words), "{refusal}: {explanation}");
+        assert!(end.starts_with(&format!("{refusal})")), "{explanation}");
+    }
+}
+
+#[tokio::test]
+async fn the_explanation_of_a_lost_opt_in_says_to_look_at_the_contact() {
+    let server = respond_with(status(500)).await;
+
+    let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
+
+    let explanation = error.explanation();
+    let lost = "; the opt-in may have been recorded or not: look at the contact";
+    assert!(explanation.contains(lost), "{explanation}");
+}

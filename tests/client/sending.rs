@@ -371,3 +371,13 @@ fn a_name_of_the_day_count_that_would_replace_the_condition_is_refused() {
             .is_ok()
     );
 }
+
+#[tokio::test]
+async fn a_raw_response_says_how_many_attempts_it_took() {
+    let server = respond_in_turn([status(503), ok(contact())]).await;
+    let client = client(server.uri());
+
+    let raw = client.request(Method::GET, ["contacts", ADA]).idempotent();
+
+    assert_eq!(raw.await.unwrap().attempts(), 2);
+}

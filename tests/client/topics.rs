@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use support::{
-    ADA, contact, contacts, in_time, mock_builder, ok, record, respond_in_turn, respond_with,
-    status, with,
+    ADA, closed_url, contact, contacts, in_time, mock_builder, ok, record, respond_in_turn,
+    respond_with, status, with,
 };
 
 /// A form that changes each of four topics: two opt-outs among two opt-ins.
@@ -701,4 +701,19 @@ async fn an_answer_fails_if_the_response_has_the_status_200_but_reports_an_error
     assert_eq!(error.failed(), Some(("offers", false)));
     assert_eq!(error.error().outcome(), Outcome::Unknown);
     assert_eq!(support::received(&server).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_failed_form_has_its_cause_and_the_answers_that_needed_no_request() {
+    let (server, reachable) = start(Dialect::default()).await;
+    server.fault(Fault::status(403).method("POST"));
+    let form = [("a", true), ("b", false)];
+
+    let unreached = contacts(closed_url()).set_topics(ADA, FORM).await;
+    let refused = reachable.set_topics(ADA, form).only_changed().await;
+
+    let (unreached, refused) = (unreached.unwrap_err(), refused.unwrap_err());
+    assert_eq!(unreached.error().kind(), ErrorKind::Connect);
+    assert!(unreached.source().is_some(), "{unreached}");
+    assert_eq!(refused.unchanged(), &map([("a", true)]));
 }
