@@ -174,6 +174,20 @@ async fn one_click_without_a_topic_opts_out_of_everything_for_the_recipients_own
 }
 
 #[tokio::test]
+async fn the_button_for_one_topic_opts_out_of_everything_if_the_link_has_no_topic() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let everything = post_form(&service, &url, "unsubscribe=all").await;
+
+    let one = post_form(&service, &url, "unsubscribe=topic").await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(one.body, everything.body);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_link_works_with_a_slash_behind_it() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

@@ -418,6 +418,24 @@ async fn a_job_ends_if_its_store_cannot_be_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_waits_for_a_store_that_is_down_and_continues_when_it_is_back() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    accept(&inbox, ["evt_1"]).await;
+    store.fail(&["take"], unavailable);
+
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let (report, ()) = tokio::join!(worker.run_until_idle(), async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        store.recover();
+    });
+
+    assert_eq!(report.unwrap().handled, 1);
+    let looks = inbox.metrics().store_errors;
+    assert!((2..100).contains(&looks), "{looks} looks in a minute");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_takes_an_event_as_soon_as_its_process_accepts_it() {
     let inbox = inbox();
     let (handled, was_handled) = oneshot::channel();

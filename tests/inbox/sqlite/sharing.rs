@@ -19,6 +19,30 @@ fn any_number_of_stores_may_create_one_file_at_once() {
     });
 }
 
+#[test]
+fn opening_a_database_of_another_program_waits_for_it_until_the_busy_timeout() {
+    let folder = Folder::new("open-busy");
+    let other = folder.connect();
+    other
+        .execute_batch("CREATE TABLE other (number INTEGER); BEGIN EXCLUSIVE")
+        .unwrap();
+    let open = |busy_timeout| {
+        let builder = SqliteStore::builder().busy_timeout(busy_timeout);
+        builder.open(folder.file())
+    };
+
+    let error = open(Duration::from_millis(50)).unwrap_err();
+    let opened = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| open(HOUR));
+        std::thread::sleep(Duration::from_millis(100));
+        other.execute_batch("COMMIT").unwrap();
+        opening.join().unwrap()
+    });
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    opened.unwrap();
+}
+
 #[tokio::test]
 async fn an_operation_waits_for_another_writer_and_is_unavailable_after_the_busy_timeout() {
     let folder = Folder::new("busy");
