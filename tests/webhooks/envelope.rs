@@ -314,3 +314,13 @@ fn an_event_cannot_be_deserialized_without_its_signature_by_accident() {
     assert_not_impl_any!(EventData: DeserializeOwned);
     assert_not_impl_any!(VerifiedEvent: DeserializeOwned);
 }
+
+#[test]
+fn the_error_of_an_id_that_is_no_text_says_what_was_expected() {
+    let error = serde_json::from_str::<EventId>("5").unwrap_err();
+
+    assert!(
+        error.to_string().contains("expected an event id"),
+        "{error}"
+    );
+}

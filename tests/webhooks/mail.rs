@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use audience::webhooks::{
-    BounceType, CheckResult, Event, EventData, EventType, InboundMail, MailEvent,
+    AuthenticationResults, BounceType, CheckResult, Event, EventData, EventType, InboundMail,
+    MailEvent,
 };
 use serde_json::{Value, json};
 
@@ -250,4 +251,21 @@ fn inbound_mail_can_be_built_serialized_and_parsed() {
     let json = serde_json::to_string(&mail).unwrap();
 
     assert_eq!(serde_json::from_str::<InboundMail>(&json).unwrap(), mail);
+}
+
+#[test]
+fn the_address_of_a_mail_is_the_recipient_as_contacts_are_stored() {
+    let mail = MailEvent::new("em_1", "us@example.com", " Ada@Example.com ", "Hi");
+
+    assert_eq!(mail.address(), "ada@example.com");
+}
+
+#[test]
+fn quotes_hide_a_parenthesis_and_a_backslash_outside_of_them_hides_nothing() {
+    for before in [r#"smtp.mailfrom="(""#, r"reason=a\"] {
+        let results = AuthenticationResults::from(format!("mx; spf=pass {before}; dkim=fail"));
+
+        assert_eq!(results.spf(), Some(CheckResult::Pass), "{before}");
+        assert_eq!(results.dkim(), Some(CheckResult::Fail), "{before}");
+    }
 }

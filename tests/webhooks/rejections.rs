@@ -146,3 +146,24 @@ fn the_state_of_a_router_may_be_an_arc() {
 
     assert_eq!(verifier.body_limit(), app.verifier.body_limit());
 }
+
+#[test]
+fn a_body_as_another_language_spells_it_was_reserialized() {
+    let spell =
+        |start: &str, end: &str| format!(r#"{{"id":"evt_1","detail":"5\" \\\"{start}ada/{end}"}}"#);
+    let received = spell("<ä>", "😀");
+    let python = spell(r"<\u00e4>", r"\ud83d\ude00").replace(r#"",""#, r#"", ""#);
+    let python = python.replace(r#"":""#, r#"": ""#);
+    let php = spell(r"<\u00e4>", r"\ud83d\ude00").replace('/', r"\/");
+    let go = spell(r"\u003cä\u003e", "😀");
+    let verifier = Verifier::new(SECRET).unwrap();
+    for original in [python, php, go] {
+        let headers = Signer::new(SECRET).unwrap();
+        let headers = headers.sign(&EventType::Bounced, SystemTime::now(), &original);
+
+        let diagnosis = verifier.diagnose(&headers, received.as_bytes(), [("main", SECRET)]);
+
+        let expected = Diagnosis::BodyChanged(BodyChange::Reserialized);
+        assert_eq!(diagnosis, expected, "{original}");
+    }
+}

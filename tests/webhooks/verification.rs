@@ -1,5 +1,6 @@
 //! Interface section 5: headers, signature, time window.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::webhooks::{
@@ -165,6 +166,25 @@ fn the_error_for_a_malformed_signature_has_a_hint() {
         assert_eq!(error, VerifyError::MalformedSignature { hint });
         assert_eq!(error.status(), 400);
     }
+}
+
+#[test]
+fn each_hint_about_a_signature_has_words_of_its_own() {
+    let hints = [
+        SignatureHint::Empty,
+        SignatureHint::Whitespace,
+        SignatureHint::StandardWebhooks,
+        SignatureHint::AlgorithmPrefix,
+        SignatureHint::UpperCase,
+        SignatureHint::Base64,
+        SignatureHint::WrongLength,
+        SignatureHint::Unrecognized,
+    ];
+
+    let words: BTreeSet<_> = hints.iter().map(ToString::to_string).collect();
+
+    assert_eq!(words.len(), hints.len());
+    assert!(words.iter().all(|words| words.starts_with("the value ")));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Batches that fail, a plan that is full, and keys that are refused.
 
+use std::error::Error;
 use std::time::Duration;
 
+use audience::contacts::{NewContact, OnConflict};
 use audience::import::{ImportRow, RowOutcome};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
@@ -61,7 +63,7 @@ async fn a_refused_key_stops_the_import_at_once() {
     );
     assert_eq!(text, expected);
     // A chain that is printed has the error only once.
-    assert!(std::error::Error::source(&stopped).is_none());
+    assert!(Error::source(&stopped).is_none());
     assert_eq!(stopped.error().kind(), ErrorKind::Api);
 }
 
@@ -223,7 +225,9 @@ async fn rows_are_not_sent_if_nothing_listens() {
     let stopped = in_time(contacts.import(numbered(250)).stop_on_failure()).await;
 
     assert_eq!(counts(&report), [0, 0, 0, 0, 250, 0]);
-    assert_eq!(stopped.unwrap_err().error().kind(), ErrorKind::Connect);
+    let stopped = stopped.unwrap_err();
+    assert_eq!(stopped.error().kind(), ErrorKind::Connect);
+    assert!(stopped.source().is_some(), "{stopped}");
 }
 
 #[tokio::test]
@@ -285,7 +289,7 @@ async fn retries_are_those_of_any_call_with_the_settings_of_the_import() {
 #[tokio::test]
 async fn a_row_that_cannot_be_sent_is_refused_and_the_others_are_sent() {
     let server = MockServer::start().await;
-    let number = audience::contacts::NewContact::new("nan@x.io").property("n", f64::NAN);
+    let number = NewContact::new("nan@x.io").property("n", f64::NAN);
     let rows = [
         ImportRow::from("ada@x.io"),
         ImportRow::unreadable("the row has 2 cells"),
@@ -335,4 +339,21 @@ async fn a_report_is_the_same_after_its_json() {
         serde_json::from_value::<audience::import::ImportReport>(json).unwrap(),
         report
     );
+}
+
+#[tokio::test]
+async fn an_unknown_refusal_is_retryable_unless_the_row_must_be_new() {
+    let server = MockServer::start().await;
+    let entry = |email: &str| json!({"email": email, "status": "on_holiday"});
+    let results = json!({"data": [entry("a@x.io"), entry("b@x.io")]});
+    server.fault(Fault::wrong_body(results.to_string()).path(BATCH));
+    let strict = NewContact::new("b@x.io").on_conflict(OnConflict::Error);
+    let rows = [ImportRow::from("a@x.io"), ImportRow::from(strict)];
+
+    let outcomes = contacts(&server).import(rows).outcomes();
+    let outcomes: Vec<_> = in_time(outcomes.collect()).await;
+
+    let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    let expected = [refused("on_holiday", true), refused("on_holiday", false)];
+    assert_eq!(outcomes, expected);
 }

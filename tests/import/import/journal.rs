@@ -318,3 +318,23 @@ trait Waiting: futures_util::Stream + Sized {
 }
 
 impl<S: futures_util::Stream> Waiting for S {}
+
+#[tokio::test]
+async fn a_stream_that_waits_between_its_first_rows_is_resumed_after_the_rows_that_are_done() {
+    let server = MockServer::start().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    with_journal(contacts.import(numbered(5)), &journal).await;
+    server.clear_requests();
+    let rows = futures_util::stream::iter(numbered(150));
+    let rows = futures_util::StreamExt::then(rows, async |row| {
+        tokio::task::yield_now().await;
+        row
+    });
+
+    let import = contacts.import_stream(rows).journal(journal.open());
+    let resumed = in_time(import).await.unwrap();
+
+    assert_eq!(counts(&resumed), [150, 0, 0, 0, 0, 0]);
+    let sent: usize = batches(&server).iter().map(Vec::len).sum();
+    assert_eq!(sent, 145);
+}

@@ -62,10 +62,18 @@ async fn the_total_is_what_the_caller_says_or_what_the_iterator_knows() {
 
     let unknown = progress_of(contacts.import(rows())).await;
     let said = progress_of(contacts.import(rows()).total(2_000)).await;
+    let streamed = stream::iter(numbered(150).collect::<Vec<_>>());
+    let streamed = progress_of(contacts.import_stream(streamed)).await;
 
     assert_eq!(unknown[0].total(), None);
     assert_eq!(unknown[0].remaining(), None);
     assert!(said.iter().all(|progress| progress.total() == Some(2_000)));
+    assert!(!streamed.is_empty());
+    assert!(
+        streamed
+            .iter()
+            .all(|progress| progress.total() == Some(150))
+    );
 }
 
 #[tokio::test]

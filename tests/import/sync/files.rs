@@ -277,3 +277,10 @@ fn a_new_state_is_empty() {
     assert!(path.open().is_empty());
     assert!(path.open().path().ends_with(path.0.file_name().unwrap()));
 }
+
+#[tokio::test]
+async fn a_state_that_a_sync_has_used_is_not_empty() {
+    let nights = two_nights().await;
+
+    assert!(!SyncState::open(&nights.state).unwrap().is_empty());
+}

@@ -1,7 +1,7 @@
 //! Which rows cost which requests.
 
 use audience::contacts::NewContact;
-use audience::import::{ImportRow, SyncContacts, SyncRow};
+use audience::import::{ImportRow, SyncContacts, SyncReport, SyncRow};
 use audience::mock::Fault;
 use support::in_time;
 
@@ -438,4 +438,16 @@ async fn the_line_of_a_dry_run_says_what_would_be_sent() {
         report.to_string(),
         "dry run: 0 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 1 refused"
     );
+}
+
+#[tokio::test]
+async fn the_json_of_the_changes_counts_the_opt_outs_if_there_are_any() {
+    let nights = Nights::new().await;
+    let (first, _) = nights.run(&[row(1, "a@x.io")]).await;
+
+    let (second, _) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    let json = |report: &SyncReport| serde_json::to_value(report.changes()).unwrap();
+    assert_eq!(json(&first).get("opted_out"), None);
+    assert_eq!(json(&second)["opted_out"], 1);
 }

@@ -307,6 +307,18 @@ async fn the_overview_has_the_clock_the_settings_and_the_counts() {
 }
 
 #[tokio::test]
+async fn the_values_of_a_header_that_was_sent_twice_are_joined() {
+    let server = MockServer::start().await;
+    let request = reqwest::Client::new().get(format!("{}/contacts", server.url()));
+    let request = request.header("x-tag", "a").header("x-tag", "b");
+    request.send().await.unwrap();
+
+    let requests = list(&server, "requests").await;
+
+    assert_eq!(requests[0]["headers"]["x-tag"], "a, b");
+}
+
+#[tokio::test]
 async fn a_recorded_request_has_the_response_as_it_was_sent() {
     let server = stopped_server().await;
     server.fault(Fault::status(503).retry_after(7).path("/down"));

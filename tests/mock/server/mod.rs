@@ -226,6 +226,20 @@ async fn a_port_in_use_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_server_waits_a_while_for_a_port_in_use() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+
+    let starting = MockServer::builder().port(port).try_start();
+    let (started, ()) = tokio::join!(starting, async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(listener);
+    });
+
+    started.unwrap();
+}
+
+#[tokio::test]
 async fn the_port_of_a_dropped_server_can_be_used_at_once() {
     let mut server = MockServer::start().await;
     let port = port(&server);

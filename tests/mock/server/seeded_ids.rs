@@ -72,6 +72,18 @@ async fn an_id_that_a_seed_pins_is_never_generated() {
 }
 
 #[tokio::test]
+async fn an_id_that_no_contact_has_any_more_is_generated_again() {
+    let server = stopped_server().await;
+    for id in ["con_00000002", "ada"] {
+        server.seed(json!({"contacts": [{"email": "a@x.io", "id": id}]}));
+    }
+
+    server.seed_contact("b@x.io");
+
+    assert_eq!(ids(&server), ["con_00000002", "ada"]);
+}
+
+#[tokio::test]
 async fn a_copy_of_every_contact_has_the_same_ids_in_any_order_of_creation() {
     let server = stopped_server().await;
     for (address, created_at) in [("a@x.io", 5), ("b@x.io", 9), ("c@x.io", 1), ("d@x.io", 7)] {
