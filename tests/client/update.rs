@@ -231,3 +231,19 @@ async fn an_update_whose_merge_could_not_be_checked_may_have_been_applied() {
     assert_eq!(error.outcome(), Outcome::Unknown);
     assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
 }
+
+#[tokio::test]
+async fn a_property_named_as_the_member_stays_if_the_response_shows_no_contact() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let named = contacts.update(ADA).property("properties", "house");
+    named.await.unwrap();
+    server.fault(Fault::wrong_body("{}").path("/contacts/*").times(1));
+
+    contacts.update(ADA).property("seats", 4).await.unwrap();
+
+    let stored = server.contact(ADA).unwrap().properties;
+    assert_eq!(
+        (&stored["properties"], &stored["seats"]),
+        (&json!("house"), &json!(4))
+    );
+}
