@@ -1,5 +1,6 @@
 //! What a recipient, a mailbox provider and a stranger get from an unsubscribe link, and what the service gets.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,8 @@ use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, Unsubs
 use audience::webhooks::tower::BytesBody;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use support::ADA;
 use support::trace_log::Log;
 use tower::ServiceExt;
@@ -311,6 +314,31 @@ async fn other_requests_are_refused_and_store_nothing() {
 }
 
 #[tokio::test]
+async fn a_form_of_16_kib_is_read_and_a_longer_one_refused_in_any_number_of_parts() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let most = 16 * 1024;
+    let form = format!("{ONE_CLICK}&more={}", "a".repeat(most));
+    for (length, status) in [
+        (most, StatusCode::OK),
+        (most + 1, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        for part in [most + 1, most - 1, 5_000] {
+            let parts = form.as_bytes()[..length].chunks(part);
+            let parts: Vec<_> = parts
+                .map(|part| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(part))))
+                .collect();
+            let body = StreamBody::new(futures_util::stream::iter(parts));
+            let request = Request::post(links().link(ADA)).header("content-type", FORM);
+
+            let response = service.clone().oneshot(request.body(body).unwrap());
+
+            assert_eq!(response.await.unwrap().status(), status, "{length} {part}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_stranger_cannot_make_the_service_read_a_body() {
     /// A body that must not be polled.
     struct Unread;
@@ -320,7 +348,7 @@ async fn a_stranger_cannot_make_the_service_read_a_body() {
         fn poll_frame(
             self: std::pin::Pin<&mut Self>,
             _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+        ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
             panic!("the body was read")
         }
     }
@@ -454,6 +482,9 @@ async fn the_page_shows_the_contacts_answers_and_the_defaults_if_there_is_no_con
     assert!(!page.is_checked("news") && page.is_checked("offers"));
     assert!(page.body.contains("a…@example.com") && !page.body.contains(ADA));
     assert!(!page.body.contains("internal"));
+    // Only the second topic has a description.
+    assert!(!page.body.contains("about-0") && page.body.contains("Now &amp; then"));
+    assert!(page.body.contains("You will still get mail that you need"));
 
     let page = get(&service, &links().link("nobody@example.com")).await;
     assert!(page.is_checked("news") && !page.is_checked("offers"));
@@ -609,7 +640,8 @@ async fn a_form_stores_empty_boxes_and_sends_boxes_that_were_checked_on_the_page
     let ada = server.contact(ADA).unwrap();
     assert!(!ada.topics["news"] && ada.topics["offers"] && ada.topics["internal"]);
     // An empty box is recorded although the topic's default is "no".
-    post_form(&service, &url, &saved.form(&[])).await;
+    let emptied = post_form(&service, &url, &saved.form(&[])).await;
+    assert!(!emptied.is_checked("offers") && !emptied.is_checked("news"));
     service.worker().run_until_idle().await.unwrap();
     assert_eq!(
         server.contact(ADA).unwrap().answers.get("offers"),
@@ -1401,6 +1433,19 @@ async fn a_404_of_a_gateway_ends_no_opt_out() {
             assert!(!contact.topics["news"] && !contact.unsubscribed, "{body}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_key_does_not_mean_that_the_topic_does_not_exist() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(403).path("*/unsubscribe").times(1));
+
+    post_form(&service, &one_click_url(ADA, "typo"), ONE_CLICK).await;
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (0, 1));
+    assert!(!server.contact(ADA).unwrap().unsubscribed);
 }
 
 #[tokio::test]
