@@ -261,6 +261,8 @@ async fn a_response_that_names_both_or_only_has_the_word_does_not_say_what_is_mi
         (json!({"code": "not_found", "path": path}), "contacts", None),
         (said("there is no such contact"), "contact", None),
         (said("there is no such contact"), "there", None),
+        (said("there is no topic newsletter"), "news", None),
+        (said("\"news-letter\" is unknown"), "news", None),
         (
             json!({"code": "not_found", "resource": "contact"}),
             "contact",

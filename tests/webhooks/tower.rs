@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, StreamBody};
 use static_assertions::assert_impl_all;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-use super::{BODY, SECRET, signed, verifier};
+use super::{BODY, NOW, SECRET, at, signed, verifier};
 
 assert_impl_all!(VerifyLayer: Clone, Send, Sync, std::fmt::Debug);
 assert_impl_all!(Verify<()>: Clone, Send, Sync, std::fmt::Debug);
@@ -330,4 +330,29 @@ async fn the_body_of_a_verified_request_says_its_length_and_gives_its_bytes() {
     assert_eq!(http_body::Body::size_hint(&body).exact(), Some(2));
     assert_eq!(Bytes::from(body.clone()), "{}");
     assert_eq!(body.collect().await.unwrap().to_bytes(), "{}");
+}
+
+#[tokio::test]
+async fn a_body_at_the_limit_is_accepted_in_any_number_of_parts_and_a_longer_one_is_refused() {
+    for (limit, status) in [
+        (BODY.len(), StatusCode::OK),
+        (BODY.len() - 1, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let verifier = Verifier::builder().secret("main", SECRET).clock(|| at(NOW));
+        let verifier = verifier.body_limit(limit).build().unwrap();
+        let inner = service_fn(async |_: Request<BytesBody>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let service = VerifyLayer::new(verifier).layer(inner);
+        for part in [BODY.len(), BODY.len() - 1, 10] {
+            let parts = BODY.as_bytes().chunks(part).map(Bytes::copy_from_slice);
+            let frames: Frames = parts.map(|part| Ok(Frame::data(part))).collect();
+            let mut request = post_of(StreamBody::new(stream::iter(frames)));
+            *request.headers_mut() = signed(BODY);
+
+            let response = service.clone().oneshot(request).await.unwrap();
+
+            assert_eq!(response.status(), status, "{limit} {part}");
+        }
+    }
 }
