@@ -493,7 +493,8 @@ pub(super) struct SyncOptions {
     /// Opt out the contacts whose rows are gone; nobody if the key of a row cannot be read, because any row may be that one
     #[arg(long)]
     deletes_missing: bool,
-    /// List all contacts, and opt out those that are subscribed although their rows are not
+    /// List all contacts, opt out those that are subscribed although their rows are not, and count the rows that are
+    /// subscribed although their contacts are not
     #[arg(long)]
     checks_list: bool,
     /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
@@ -519,7 +520,7 @@ const SYNC_HELP: &str = "\
 The first run sends the whole table. Later runs send what has changed: opt-outs first, and never an opt-in.
 After a crash, an outage or Ctrl-C, run the same command again.
 
-Exit status: 0 if everything was sent, 3 if rows were refused or an opt-in was not sent, 1 if the sync could not start or finish,
+Exit status: 0 if everything was sent, 3 if rows were refused or a contact is opted out although its row is not, 1 if the sync could not start or finish,
 or if --deletes-missing opted out nobody because the key of a row could not be read.
 
 Example:
@@ -638,7 +639,8 @@ impl SyncOptions {
         output.result(report, |report| self.summary(report))?;
         let changes = report.changes();
         let is_finished = self.dry_run || changes.is_complete() && changes.opt_out_failed() == 0;
-        let is_whole = changes.refused() == 0 && report.opt_ins_not_sent() == 0;
+        let opt_outs = report.opt_ins_not_sent() + report.opted_out_at_service();
+        let is_whole = changes.refused() + opt_outs == 0;
         let to_continue = format!("to continue: {same_command}");
         match result {
             Err(error) => {
@@ -673,6 +675,12 @@ impl SyncOptions {
             lines.push(format!(
                 "{count} rows are subscribed after an opt-out; `audience contacts subscribe ADDRESS` records an opt-in \
                  when the person asks for it"
+            ));
+        }
+        if report.opted_out_at_service() > 0 {
+            let count = report.opted_out_at_service();
+            lines.push(format!(
+                "{count} rows are subscribed, but their contacts are opted out at the service; write these opt-outs into the table"
             ));
         }
         if self.rejects.is_none() && !lines.is_empty() {

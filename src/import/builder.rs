@@ -14,7 +14,7 @@ use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings};
 use super::journal::Journal;
-use super::record_file::{lock_in_time, unlock};
+use super::record_file::{lock_in_time, try_lock, unlock};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{ImportRow, OptOut, Source};
 use crate::client::{CallDeadline, CallOptions, wait_for_call, wait_for_items};
@@ -319,6 +319,8 @@ impl Import {
     /// that is started by mistake cannot destroy the rejects of the first one: it waits 5 s for the locks, and then
     /// fails. Only the owner can read a new file (on Unix). On Windows, no other program can read the file until the
     /// run has ended.
+    ///
+    /// A run without rejects removes the file at its end (on Unix), also one that an earlier run has written.
     ///
     /// It must not be the file that the rows are read from.
     ///
@@ -752,56 +754,99 @@ impl RejectsTo {
         Ok(match rejects {
             None => None,
             Some(Self::Writer(writer)) => Some(Opened::Writer(writer)),
-            Some(Self::Path(path)) => {
-                let mut options = File::options();
-                options.write(true).create(true).truncate(false);
-                let file = for_owner_only(&mut options).open(path);
-                Some(Opened::File(file.map_err(unwritable)?))
-            }
+            Some(Self::Path(path)) => Some(Opened::File(RejectsFile::open(path)?)),
         })
     }
 }
 
 pub(super) enum Opened {
     Writer(Box<dyn Write + Send>),
-    File(File),
+    File(RejectsFile),
 }
 
 fn unwritable(error: io::Error) -> Error {
     Error::config("could not write the rejects").caused_by(error)
 }
 
-/// A file that is locked until this is dropped.
-struct LockedFile(File);
+/// The file of the rejects. When this is dropped, an empty file is removed (on Unix), and the lock ends.
+pub(super) struct RejectsFile {
+    path: PathBuf,
+    file: File,
+    is_locked: bool,
+}
 
-impl LockedFile {
-    /// Locks a file and empties it. A device, such as a terminal, is used as it is.
-    async fn empty(file: File) -> Result<Self, Error> {
-        if file.metadata().map_err(unwritable)?.is_file() {
-            if !lock_in_time(&file).await {
+impl RejectsFile {
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let file = for_owner_only(&mut options).open(&path);
+        Ok(Self {
+            path,
+            file: file.map_err(unwritable)?,
+            is_locked: false,
+        })
+    }
+
+    /// Locks the file and empties it. A device, such as a terminal, is used as it is.
+    async fn empty(mut self) -> Result<Self, Error> {
+        while self.file.metadata().map_err(unwritable)?.is_file() {
+            if !lock_in_time(&self.file).await {
                 return Err(Error::config(
                     "another run is writing to the file of the rejects; wait for its end, or choose another file",
                 ));
             }
-            file.set_len(0).map_err(unwritable)?;
+            self.is_locked = true;
+            // The run that had the lock may have removed the file.
+            if cfg!(unix) && !self.is_in_place() {
+                self = Self::open(self.path.clone())?;
+                continue;
+            }
+            self.file.set_len(0).map_err(unwritable)?;
+            break;
         }
-        Ok(Self(file))
+        Ok(self)
+    }
+
+    /// Returns whether the path leads to this regular file, and to no other one since.
+    #[cfg(unix)]
+    fn is_in_place(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let (Ok(open), Ok(found)) = (self.file.metadata(), std::fs::metadata(&self.path)) else {
+            return false;
+        };
+        open.is_file() && (open.dev(), open.ino()) == (found.dev(), found.ino())
+    }
+
+    /// Returns `false`: a file that another program has open keeps its name on Windows when it is removed.
+    #[cfg(not(unix))]
+    fn is_in_place(&self) -> bool {
+        false
     }
 }
 
-impl Drop for LockedFile {
+impl Drop for RejectsFile {
     fn drop(&mut self) {
-        unlock(&self.0);
+        // Another run may be writing to it.
+        if !self.is_locked && !try_lock(&self.file) {
+            return;
+        }
+        let is_empty = self.file.metadata().is_ok_and(|file| file.len() == 0);
+        if is_empty && self.is_in_place() {
+            // An empty file does no harm.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        unlock(&self.file);
     }
 }
 
-impl Write for LockedFile {
+impl Write for RejectsFile {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.write(text)
+        self.file.write(text)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.file.flush()
     }
 }
 
@@ -819,7 +864,7 @@ impl Rejects {
         let writer: Box<dyn Write + Send> = match rejects {
             None => return Ok(None),
             Some(Opened::Writer(writer)) => writer,
-            Some(Opened::File(file)) => Box::new(LockedFile::empty(file).await?),
+            Some(Opened::File(file)) => Box::new(file.empty().await?),
         };
         Ok(Some(Self {
             file: BufWriter::new(writer),

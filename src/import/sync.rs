@@ -369,8 +369,12 @@ impl SyncContacts {
     }
 
     /// Lists all contacts at the end of the run, and opts out each one that is subscribed although its row is not, or
-    /// is deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in at the
-    /// service that the table does not have.
+    /// is deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in or an
+    /// opt-out at the service that the table does not have.
+    ///
+    /// A contact that is opted out although its row is subscribed stays so: the person may have opted out by a link in a
+    /// mail. [`SyncReport::opted_out_at_service`] counts such rows, and the [rejects](Self::rejects_file) have them with
+    /// the code `opted_out_at_service`. Write these opt-outs into the table.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
     /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
@@ -596,6 +600,7 @@ impl SyncContacts {
                 CheckList {
                     pages: call.patient().large_pages().pages(),
                     unwanted,
+                    off: std::mem::take(&mut plan.off),
                     is_dry_run: self.settings.dry_run,
                     found: VecDeque::new(),
                     read: list.clone(),
@@ -658,6 +663,17 @@ impl SyncContacts {
         if let Some(rejects) = &mut rejects {
             for row in &plan.opt_ins {
                 rejects.write(row, &opt_in_not_sent());
+            }
+        }
+        let opted_out = std::mem::take(&mut lock(&list).opted_out);
+        let wanted = plan.wanted.filter_map(Result::ok);
+        for row in wanted.map(|wanted| wanted.row) {
+            // The others count as opt-ins that were not sent.
+            if opted_out.contains(&number_of(row.address())) && !untold.contains(&row.key) {
+                report.opted_out_at_service += 1;
+                if let Some(rejects) = &mut rejects {
+                    rejects.write(&row.row, &opted_out_at_service());
+                }
             }
         }
         let written = rejects.map_or(Ok(()), Rejects::finish);
@@ -733,12 +749,24 @@ fn opts_out(row: &ImportRow) -> bool {
 }
 
 fn opt_in_not_sent() -> RowOutcome {
+    told(
+        "opt_in_not_sent",
+        "the row is subscribed, but an earlier run has recorded an opt-out; subscribe the contact when the person asks for it",
+    )
+}
+
+fn opted_out_at_service() -> RowOutcome {
+    told(
+        "opted_out_at_service",
+        "the row is subscribed, but the contact is opted out at the service; write the opt-out into the table",
+    )
+}
+
+/// Returns the outcome of a row for which nothing is sent.
+fn told(code: &str, message: &str) -> RowOutcome {
     RowOutcome::Refused {
-        code: ErrorCode::from("opt_in_not_sent"),
-        message: Some(
-            "the row is subscribed, but an earlier run has recorded an opt-out; subscribe the contact when the person asks for it"
-                .to_owned(),
-        ),
+        code: ErrorCode::from(code),
+        message: Some(message.to_owned()),
         retryable: false,
     }
 }
@@ -810,6 +838,10 @@ struct Plan {
     /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the
     /// list is not checked.
     unwanted: Option<HashMap<u64, (String, bool)>>,
+    /// The rows that are subscribed, if the list is checked.
+    wanted: Queue,
+    /// The addresses that some row has which is neither subscribed nor deleted, if the list is checked.
+    off: HashSet<u64>,
 }
 
 /// The opt-outs of many rows by the numbers of their addresses, in 16 bytes for each row that has any.
@@ -1008,6 +1040,8 @@ impl Plan {
             refused: Vec::new(),
             kept: KeptOptOuts::default(),
             unwanted: None,
+            wanted: Queue::default(),
+            off: HashSet::new(),
         }
     }
 
@@ -1127,6 +1161,13 @@ impl Plan {
         } else if row.is_deleted {
             let deleted = || (row.key.clone(), true);
             unwanted.entry(number).or_insert_with(deleted);
+        } else {
+            let contact = NewContact::new(row.address());
+            let row = SyncRow {
+                row: row.row.clone().with_contact(contact),
+                ..row.clone()
+            };
+            self.wanted.push(&row, None, false);
         }
     }
 
@@ -1431,6 +1472,8 @@ impl Plan {
         let Some(unwanted) = &mut self.unwanted else {
             return;
         };
+        let off = unwanted.iter().filter(|(_, (_, is_deleted))| !is_deleted);
+        self.off = off.map(|(number, _)| *number).collect();
         unwanted.retain(|number, (_, is_deleted)| {
             !*is_deleted || self.addresses.binary_search(number).is_err()
         });
@@ -1736,6 +1779,7 @@ impl Stream for Checks {
 struct CheckList {
     pages: PageStream,
     unwanted: HashMap<u64, (String, bool)>,
+    off: HashSet<u64>,
     is_dry_run: bool,
     found: VecDeque<ImportRow>,
     read: Arc<Mutex<ListRead>>,
@@ -1747,6 +1791,8 @@ struct ListRead {
     has_ended: bool,
     /// How many contacts a dry run has found.
     found: u64,
+    /// The addresses of the contacts that are opted out, although no row with the address is.
+    opted_out: HashSet<u64>,
     error: Option<Error>,
 }
 
@@ -1756,8 +1802,15 @@ fn lock(read: &Mutex<ListRead>) -> MutexGuard<'_, ListRead> {
 
 impl CheckList {
     fn add(&mut self, page: &Page) {
-        for contact in page.data.iter().filter(|contact| !contact.unsubscribed) {
-            let Some((key, _)) = self.unwanted.get(&number_of(&contact.email)) else {
+        for contact in &page.data {
+            let number = number_of(&contact.email);
+            if contact.unsubscribed {
+                if !self.off.contains(&number) {
+                    lock(&self.read).opted_out.insert(number);
+                }
+                continue;
+            }
+            let Some((key, _)) = self.unwanted.get(&number) else {
                 continue;
             };
             if self.is_dry_run {
@@ -1942,6 +1995,8 @@ pub struct SyncReport {
     unchanged: u64,
     opted_out: u64,
     opt_ins_not_sent: u64,
+    #[serde(default)]
+    opted_out_at_service: u64,
     changes: ImportReport,
     #[serde(default)]
     missing_ignored: bool,
@@ -1982,6 +2037,39 @@ impl SyncReport {
     #[must_use]
     pub fn opt_ins_not_sent(&self) -> u64 {
         self.opt_ins_not_sent
+    }
+
+    /// Returns how many rows are subscribed although their contacts are opted out at the service, and no earlier run knows
+    /// why: most likely, the persons have clicked a link in a mail. 0 unless the sync
+    /// [checks the list](SyncContacts::checks_list).
+    ///
+    /// Nothing is sent for them. Write these opt-outs into the table: the [`rejects`](SyncContacts::rejects) have the keys.
+    /// If another row with the address is not subscribed, or if the row counts under
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here.
+    ///
+    /// # Example: a click in a mail
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-click-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = || [SyncRow::new(7, "ada@example.com")];
+    /// contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// contacts.unsubscribe("ada@example.com").await?;
+    ///
+    /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_list().await?;
+    ///
+    /// assert_eq!(report.opted_out_at_service(), 1);
+    /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn opted_out_at_service(&self) -> u64 {
+        self.opted_out_at_service
     }
 
     /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row could
@@ -2073,6 +2161,13 @@ impl fmt::Display for SyncReport {
             ),
             false => write!(f, "{changes}"),
         }?;
+        if self.opted_out_at_service > 0 {
+            let count = self.opted_out_at_service;
+            write!(
+                f,
+                "; {count} opted out at the service, but not in the table"
+            )?;
+        }
         match self.missing_ignored {
             true => {
                 f.write_str("; missing rows ignored, because the key of a row could not be read")

@@ -3,13 +3,13 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use audience::ErrorKind;
 use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
+use audience::{Client, ErrorKind};
 
 use super::{JournalPath, contacts, counts, numbered, with_journal};
 use support::examples::program;
-use support::in_time;
+use support::{fast_retries, in_time};
 
 #[tokio::test]
 async fn a_journal_that_was_cut_at_any_byte_is_continued() {
@@ -216,13 +216,77 @@ async fn a_run_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
     assert!(first.await.unwrap_err().is_cancelled());
     server.clear_faults();
     std::fs::remove_file(&rejects).unwrap();
-    in_time(import(Some(&journal))).await.unwrap();
+    let refused = contacts.import(["no address"]).rejects_file(&rejects);
+    in_time(refused).await.unwrap();
     #[cfg(unix)]
     {
         let mode = std::fs::metadata(&rejects).unwrap().permissions();
         let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
         assert_eq!(mode & 0o777, 0o600, "they have addresses");
     }
+    std::fs::remove_file(rejects).unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_run_without_rejects_leaves_no_file_of_rejects() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let rejects = journal.0.with_extension("none.csv");
+    let contacts = contacts(&server);
+    let import = |address: &'static str| contacts.import([address]).rejects_file(&rejects);
+
+    in_time(import("ada@x.io")).await.unwrap();
+    assert!(!rejects.exists(), "a new one");
+    in_time(import("no address")).await.unwrap();
+    assert!(rejects.exists());
+    in_time(import("ada@x.io")).await.unwrap();
+    assert!(!rejects.exists(), "one of an earlier run");
+
+    // A run that cannot start leaves what is there, and nothing that was not.
+    let mut other = Client::builder("http://127.0.0.1:1", "key");
+    other = other.retry(fast_retries());
+    let other = other.build().unwrap().contacts();
+    in_time(import("no address").journal(journal.open()))
+        .await
+        .unwrap();
+    let refused = |rejects: &std::path::Path| {
+        let import = other.import(["ada@x.io"]).journal(journal.open());
+        import.rejects_file(rejects)
+    };
+    in_time(refused(&rejects)).await.unwrap_err();
+    assert!(
+        std::fs::read_to_string(&rejects)
+            .unwrap()
+            .contains("no address")
+    );
+    std::fs::remove_file(&rejects).unwrap();
+    in_time(refused(&rejects)).await.unwrap_err();
+    assert!(!rejects.exists());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_run_that_waits_for_another_one_writes_to_the_file_and_not_to_the_removed_one() {
+    let server = MockServer::start().await;
+    server.fault(Fault::delay(Duration::from_millis(500)).times(1));
+    let rejects = JournalPath::new().0.with_extension("waits.csv");
+    let contacts = contacts(&server);
+    let first = contacts.import(["ada@x.io"]).rejects_file(&rejects);
+    let first = tokio::spawn(first.into_future());
+    while server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    let second = contacts.import(["no address"]).rejects_file(&rejects);
+    in_time(second).await.unwrap();
+
+    first.await.unwrap().unwrap();
+    assert!(
+        std::fs::read_to_string(&rejects)
+            .unwrap()
+            .contains("no address")
+    );
     std::fs::remove_file(rejects).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! A sync that checks the list: it opts out who is subscribed although the row is not, and opts nobody in.
 
 use audience::RetryPolicy;
-use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
+use audience::import::{Column, CsvInput, ImportRow, OptOut, SyncContacts, SyncRow};
 use audience::mock::Fault;
 use support::in_time;
 
@@ -37,6 +37,7 @@ async fn who_is_subscribed_although_the_row_is_not_is_opted_out() {
     let (report, calls) = nights.run_with(&table(), SyncContacts::checks_list).await;
 
     assert_eq!((report.unchanged(), report.opted_out()), (4, 1));
+    assert_eq!(report.opted_out_at_service(), 1);
     assert!(report.is_complete(), "{report}");
     let opt_outs: Vec<_> = calls
         .iter()
@@ -55,6 +56,54 @@ async fn who_is_subscribed_although_the_row_is_not_is_opted_out() {
     assert!(!nights.is_opted_out("a@x.io") && !nights.is_opted_out("other@x.io"));
     let (report, _) = nights.run_with(&table(), SyncContacts::checks_list).await;
     assert_eq!(report.opted_out(), 0);
+}
+
+#[tokio::test]
+async fn who_has_opted_out_at_the_service_is_told_with_the_cells_of_the_row_and_stays_opted_out() {
+    let text = "id,mail,newsletter\n1,Ada@x.io,1\n2,b@x.io,1\n3,c@x.io,1\n4,c@x.io,0\n5,e@x.io,0\n6,f@x.io,1\n";
+    let table = |text: String| -> Vec<SyncRow> {
+        let input = CsvInput::new(std::io::Cursor::new(text)).unwrap();
+        let input = input.map("id", Column::Key).unwrap();
+        let input = input.map("mail", Column::Email).unwrap();
+        let input = input.map("newsletter", Column::Subscribed).unwrap();
+        let rows = input.rows().unwrap();
+        rows.map(|row| SyncRow::new(row.key_text().unwrap().to_owned(), row))
+            .collect()
+    };
+    let first = table(text.to_owned());
+    let nights = Nights::new().await;
+    nights.run(&first).await;
+    nights.contacts.unsubscribe("ada@x.io").await.unwrap();
+    nights.server.report_spam("f@x.io");
+    let rejects = nights.state.0.with_extension("told.csv");
+    // This row is told as an opt-in that is not sent.
+    let second = table(text.replace("5,e@x.io,0", "5,e@x.io,1"));
+
+    for is_dry in [true, false, false] {
+        let (report, calls) = nights
+            .run_with(&second, |sync| {
+                let sync = sync.checks_list().rejects_file(&rejects);
+                if is_dry { sync.dry_run() } else { sync }
+            })
+            .await;
+
+        let told = std::fs::read_to_string(&rejects).unwrap();
+        assert!(
+            told.contains("1,Ada@x.io,1") && told.contains("6,f@x.io,1"),
+            "{told}"
+        );
+        let is_told = |line: &&str| line.contains("opted_out_at_service");
+        let count = told.lines().filter(is_told).count();
+        assert_eq!(report.opted_out_at_service(), count as u64);
+        assert!(
+            calls.iter().all(|call| !call.starts_with("POST")),
+            "{calls:?}"
+        );
+        assert!(nights.is_opted_out("ada@x.io") && report.is_complete());
+        // It is told as an opt-in by the first run only.
+        assert_eq!(count as u64 + report.opt_ins_not_sent(), 3, "{told}");
+    }
+    std::fs::remove_file(rejects).unwrap();
 }
 
 #[tokio::test]
