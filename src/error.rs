@@ -27,7 +27,7 @@ use crate::string_enum::string_enum;
 /// If the call was retried, the error describes the last attempt, but the outcome covers all of them.
 ///
 /// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so you can log an error without
-/// redaction. Read the service's message with [`ApiError::message`].
+/// redaction. `{error:#}` also prints what caused the error. Read the service's message with [`ApiError::message`].
 ///
 /// In a unit test, [`refused`](Error::refused) creates the error of a refusal. Use the mock's faults to cause an error
 /// of another kind, such as a timeout.
@@ -57,6 +57,7 @@ struct Inner {
     is_retryable: bool,
     /// Whether the call may be repeated without harm although it may have been applied.
     is_repeatable: bool,
+    is_malformed_contact: bool,
     body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -371,8 +372,10 @@ impl Error {
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
-    /// A gateway may send a 404 without a code, too. Then [`find`](crate::contacts::Contacts::find) lists the contacts
-    /// with the address before it returns `None`. [`missing`](Error::missing) says what does not exist.
+    /// A gateway may send a 404 without a code, too, so this method alone does not prove that a contact is missing.
+    /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An opt-out
+    /// makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
+    /// [`missing`](Error::missing) says what does not exist.
     ///
     /// # Example: an opt-out of somebody who gets no mail
     ///
@@ -383,9 +386,7 @@ impl Error {
     /// let address = "nobody@example.com";
     /// match contacts.unsubscribe(address).await {
     ///     Ok(_) => println!("you get no more mail from us"),
-    ///     Err(error) if error.is_not_found() && contacts.find(address).await?.is_none() => {
-    ///         println!("you get no mail from us");
-    ///     }
+    ///     Err(error) if error.is_not_found() => println!("you get no mail from us"),
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(()) }
@@ -614,6 +615,42 @@ impl Error {
         }
     }
 
+    /// Returns whether the error is about one contact that cannot be read or addressed, so that a loop over contacts
+    /// can log it and continue with the next one.
+    ///
+    /// `true` if an item of a list or the contact in the response to a retrieve request does not have the form that the
+    /// interface document shows, and if an address is empty, `.` or `..`, so that no request can name its contact. It
+    /// is `false` if the response is no JSON object or reports an error: then the next contact would fail, too.
+    ///
+    /// A stream continues after such an error: see [`ContactStream`](crate::contacts::ContactStream).
+    ///
+    /// # Example: a loop that leaves out malformed contacts
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::Fault;
+    /// use futures_util::StreamExt;
+    ///
+    /// # let body = r#"{"data": [{"id": "c_1"}], "next": "c_2"}"#;
+    /// server.fault(Fault::wrong_body(body).times(1)); // a contact without an address
+    ///
+    /// let mut stream = contacts.list().stream();
+    /// while let Some(contact) = stream.next().await {
+    ///     match contact {
+    ///         Ok(contact) => println!("{}", contact.email),
+    ///         Err(error) if error.is_malformed_contact() => eprintln!("left out: {error}"),
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_malformed_contact(&self) -> bool {
+        self.0.is_malformed_contact
+    }
+
     /// Returns whether an attempt took longer than its timeout, or the call longer than its deadline.
     ///
     /// A 408 or 504 of the service does not count: see [`status`](Error::status).
@@ -801,6 +838,16 @@ impl Error {
         self
     }
 
+    /// Says that this refusal is about a missing contact or topic, after another request has proved it.
+    pub(crate) fn about_missing(mut self, thing: Missing) -> Self {
+        if let Some(api) = &mut self.0.api {
+            api.code = Some(ErrorCode::NotFound);
+            api.missing = Some(thing);
+            self.0.message = api.summary().into();
+        }
+        self
+    }
+
     fn from_api(api: ApiError, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
         error.0.is_retryable = is_transient(api.status());
@@ -841,6 +888,7 @@ impl Error {
                 ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
             ),
             is_repeatable: false,
+            is_malformed_contact: false,
             body: None,
             source: None,
         }))
@@ -879,6 +927,12 @@ impl Error {
     /// Says that the same call would fail again.
     pub(crate) fn not_retryable(mut self) -> Self {
         self.0.is_retryable = false;
+        self
+    }
+
+    /// Says that only one contact is at fault: see [`is_malformed_contact`](Self::is_malformed_contact).
+    pub(crate) fn malformed_contact(mut self) -> Self {
+        self.0.is_malformed_contact = true;
         self
     }
 
@@ -929,6 +983,13 @@ impl fmt::Display for Error {
         f.write_str(&self.0.message)?;
         if self.0.attempts > 1 {
             write!(f, " (after {} attempts)", self.0.attempts)?;
+        }
+        if f.alternate() {
+            let mut source = self.source();
+            while let Some(cause) = source {
+                write!(f, ": {cause}")?;
+                source = cause.source();
+            }
         }
         Ok(())
     }
@@ -1070,7 +1131,7 @@ pub enum ErrorKind {
     Transport,
     /// The service does not support the call: see [`delete`](crate::contacts::Contacts::delete).
     ///
-    /// The error's [`source`](std::error::Error::source) is the refusal.
+    /// The error's [`source`](std::error::Error::source) is the refusal, if there was one.
     Unsupported,
 }
 

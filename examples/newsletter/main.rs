@@ -23,16 +23,17 @@ use std::error::Error;
 use std::io;
 
 use audience::Client;
+use audience::contacts::ContactSummary;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
-use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use clap::Parser;
-use futures_util::TryStreamExt;
+use futures_util::StreamExt;
 use tokio::net::TcpListener;
 
 /// The topics that the form offers, with their labels.
@@ -144,15 +145,20 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
     let text = io::read_to_string(io::stdin())?;
     let mut contacts = app.client.contacts().list().limit(200).stream();
     let mut sent = 0_u64;
-    while let Some(contact) = contacts.try_next().await? {
-        let address = &contact.email;
-        // Directly before the mail: an opt-out may have come while the mails before it were sent.
-        if !app.preferences.may_send(address, topic).await? {
-            continue;
-        }
-        let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(address));
-        let mail = Email::new().from(SENDER).to(address).subject(subject);
-        let mail = mail.headers(app.links.headers(address, topic));
+    while let Some(listed) = contacts.next().await {
+        let address = match recipient(app, listed, topic).await {
+            Ok(Some(address)) => address,
+            Ok(None) => continue,
+            // Without this, nobody who is listed after the contact would ever get a mail.
+            Err(ConsentError::Service(error)) if error.is_malformed_contact() => {
+                tracing::warn!(%error, "a malformed contact gets no mail");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(&address));
+        let mail = Email::new().from(SENDER).to(&address).subject(subject);
+        let mail = mail.headers(app.links.headers(&address, topic));
         app.client
             .emails()
             .send(mail.member("text", format!("{text}{footer}")))
@@ -161,6 +167,18 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
     }
     println!("{sent} mails sent");
     Ok(())
+}
+
+/// Returns the address of a listed contact if it wants mail about the topic.
+async fn recipient(
+    app: &App,
+    listed: Result<ContactSummary, audience::Error>,
+    topic: &str,
+) -> Result<Option<String>, ConsentError> {
+    let address = listed?.email;
+    // Directly before the mail: an opt-out may have come while the mails before it were sent.
+    let may_send = app.preferences.may_send(&address, topic).await?;
+    Ok(may_send.then_some(address))
 }
 
 /// Runs the server and both workers until SIGTERM or Ctrl-C.

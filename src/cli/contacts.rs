@@ -1,7 +1,6 @@
 //! The commands for contacts.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -17,11 +16,11 @@ use serde_json::json;
 use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn, with_causes};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::contacts::{
-    Contact, ContactSummary, Contacts, ListContacts, NewContact, OnConflict, OptOutReason, Page,
-    Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
+    Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
+    Page, Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
 };
 use crate::import::number_or_text;
-use crate::rule::{Condition, Engagement, Rule};
+use crate::rule::{Condition, Rule};
 use crate::terminal::{Table, padded, print, printable, text, widest};
 use crate::{Error, ErrorKind, Missing};
 
@@ -97,7 +96,7 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
             let about = |error| Failure::from(error).about(&address);
             let contact = contacts.retrieve(&address).await.map_err(about)?;
             let history = match history {
-                true => Some(history_of(contacts, &contact).await.map_err(about)?),
+                true => Some(contacts.history(&address).await.map_err(about)?),
                 false => None,
             };
             let shown = Shown {
@@ -256,15 +255,23 @@ struct Shown {
     /// Whether broadcasts reach the contact, and if not, why: a text for a person.
     broadcasts: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<BTreeMap<&'static str, Latest>>,
+    history: Option<History>,
 }
 
 impl Shown {
     fn in_full(&self) -> String {
         let mut members = members(&self.contact);
         members.push(("broadcasts".to_owned(), self.broadcasts.clone()));
-        for (name, latest) in self.history.iter().flatten() {
-            members.push((format!("history:{name}"), latest.to_string()));
+        if let Some(history) = &self.history {
+            for (name, last) in [
+                ("bounced", history.bounced),
+                ("clicked", history.clicked),
+                ("complained", history.complained),
+                ("delivered", history.delivered),
+                ("opened", history.opened),
+            ] {
+                members.push((format!("history:{name}"), last.to_string()));
+            }
         }
         by_line(members)
     }
@@ -277,64 +284,6 @@ fn broadcasts(contact: &Contact) -> String {
         true => format!("{reachability}; each topic has its own answer"),
         false => reachability.to_string(),
     }
-}
-
-/// When something happened for the last time, as far as rules can say.
-#[derive(Serialize)]
-struct Latest {
-    ever: bool,
-    /// The shortest of the [`PERIODS`].
-    within_days: Option<u32>,
-}
-
-/// The periods that are asked for, in days.
-const PERIODS: [u32; 5] = [1, 7, 30, 90, 365];
-
-impl fmt::Display for Latest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.within_days {
-            Some(1) => f.write_str("within 1 day"),
-            Some(days) => write!(f, "within {days} days"),
-            None if self.ever => f.write_str("more than a year ago"),
-            None => f.write_str("never"),
-        }
-    }
-}
-
-async fn history_of(
-    contacts: &Contacts,
-    contact: &Contact,
-) -> Result<BTreeMap<&'static str, Latest>, Error> {
-    let mut history = BTreeMap::new();
-    for (name, what) in [
-        ("delivered", Engagement::Delivered),
-        ("opened", Engagement::Opened),
-        ("clicked", Engagement::Clicked),
-        ("bounced", Engagement::Bounced),
-        ("complained", Engagement::Complained),
-    ] {
-        history.insert(name, latest(contacts, contact, what).await?);
-    }
-    Ok(history)
-}
-
-async fn latest(contacts: &Contacts, contact: &Contact, what: Engagement) -> Result<Latest, Error> {
-    let has_happened = |condition: Condition| contacts.list().rule(condition).has(&contact.email);
-    let ever = has_happened(Condition::engagement(what).ever()).await?;
-    // The shortest period is in `from..=to`. The end of the list stands for a longer one.
-    let (mut from, mut to) = (0, PERIODS.len());
-    while ever && from < to {
-        let middle = usize::midpoint(from, to);
-        let within = Condition::engagement(what).within_days(PERIODS[middle]);
-        match has_happened(within).await? {
-            true => to = middle,
-            false => from = middle + 1,
-        }
-    }
-    Ok(Latest {
-        ever,
-        within_days: PERIODS.get(from).copied().filter(|_| ever),
-    })
 }
 
 /// Returns a contact with one line for each member.

@@ -907,18 +907,20 @@ async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure
 
 /// Writes each contact in full to standard output, and returns how many are malformed.
 async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure> {
+    let mut malformed = 0;
     let mut contacts = list.large_pages().full();
-    loop {
-        let malformed = contacts.malformed();
-        match poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
-            Some(Ok(contact)) if !print(&format.line(&contact))? => break,
-            Some(Ok(_)) => {}
-            Some(Err(error)) if contacts.malformed() > malformed => left_out(&error),
-            Some(Err(error)) => return Err(error.into()),
-            None => break,
+    while let Some(contact) = poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
+        match contact {
+            Ok(contact) if !print(&format.line(&contact))? => break,
+            Ok(_) => {}
+            Err(error) if error.is_malformed_contact() => {
+                malformed += 1;
+                left_out(&error);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(contacts.malformed())
+    Ok(malformed)
 }
 
 fn left_out(error: &Error) {

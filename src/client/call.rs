@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,7 +44,15 @@ pub(crate) trait Endpoint: Send + 'static {
     fn read_back(&self) -> Option<ReadBack> {
         None
     }
+
+    /// Makes sure that a refusal of a write with a `read_back` means what it says, with further requests if it takes
+    /// some. Returns the error of the call.
+    fn check_refusal(&self, _: &Client, refusal: Error, _: &CallOptions) -> CheckedRefusal {
+        Box::pin(ready(refusal))
+    }
 }
+
+pub(crate) type CheckedRefusal = Pin<Box<dyn Future<Output = Error> + Send>>;
 
 /// Retrieves the value of a write that was applied.
 pub(crate) struct ReadBack {
@@ -121,7 +130,13 @@ impl Client {
         let request = endpoint
             .request()
             .map_err(|error| not_sent(operation, error))?;
-        let received = self.receive(operation, &request, &options).await?;
+        let received = match self.receive(operation, &request, &options).await {
+            Ok(received) => received,
+            Err(refusal) => {
+                let checking = endpoint.check_refusal(&self, refusal, &options);
+                return Err(checking.await.at(operation.name));
+            }
+        };
         let mut body = Bytes::new();
         let written = received.decode(|success| {
             body.clone_from(success.response.body());

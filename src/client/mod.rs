@@ -135,14 +135,12 @@ pub(crate) use builder::{key_from_env, post_to};
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{
-    CallDeadline, CallOptions, Endpoint, ReadBack, TakesOptions, call_settings, endpoint_builder,
-    opaque_debug, wait_for_call, wait_for_items,
+    CallDeadline, CallOptions, CheckedRefusal, Endpoint, ReadBack, TakesOptions, call_settings,
+    endpoint_builder, opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};
-#[cfg(feature = "unsubscribe")]
-pub(crate) use exchange::is_path_segment;
 pub(crate) use exchange::{
-    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item,
+    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item, is_path_segment,
 };
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]

@@ -1,4 +1,6 @@
-use http::Method;
+use std::future::ready;
+
+use http::{Method, StatusCode};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -6,12 +8,12 @@ use serde_json::value::RawValue;
 use super::model::address_segment;
 use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason};
-use crate::Error;
 use crate::client::{
-    Endpoint, Object, Operation, ReadBack, Request, ResponseFuture, RetrySafety, Success,
-    decode_item, endpoint_builder,
+    CallOptions, CheckedRefusal, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
+    RetrySafety, Success, decode_item, endpoint_builder,
 };
 use crate::error::{Target, without_mark};
+use crate::{Client, Error, ErrorCode, Missing};
 
 impl Contacts {
     /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the contact into one
@@ -70,8 +72,17 @@ impl Contacts {
     ///   retrieving it failed too.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
-    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
+    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist:
+    ///   [`Error::missing`] says which.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
+    /// - The errors of [`list`](Self::list), after a 404 that may have another sender.
+    ///
+    /// # A 404
+    ///
+    /// A gateway can send a 404, too, and then the contact still gets broadcasts. So if a 404 does not have the
+    /// service's code `not_found`, or does not say what is missing, the call lists the contacts with this address. If
+    /// it is not among them, [`Error::missing`] returns [`Missing::Contact`]: nobody sends broadcasts to the address. If
+    /// it is, [`Error::is_not_found`] is false, unless the topic is missing.
     ///
     /// # Example: from a preference page
     ///
@@ -107,7 +118,8 @@ impl Contacts {
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
-    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
+    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the
+    ///   answer is `false`, the call makes sure of a 404, as [`unsubscribe`](Self::unsubscribe#a-404) does.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a checkbox
@@ -335,6 +347,58 @@ impl Endpoint for Consent {
             explain: invalid_contact,
         })
     }
+
+    fn check_refusal(
+        &self,
+        client: &Client,
+        refusal: Error,
+        options: &CallOptions,
+    ) -> CheckedRefusal {
+        if !self.is_doubtful(&refusal) {
+            return Box::pin(ready(refusal));
+        }
+        let (contacts, address, options) =
+            (client.contacts(), self.address.clone(), options.clone());
+        Box::pin(async move {
+            let is_absent = contacts.is_absent(&address, options).await;
+            with_proof(refusal, is_absent)
+        })
+    }
+}
+
+impl Consent {
+    /// Returns whether a refusal of an opt-out says that something is missing, but not certainly what, or not certainly
+    /// by the service: only the service sends the code.
+    fn is_doubtful(&self, refusal: &Error) -> bool {
+        let is_certain = match refusal.missing() {
+            Some(Missing::Contact) => refusal.code() == Some(&ErrorCode::NotFound),
+            // Only a response that names the topic says so, and it claims nothing about the contact.
+            missing => missing == Some(Missing::Topic),
+        };
+        matches!(self.direction, Direction::Out)
+            && refusal.status() == Some(StatusCode::NOT_FOUND)
+            && !is_certain
+    }
+}
+
+/// Says what a refusal means, now that it is known whether the contact exists.
+fn with_proof(refusal: Error, is_absent: Result<bool, Error>) -> Error {
+    let attempts = refusal.attempts();
+    match is_absent {
+        Ok(true) => refusal.about_missing(Missing::Contact),
+        // A call without a topic names nothing but the contact.
+        Ok(false) if refusal.code() == Some(&ErrorCode::NotFound) => {
+            refusal.about_missing(Missing::Topic)
+        }
+        Ok(false) => refusal.not_from_service(),
+        // The service said that the contact or the topic is missing, and it stays unknown which.
+        Err(_) if refusal.code() == Some(&ErrorCode::NotFound) => refusal,
+        Err(error) => {
+            let attempts = attempts + error.attempts();
+            let error = error.with_outcome(refusal.outcome());
+            error.after(attempts, refusal.outcome())
+        }
+    }
 }
 
 /// A response that has the contact in a member.
@@ -391,7 +455,6 @@ impl Unsubscribe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Client;
 
     fn contacts() -> Contacts {
         Client::new("http://localhost", "key").unwrap().contacts()

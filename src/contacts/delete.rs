@@ -9,7 +9,7 @@ use crate::client::{
     wait_for_call,
 };
 use crate::error::Target;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Outcome};
 
 impl Contacts {
     /// Deletes a contact, if the service can. The call succeeds if there is no such contact.
@@ -18,9 +18,9 @@ impl Contacts {
     /// 4.7](crate::interface#4.7)). **Our reading** is `DELETE /contacts/{address}`. So before you rely on this call,
     /// try it with a contact that you made for that.
     ///
-    /// Any 2xx status counts as deleted. A 404 is no proof, because a gateway may have sent it, the base URL may be
-    /// wrong, or the service may not know the request. So after a 404 the call lists the contacts with this address,
-    /// and succeeds only if there is none.
+    /// No response to this request is a proof, because a gateway may have sent it, the base URL may be wrong, or the
+    /// service may not know the request. So after a 2xx status and after a 404, the call lists the contacts with this
+    /// address, and succeeds only if there is none.
     ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of deleted addresses.
@@ -28,10 +28,13 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] if the service does not delete contacts by this request: it responded 405 or 501,
-    ///   or 404 although it still lists the contact. Nothing was deleted.
+    ///   or 404 although it still lists the contact. Nothing was deleted, and the error's
+    ///   [`source`](std::error::Error::source) is the refusal.
+    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, but still lists the contact.
+    ///   It may delete the contact later, or never.
     /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`] if a 2xx response is a page or reports an error.
-    /// - The errors of [`list`](Self::list), after a 404.
+    /// - The errors of [`list`](Self::list), after a 2xx status and after a 404.
     ///
     /// It is safe to repeat the call after any error.
     ///
@@ -93,28 +96,39 @@ impl DeleteContact {
         let deleted = client
             .clone()
             .call(Delete { address }, self.options.clone());
-        let Err(error) = deleted.await else {
-            return Ok(());
-        };
-        match error.status() {
-            Some(StatusCode::NOT_FOUND | StatusCode::GONE) => {
-                let is_absent = self.contacts.is_absent(&self.address, self.options).await;
-                match is_absent {
-                    Ok(true) => Ok(()),
-                    Ok(false) => Err(unsupported(error)),
-                    Err(unlisted) => {
-                        let attempts = error.attempts() + unlisted.attempts();
-                        let unlisted = unlisted.with_outcome(error.outcome());
-                        Err(unlisted.after(attempts, error.outcome()).at(NAME))
-                    }
+        let (refusal, attempts) = match deleted.await {
+            Ok(attempts) => (None, attempts),
+            Err(error) => match error.status() {
+                Some(StatusCode::NOT_FOUND | StatusCode::GONE) => {
+                    let attempts = error.attempts();
+                    (Some(error), attempts)
                 }
+                Some(StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => {
+                    return Err(unsupported(error));
+                }
+                _ => return Err(error),
+            },
+        };
+        // Neither a 2xx nor a 404 is a proof: the document does not show the request, and a gateway may respond.
+        match self.contacts.is_absent(&self.address, self.options).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(refusal.map_or_else(|| still_listed(attempts), unsupported)),
+            Err(unlisted) => {
+                let outcome = refusal.map_or(Outcome::Unknown, |refusal| refusal.outcome());
+                let attempts = attempts + unlisted.attempts();
+                let unlisted = unlisted.with_outcome(outcome);
+                Err(unlisted.after(attempts, outcome).at(NAME).repeatable(true))
             }
-            Some(StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) => {
-                Err(unsupported(error))
-            }
-            _ => Err(error),
         }
     }
+}
+
+fn still_listed(attempts: u32) -> Error {
+    let message = "the service responded as if it had deleted the contact, but still lists it; delete it again in a few minutes, and if it is still listed then, ask the service's support and opt the contact out";
+    Error::new(ErrorKind::Unsupported, Outcome::Unknown, message)
+        .after(attempts, Outcome::Unknown)
+        .at(NAME)
+        .repeatable(true)
 }
 
 fn unsupported(refusal: Error) -> Error {
@@ -133,7 +147,8 @@ struct Delete {
 }
 
 impl Endpoint for Delete {
-    type Output = ();
+    /// The number of attempts.
+    type Output = u32;
 
     fn operation(&self) -> Operation {
         Operation {
@@ -148,9 +163,10 @@ impl Endpoint for Delete {
         Ok(request.about(Target::Contact))
     }
 
-    fn decode(&self, success: Success) -> Result<(), Error> {
+    fn decode(&self, success: Success) -> Result<u32, Error> {
         success.refuse_page()?;
-        success.refuse_error()
+        success.refuse_error()?;
+        Ok(success.attempts)
     }
 }
 

@@ -8,7 +8,7 @@ use futures_core::stream::FusedStream;
 use super::Contact;
 use super::pages::{ContactStream, MAX_FAILURES, PageItem, SpawnedCall};
 use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
-use crate::{Client, Error, ErrorKind};
+use crate::{Client, Error};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
@@ -37,9 +37,9 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// - If a page could not be fetched, or a contact could not be retrieved, the next poll retries it. So no contact is
 ///   lost or returned twice. The stream ends after three such failures in a row: see
 ///   [`PageStream`](super::PageStream#end).
-/// - If a contact is malformed, in the list or when retrieved, the error is [`ErrorKind::Decode`]. If its address
-///   cannot be sent, such as `.`, the error is [`ErrorKind::Input`]. The next poll continues after the contact. Such
-///   errors never end the stream, and [`malformed`](Self::malformed) counts them.
+/// - If a contact is malformed, in the list or when retrieved, the error is [`ErrorKind::Decode`](crate::ErrorKind::Decode). If its address
+///   cannot be sent, such as `.`, the error is [`ErrorKind::Input`](crate::ErrorKind::Input). [`Error::is_malformed_contact`] is then true. The
+///   next poll continues after the contact, and such errors never end the stream.
 ///
 /// # Example: the family names, which lists do not have
 ///
@@ -69,7 +69,6 @@ pub struct FullContactStream {
     failures: u32,
     has_failed: bool,
     vanished: u64,
-    malformed: u64,
 }
 
 /// An item of the list that was read, but not returned.
@@ -97,7 +96,6 @@ impl FullContactStream {
             failures: 0,
             has_failed: false,
             vanished: 0,
-            malformed: 0,
         }
     }
 
@@ -158,29 +156,6 @@ impl FullContactStream {
         self.vanished
     }
 
-    /// Returns how many errors of the stream were about malformed contacts.
-    ///
-    /// # Example: an item without an address
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// use audience::mock::Fault;
-    /// use futures_util::TryStreamExt;
-    ///
-    /// server.fault(Fault::wrong_body(r#"{"data": [{"id": "c_1"}], "next": "c_1"}"#));
-    ///
-    /// let mut stream = contacts.list().full();
-    /// assert!(stream.try_next().await.is_err());
-    /// assert_eq!(stream.malformed(), 1);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn malformed(&self) -> u64 {
-        self.malformed
-    }
-
     /// Reads the list and starts to retrieve its contacts, as far ahead as is allowed.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         // The limit counts contacts that wait to be returned, too, so memory is bounded.
@@ -229,11 +204,7 @@ impl FullContactStream {
         }
         self.failures = 0;
         self.cursor = cursor;
-        match fate {
-            Fate::Vanished => self.vanished += 1,
-            Fate::Malformed => self.malformed += 1,
-            Fate::Returned | Fate::NotRetrieved => {}
-        }
+        self.vanished += u64::from(fate == Fate::Vanished);
         (fate != Fate::Vanished).then_some(retrieved)
     }
 }
@@ -257,7 +228,6 @@ impl Stream for FullContactStream {
                 Item::NoPage(error) => return Poll::Ready(Some(Err(error))),
                 Item::Malformed(error) => {
                     this.cursor = cursor;
-                    this.malformed += 1;
                     return Poll::Ready(Some(Err(error)));
                 }
             };
@@ -294,10 +264,12 @@ enum Fate {
 }
 
 fn fate_of(error: &Error) -> Fate {
-    match error.kind() {
-        _ if error.is_not_found() => Fate::Vanished,
-        ErrorKind::Decode | ErrorKind::Input => Fate::Malformed,
-        _ => Fate::NotRetrieved,
+    if error.is_not_found() {
+        Fate::Vanished
+    } else if error.is_malformed_contact() {
+        Fate::Malformed
+    } else {
+        Fate::NotRetrieved
     }
 }
 

@@ -52,6 +52,8 @@ mod list;
 
 mod matches;
 
+mod history;
+
 mod consent;
 
 mod set_topics;
@@ -87,6 +89,7 @@ pub use create::{CreateContact, Created};
 pub use delete::DeleteContact;
 pub use find::FindContact;
 pub use full::FullContactStream;
+pub use history::{History, LastTime, RetrieveHistory};
 pub use list::{CountContacts, ListContacts};
 pub use matches::{MatchRule, MatchRules};
 pub use merge::MergeProperties;

@@ -7,7 +7,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visito
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::client::NOT_SECONDS;
+use crate::client::{NOT_SECONDS, is_path_segment};
 use crate::properties::{Properties, PropertyValue};
 use crate::string_enum::string_enum;
 use crate::{Error, Timestamp};
@@ -678,12 +678,14 @@ pub(crate) fn address_in_path(address: &str) -> String {
 ///
 /// # Errors
 ///
-/// `ErrorKind::Input` if the address is empty.
+/// `ErrorKind::Input` if the address is empty, `.` or `..`.
 pub(super) fn address_segment(address: &str) -> Result<String, Error> {
-    match address_in_path(address) {
-        address if address.is_empty() => Err(Error::input("the address is empty")),
-        address => Ok(address),
-    }
+    let message = match address_in_path(address) {
+        address if is_path_segment(&address) => return Ok(address),
+        address if address.is_empty() => "the address is empty",
+        _ => "the address is `.` or `..`, which would reach another endpoint",
+    };
+    Err(Error::input(message).malformed_contact())
 }
 
 /// Reads `""` and `null` as `None`, and writes `None` as `""`. Use with `#[serde(default, with = "optional_text")]`,

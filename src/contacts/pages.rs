@@ -28,7 +28,8 @@ use crate::{Error, ErrorKind, Outcome};
 ///
 /// If an item is malformed, which means that it does not have the form of [section 2.3](crate::interface#2.3), the
 /// stream returns an [`ErrorKind::Decode`](crate::ErrorKind::Decode) in its place. [`Error::body`] has the JSON of the
-/// item. The next poll continues after it. Malformed items never end the stream.
+/// item. The next poll continues after it. Malformed items never end the stream. But they end a loop that returns each
+/// error, at the same place in each run: [`Error::is_malformed_contact`] shows a loop that leaves them out.
 ///
 /// # Example: count the contacts that opted out
 ///
@@ -723,7 +724,8 @@ impl MalformedItem {
             .at(LIST.name)
             .after(self.attempts, Outcome::NotSent)
             .with_outcome(Outcome::Unchanged)
-            .reading(self.json.clone());
+            .reading(self.json.clone())
+            .malformed_contact();
         (self.index, error)
     }
 }

@@ -61,7 +61,13 @@ impl Endpoint for Retrieve {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.object()
+        success.object().map_err(|error| {
+            // Anything else than an object with a contact's members says nothing about this contact.
+            match success.is_object() && success.refuse_error().is_ok() {
+                true => error.malformed_contact(),
+                false => error,
+            }
+        })
     }
 }
 

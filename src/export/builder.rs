@@ -735,14 +735,13 @@ async fn next_full(
     let mut part = Part::default();
     let vanished = stream.vanished();
     while part.contacts < FULL_CONTACTS {
-        let malformed = stream.malformed();
         match next(stream).await {
             Some(Ok(contact)) => {
                 part.lines.push_str(&format.line(&contact));
                 part.contacts += 1;
             }
             // A malformed contact is left out. After any other error, the next call retries at the same place.
-            Some(Err(error)) if stream.malformed() > malformed => part.malformed.push(error),
+            Some(Err(error)) if error.is_malformed_contact() => part.malformed.push(error),
             Some(Err(error)) => {
                 *failed = Some(error);
                 break;

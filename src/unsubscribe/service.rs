@@ -1182,7 +1182,7 @@ impl OptOut {
             Some(topic) => call.topic(topic),
         };
         let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
-        call.await.map(drop)
+        call.apply().await.map(drop)
     }
 
     /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof,

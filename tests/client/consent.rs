@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use audience::contacts::{Contact, Contacts, OptOutReason, UnsubscribeReason};
-use audience::{Error, ErrorCode, ErrorKind, Outcome};
+use audience::mock::Fault;
+use audience::{Error, ErrorCode, ErrorKind, Missing, Outcome, StatusCode};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -185,6 +186,120 @@ async fn an_unknown_topic_is_in_the_services_message_and_not_in_the_error_text()
     assert_eq!(
         error.to_string(),
         "unsubscribe: the service responded 404 not_found"
+    );
+}
+
+/// Starts a mock with Ada and a topic, whose opt-outs are refused with a 404 that has this body.
+async fn refuse_opt_outs(body: &str) -> (audience::mock::MockServer, Contacts) {
+    let server = audience::mock::MockServer::builder().topic("news", true);
+    let server = server.seed_contact(ADA).start().await;
+    server.fault(Fault::status(404).body(body).path("*/unsubscribe"));
+    let contacts = server.client().contacts();
+    (server, contacts)
+}
+
+fn opt_outs(contacts: &Contacts, address: &str) -> [BoxFuture<'static, Result<Contact, Error>>; 3] {
+    [
+        contacts.unsubscribe(address).into_future().boxed(),
+        contacts
+            .unsubscribe(address)
+            .topic("news")
+            .into_future()
+            .boxed(),
+        contacts
+            .set_topic(address, "news", false)
+            .into_future()
+            .boxed(),
+    ]
+}
+
+#[tokio::test]
+async fn a_404_of_a_gateway_never_says_that_a_listed_contact_is_missing() {
+    for body in ["", "{}", "<html>", r#"{"code": "no_such_route"}"#] {
+        let (server, contacts) = refuse_opt_outs(body).await;
+
+        for call in opt_outs(&contacts, " Ada@Example.com") {
+            let error = call.await.unwrap_err();
+
+            assert!(
+                !error.is_not_found() && error.missing().is_none(),
+                "{body}: {error}"
+            );
+            assert_eq!(
+                (error.outcome(), error.visitor_status()),
+                (Outcome::Refused, StatusCode::INTERNAL_SERVER_ERROR)
+            );
+            assert!(
+                error.to_string().ends_with("; check the base URL"),
+                "{error}"
+            );
+        }
+        assert!(!server.contact(ADA).unwrap().unsubscribed);
+    }
+}
+
+#[tokio::test]
+async fn a_404_is_about_the_contact_if_no_list_has_it() {
+    for body in [
+        "",
+        "{}",
+        "<html>",
+        r#"{"code": "no_such_route"}"#,
+        r#"{"code": "not_found"}"#,
+    ] {
+        let (_server, contacts) = refuse_opt_outs(body).await;
+
+        for call in opt_outs(&contacts, "nobody@example.com") {
+            let error = call.await.unwrap_err();
+
+            assert!(error.is_not_found(), "{body}: {error}");
+            assert_eq!(error.missing(), Some(Missing::Contact), "{body}");
+            assert_eq!(
+                error.to_string(),
+                "unsubscribe: the service responded 404 not_found"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_404_of_the_service_is_about_the_topic_if_the_contact_is_listed() {
+    for body in [
+        r#"{"code": "not_found"}"#,
+        r#"{"message": "no such topic: news"}"#,
+    ] {
+        let (_server, contacts) = refuse_opt_outs(body).await;
+
+        let error = contacts.unsubscribe(ADA).topic("news").await.unwrap_err();
+
+        assert_eq!(error.missing(), Some(Missing::Topic), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_list() {
+    let (server, contacts) = refuse_opt_outs("").await;
+    server.fault(Fault::status(404).body("<html>"));
+
+    let error = contacts
+        .unsubscribe("nobody@example.com")
+        .await
+        .unwrap_err();
+
+    assert!(!error.is_not_found(), "{error}");
+    assert_eq!((error.outcome(), error.attempts()), (Outcome::Refused, 2));
+    assert!(error.to_string().starts_with("unsubscribe: "), "{error}");
+    server.clear_faults();
+    server.clear_requests();
+
+    let error = contacts
+        .unsubscribe("nobody@example.com")
+        .await
+        .unwrap_err();
+
+    assert_eq!(
+        (error.missing(), server.requests().len()),
+        (Some(Missing::Contact), 1)
     );
 }
 

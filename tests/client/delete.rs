@@ -36,19 +36,40 @@ async fn a_contact_is_deleted_whatever_the_spelling_of_its_address() {
 
         assert!(server.contact(ADA).is_none());
         let sent = server.requests();
-        assert_eq!((sent.len(), sent[0].path.as_str()), (1, PATH));
+        assert_eq!((sent.len(), sent[0].path.as_str()), (2, PATH));
     }
 }
 
 #[tokio::test]
-async fn any_2xx_status_counts_as_deleted() {
-    let (server, contacts) = start(ContactDeletion::NoContent).await;
+async fn a_2xx_status_counts_as_deleted_only_if_the_contact_is_no_longer_listed() {
     for status in [200, 202, 204] {
-        server.fault(Fault::status(status).body("").times(1));
+        let (server, contacts) = start(ContactDeletion::NoContent).await;
+        server.fault(Fault::status(status).body("").method("DELETE"));
 
-        contacts.delete(ADA).await.unwrap();
+        contacts.delete("nobody@example.com").await.unwrap();
+        let error = contacts.delete(ADA).await.unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.outcome(), error.attempts()),
+            (ErrorKind::Unsupported, Outcome::Unknown, 1)
+        );
+        let explanation = error.explanation();
+        assert!(explanation.contains("still lists it"), "{explanation}");
+        assert!(std::error::Error::source(&error).is_none());
     }
-    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_2xx_status_is_no_proof_if_the_list_fails() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::status(404).body("<html>").method("GET"));
+
+    let error = contacts.delete(ADA).await.unwrap_err();
+
+    assert_eq!((error.outcome(), error.attempts()), (Outcome::Unknown, 2));
+    assert_eq!(error.status().unwrap(), 404);
+    assert!(!error.is_not_found(), "{error}");
+    assert!(error.to_string().starts_with("delete: "), "{error}");
 }
 
 #[tokio::test]
@@ -84,6 +105,8 @@ async fn a_405_or_a_404_for_a_contact_that_is_still_listed_is_unsupported() {
         let error = contacts.delete(ADA).await.unwrap_err();
 
         assert!(is_unsupported(&error), "{status}: {error}");
+        let refusal = std::error::Error::source(&error).unwrap().to_string();
+        assert!(refusal.contains(&status.to_string()), "{refusal}");
     }
 }
 

@@ -10,7 +10,7 @@ use audience::mock::{
     UnknownAddress,
 };
 use audience::rule::{Condition, Rule};
-use audience::{Client, ClientBuilder, Error, ErrorCode, Method, Outcome, RetryPolicy};
+use audience::{Client, ClientBuilder, Error, ErrorCode, Method, Missing, Outcome, RetryPolicy};
 use futures_util::TryStreamExt;
 use serde_json::json;
 
@@ -254,7 +254,7 @@ async fn a_consent_call_for_an_unknown_address_has_the_result_of_the_dialect() {
             (_, result) => {
                 let error = result.unwrap_err();
                 assert_eq!(error.status().unwrap().as_u16(), 404, "{dialect}");
-                assert_eq!(error.is_not_found(), has_body(dialect, 404), "{dialect}");
+                assert_eq!(error.missing(), Some(Missing::Contact), "{dialect}");
             }
         }
     }

@@ -749,3 +749,15 @@ async fn the_explanation_of_a_lost_opt_in_says_to_look_at_the_contact() {
     let lost = "; the opt-in may have been recorded or not: look at the contact";
     assert!(explanation.contains(lost), "{explanation}");
 }
+
+#[tokio::test]
+async fn the_alternate_form_of_an_error_has_its_causes() {
+    let contacts = Client::new("http://127.0.0.1:1", "key").unwrap().contacts();
+    let error = contacts.retrieve(ADA).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap();
+
+    let text = format!("{error:#}");
+
+    assert!(text.starts_with(&format!("{error}: {cause}")), "{text}");
+    assert!(!error.to_string().contains(&cause.to_string()));
+}

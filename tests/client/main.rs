@@ -23,6 +23,7 @@ mod find;
 mod fixtures;
 mod full_contacts;
 mod full_responses;
+mod history;
 mod keys;
 mod list_failures;
 mod list_splits;

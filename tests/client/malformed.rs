@@ -3,14 +3,15 @@
 use std::fmt::Debug;
 
 use audience::contacts::NewContact;
-use audience::{Client, Error, ErrorKind, Method, Outcome};
+use audience::{Client, Error, ErrorKind, Method, Outcome, RetryPolicy};
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::paged_service::PagedService;
 use support::operation::Operation;
 use support::{
-    ADA, client, contact, ok, printed, record, respond_with, status, summary, text, with, without,
+    ADA, client, contact, contacts, ok, printed, record, respond_in_turn, respond_with, status,
+    summary, text, with, without,
 };
 
 /// The members of an object as an array, in the order of the document.
@@ -99,6 +100,58 @@ async fn a_list_does_not_end_with_an_array_in_place_of_a_page() {
     let place = "invalid response at $";
     assert_decode_error(counted, place);
     assert_decode_error(paged, place);
+}
+
+#[tokio::test]
+async fn only_an_error_about_one_contact_lets_a_loop_continue() {
+    let malformed = without(contact(), &["created_at"]);
+    for (response, is_malformed_contact) in [
+        (ok(&malformed), true),
+        (ok(json!({})), true),
+        (ok(json!({"error": "busy"})), false),
+        (ok(json!([])), false),
+        (text(200, "<html>"), false),
+        (text(200, ""), false),
+        (text(200, "{"), false),
+        (text(500, malformed.to_string()), false),
+    ] {
+        let server = respond_with(response).await;
+        let contacts = contacts(server.uri());
+        let once = RetryPolicy::none();
+
+        let retrieved = contacts
+            .retrieve(ADA)
+            .retry(once.clone())
+            .await
+            .unwrap_err();
+        let found = contacts.find(ADA).retry(once).await.unwrap_err();
+
+        let are_malformed = [&retrieved, &found].map(Error::is_malformed_contact);
+        assert_eq!(are_malformed, [is_malformed_contact; 2], "{retrieved}");
+    }
+    let contacts = contacts("http://127.0.0.1:1");
+    for address in ["", " . ", ".."] {
+        let error = contacts.find(address).await.unwrap_err();
+        assert!(error.is_malformed_contact(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_loop_over_a_stream_leaves_out_malformed_contacts_and_ends_at_a_page_that_is_none() {
+    let data = json!([summary("c9"), malformed_items()[0], summary("c7")]);
+    let page = json!({"data": data, "next": "c7"});
+    let server = respond_in_turn([ok(page), ok(json!({"data": 5}))]).await;
+    let contacts = contacts(server.uri());
+
+    let items: Vec<_> = contacts.list().stream().take(4).collect().await;
+
+    let errors = items
+        .iter()
+        .map(|item| item.as_ref().err().map(Error::is_malformed_contact));
+    assert_eq!(
+        errors.collect::<Vec<_>>(),
+        [None, Some(true), None, Some(false)]
+    );
 }
 
 /// List items that are not contacts, all with an id.

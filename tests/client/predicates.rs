@@ -164,7 +164,7 @@ async fn an_error_says_whether_the_contact_the_topic_or_the_segment_is_missing()
             Some(Missing::Contact),
         ),
         (
-            contacts_of_server.unsubscribe(ADA).await.unwrap_err(),
+            contacts_of_server.subscribe(ADA).await.unwrap_err(),
             Some(Missing::Contact),
         ),
         (merged.unwrap_err(), Some(Missing::Contact)),
