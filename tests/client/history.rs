@@ -25,7 +25,7 @@ async fn the_history_has_the_shortest_period_of_each_thing_that_happened() {
     server.record_engagement(ADA, EngagementKind::Delivered, now);
     server.record_engagement(ADA, EngagementKind::Opened, now - DAY * 20);
     server.record_engagement(ADA, EngagementKind::Clicked, now - DAY * 400);
-    server.record_engagement(&format!("long-{ADA}"), EngagementKind::Bounced, now);
+    server.record_engagement(format!("long-{ADA}"), EngagementKind::Bounced, now);
 
     let history = contacts.history(" Ada@Example.com").await.unwrap();
 
