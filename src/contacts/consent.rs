@@ -119,7 +119,7 @@ impl Contacts {
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the
-    ///   answer is `false`, the call makes sure of a 404, as [`unsubscribe`](Self::unsubscribe#a-404) does.
+    ///   answer is `false`, the call makes sure of a 404, as [`unsubscribe`](Self::unsubscribe) does.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a checkbox
