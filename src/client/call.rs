@@ -266,13 +266,6 @@ macro_rules! endpoint_builder {
 
         crate::client::call_settings!($builder);
 
-        impl crate::client::TakesOptions for $builder {
-            fn options(mut self, options: crate::client::CallOptions) -> Self {
-                self.options = options;
-                self
-            }
-        }
-
         crate::client::wait_for_call!($builder => Result<$output, crate::Error>);
 
         crate::client::opaque_debug!($builder);
@@ -363,6 +356,13 @@ impl CallDeadline {
 /// Adds the setters that every call has to a builder. Its [`CallOptions`] are in the field `options`.
 macro_rules! call_settings {
     ($builder:ty) => {
+        impl crate::client::TakesOptions for $builder {
+            fn options(mut self, options: crate::client::CallOptions) -> Self {
+                self.options = options;
+                self
+            }
+        }
+
         impl $builder {
             /// Limits one attempt of this call, from connecting to the last byte of the response.
             /// Default: the client's [`timeout`](crate::ClientBuilder::timeout).

@@ -92,13 +92,6 @@ impl FindContact {
     }
 }
 
-impl TakesOptions for FindContact {
-    fn options(mut self, options: CallOptions) -> Self {
-        self.options = options;
-        self
-    }
-}
-
 call_settings!(FindContact);
 wait_for_call!(FindContact => Result<Option<Contact>, Error>);
 opaque_debug!(FindContact);

@@ -176,13 +176,6 @@ impl RetrieveHistory {
     }
 }
 
-impl TakesOptions for RetrieveHistory {
-    fn options(mut self, options: CallOptions) -> Self {
-        self.options = options;
-        self
-    }
-}
-
 call_settings!(RetrieveHistory);
 wait_for_call!(RetrieveHistory => Result<History, Error>);
 opaque_debug!(RetrieveHistory);

@@ -149,13 +149,6 @@ impl MatchRules {
     }
 }
 
-impl TakesOptions for MatchRules {
-    fn options(mut self, options: CallOptions) -> Self {
-        self.options = options;
-        self
-    }
-}
-
 call_settings!(MatchRules);
 wait_for_call!(MatchRules => Result<Vec<bool>, Error>);
 opaque_debug!(MatchRules);

@@ -58,6 +58,8 @@ mod consent;
 
 mod set_topics;
 
+mod confirm;
+
 mod merge;
 
 mod update;
@@ -84,6 +86,9 @@ pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
 pub use change_address::ChangeAddress;
 #[cfg(feature = "cli")]
 pub(crate) use change_address::may_be_own;
+pub use confirm::ConfirmOptIn;
+#[cfg(feature = "unsubscribe")]
+pub(crate) use confirm::Written;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use delete::DeleteContact;

@@ -18,7 +18,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +29,6 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
@@ -38,13 +36,11 @@ use url::form_urlencoded;
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
-use crate::contacts::{
-    Contact, Contacts, NewContact, OnConflict, OptOutReason, TopicsError, UnsubscribeReason,
-};
+use crate::contacts::{Contact, Contacts, OptOutReason, UnsubscribeReason, Written};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, Outcome, RetryPolicy};
+use crate::{Error, ErrorKind, RetryPolicy};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
@@ -278,15 +274,7 @@ impl UnsubscribeService {
 
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
     ///
-    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before
-    /// opt-ins:
-    ///
-    /// | the address was | its other topics |
-    /// |---|---|
-    /// | no contact, or opted out of everything | are opted out |
-    /// | a contact | keep their answer. A default of `false` becomes a recorded answer |
-    ///
-    /// While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the
+    /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the
     /// newer click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the
     /// worker. Then the requests have 5 s. The call continues if its future is dropped, for example because the visitor
     /// went away.
@@ -337,11 +325,12 @@ impl UnsubscribeService {
         // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
             let key = Target::new(&address, None).address;
-            let has_defaults = AtomicBool::new(false);
-            let sending = confirm(&service.0.contacts, &address, &topics, &has_defaults);
+            let mut written = Written::default();
+            let confirm = service.0.contacts.confirm_opt_in(&address, &topics);
+            let sending = confirm.send(&mut written);
             let result = service.opt_in(&key, &topics, sending).await;
             // Nobody has said yes to the topics whose defaults are true.
-            if has_defaults.load(Ordering::Relaxed)
+            if written.has_defaults
                 && let Err(error) = service.store_of(&key, None).await
             {
                 return Err(InboxError::from(error).into());
@@ -1236,89 +1225,9 @@ async fn send_opt_ins(
         // show.
         others.extend(contacts.retrieve(address).await?.topics.into_keys());
     }
-    record(contacts, address, topics, others, ends_pause).await
-}
-
-/// Sends the requests of a double opt-in, and returns the contact afterwards. Sets `has_defaults` while there is maybe a new
-/// contact that has the defaults of all topics.
-async fn confirm(
-    contacts: &Contacts,
-    address: &str,
-    topics: &BTreeSet<String>,
-    has_defaults: &AtomicBool,
-) -> Result<Contact, Error> {
-    let contact = match contacts.find(address).await? {
-        Some(contact) => contact,
-        None => create_paused(contacts, address, has_defaults).await?,
-    };
-    let is_paused = contact.unsubscribed;
-    let others = contact.topics.into_iter();
-    // A recorded "no" stays if the default of its topic changes.
-    let others = others.filter(|(_, answer)| is_paused || !answer);
-    let others = others.map(|(topic, _)| topic).collect();
-    record(contacts, address, topics, others, is_paused).await
-}
-
-/// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact that gets no
-/// topic that nobody has chosen.
-async fn create_paused(
-    contacts: &Contacts,
-    address: &str,
-    has_defaults: &AtomicBool,
-) -> Result<Contact, Error> {
-    let contact = NewContact::new(address).on_conflict(OnConflict::Skip);
-    has_defaults.store(true, Ordering::Relaxed);
-    let created = contacts.create(contact).await.inspect_err(|error| {
-        let is_unchanged = matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
-        has_defaults.store(!is_unchanged, Ordering::Relaxed);
-    })?;
-    // If a response was lost, an earlier attempt may have created the contact.
-    if !created.is_new() && created.attempts() == 1 {
-        has_defaults.store(false, Ordering::Relaxed);
-        return contacts.retrieve(address).await;
-    }
-    let contact = contacts.unsubscribe(address).await?;
-    has_defaults.store(false, Ordering::Relaxed);
-    match contact.shows_topics() {
-        true => Ok(contact),
-        false => contacts.retrieve(address).await,
-    }
-}
-
-/// Records a "yes" for these topics, and a "no" for the others.
-async fn record(
-    contacts: &Contacts,
-    address: &str,
-    topics: &BTreeSet<String>,
-    others: BTreeSet<String>,
-    ends_pause: bool,
-) -> Result<Contact, Error> {
-    let opt_outs = others.into_iter().filter(|topic| !topics.contains(topic));
-    let opt_outs = opt_outs.map(|topic| (topic, false));
-    let opt_ins = topics.iter().map(|topic| (topic.clone(), true));
-    if ends_pause {
-        // No topic has an effect before the last request, so these need no order.
-        set_simultaneously(contacts, address, opt_outs.chain(opt_ins)).await?;
-        return contacts.subscribe(address).await;
-    }
-    set_simultaneously(contacts, address, opt_outs).await?;
-    let recorded = contacts.set_topics(address, opt_ins).await;
-    Ok(recorded.map_err(TopicsError::into_error)?.contact)
-}
-
-async fn set_simultaneously(
-    contacts: &Contacts,
-    address: &str,
-    answers: impl Iterator<Item = (String, bool)>,
-) -> Result<(), Error> {
-    let calls =
-        answers.map(|(topic, answer)| contacts.set_topic(address, topic, answer).into_future());
-    let calls: JoinSet<_> = calls.collect();
-    calls
-        .join_all()
+    contacts
+        .record_answers(address, topics, others, ends_pause)
         .await
-        .into_iter()
-        .try_for_each(|set| set.map(drop))
 }
 
 // The forms.

@@ -9,6 +9,7 @@ mod bodies;
 mod builders;
 mod cancellation;
 mod change_address;
+mod confirm;
 mod consent;
 mod contacts;
 mod deadlines;

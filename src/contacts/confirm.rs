@@ -1,0 +1,210 @@
+use std::collections::BTreeSet;
+use std::pin::Pin;
+
+use tokio::task::JoinSet;
+
+use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
+use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::{Error, Outcome};
+
+impl Contacts {
+    /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
+    ///
+    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before
+    /// opt-ins:
+    ///
+    /// | the address was | its other topics |
+    /// |---|---|
+    /// | no contact, or opted out of everything | are opted out |
+    /// | a contact | keep their answer. A default of `false` becomes a recorded answer |
+    ///
+    /// A new contact is first opted out of everything, and the last request ends that. So if a call fails, the contact
+    /// gets nothing until another click. Do not repeat the call without one: the person may have opted out since.
+    ///
+    /// Only between its creation and the opt-out of everything, a new contact has the topics whose default is `true`.
+    /// If the program is killed then, or the opt-out fails, it keeps them.
+    ///
+    /// This call does not see an opt-out that arrives while it runs: the last request to reach the service counts.
+    #[cfg_attr(
+        feature = "unsubscribe",
+        doc = "[`UnsubscribeService::subscribe`](crate::unsubscribe::UnsubscribeService::subscribe)"
+    )]
+    #[cfg_attr(
+        not(feature = "unsubscribe"),
+        doc = "`UnsubscribeService::subscribe` (feature `unsubscribe`)"
+    )]
+    /// makes the same requests, and orders them with the opt-outs by your unsubscribe links.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::is_complaint_locked`] if the contact reported spam.
+    /// - [`Error::is_not_found`] if the service has no such topic. The contact may exist by then.
+    /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
+    /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
+    ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
+    ///   of the call: after the first write, it is not [`Outcome::NotSent`] or [`Outcome::Refused`] any more.
+    ///
+    /// # Example: after the click
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().topic("news", false).topic("offers", true).start().await;
+    /// # let contacts = server.client().contacts();
+    /// let ada = contacts.confirm_opt_in("ada@example.com", ["news"]).await?;
+    ///
+    /// assert!(ada.topics["news"] && !ada.topics["offers"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn confirm_opt_in(
+        &self,
+        address: impl Into<String>,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+    ) -> ConfirmOptIn {
+        ConfirmOptIn {
+            contacts: self.clone(),
+            address: address.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            options: CallOptions::default(),
+        }
+    }
+
+    /// Records a "yes" for these topics, and a "no" for the others. Returns the contact afterwards.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) async fn record_answers(
+        &self,
+        address: &str,
+        topics: &BTreeSet<String>,
+        others: BTreeSet<String>,
+        ends_pause: bool,
+    ) -> Result<Contact, Error> {
+        let call = self.confirm_opt_in(address, topics);
+        call.record(others, ends_pause).await
+    }
+}
+
+/// Subscribes an address to topics when it is awaited: see [`Contacts::confirm_opt_in`].
+///
+/// The timeout and the retry policy apply to each request, the deadline to the whole call.
+///
+/// Dropping the future cancels the requests that were not sent yet.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct ConfirmOptIn {
+    contacts: Contacts,
+    address: String,
+    topics: BTreeSet<String>,
+    options: CallOptions,
+}
+
+/// What the requests have done at the service until now.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// Whether anything may have changed.
+    anything: bool,
+    /// Whether there may be a new contact that has the defaults of all topics.
+    pub(crate) has_defaults: bool,
+}
+
+impl ConfirmOptIn {
+    /// Sends the requests. Whatever becomes of them, `written` says afterwards what they have done.
+    pub(crate) async fn send(mut self, written: &mut Written) -> Result<Contact, Error> {
+        // All requests of the call share one deadline.
+        self.options = self.contacts.client.start_deadline(self.options);
+        let find = self.contacts.find(&self.address);
+        let contact = match find.options(self.options.clone()).await? {
+            Some(contact) => contact,
+            None => self.create_paused(written).await?,
+        };
+        written.anything = true;
+        let is_paused = contact.unsubscribed;
+        let others = contact.topics.into_iter();
+        // A recorded "no" stays if the default of its topic changes.
+        let others = others.filter(|(_, answer)| is_paused || !answer);
+        let others = others.map(|(topic, _)| topic).collect();
+        self.record(others, is_paused).await
+    }
+
+    /// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact
+    /// that gets no topic that nobody has chosen.
+    async fn create_paused(&self, written: &mut Written) -> Result<Contact, Error> {
+        let contact = NewContact::new(&self.address).on_conflict(OnConflict::Skip);
+        // Also if this future is dropped before the response.
+        written.has_defaults = true;
+        let create = self.contacts.create(contact).options(self.options.clone());
+        let created = create.await.inspect_err(|error| {
+            written.has_defaults = !matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
+        })?;
+        written.anything = true;
+        // If a response was lost, an earlier attempt may have created the contact.
+        if !created.is_new() && created.attempts() == 1 {
+            written.has_defaults = false;
+            return self.retrieve().await;
+        }
+        let opt_out = self.contacts.unsubscribe(&self.address);
+        let contact = opt_out.options(self.options.clone()).await?;
+        written.has_defaults = false;
+        match contact.shows_topics() {
+            true => Ok(contact),
+            false => self.retrieve().await,
+        }
+    }
+
+    /// Records a "no" for the others, and then a "yes" for the topics.
+    async fn record(self, others: BTreeSet<String>, ends_pause: bool) -> Result<Contact, Error> {
+        let opt_outs = others.into_iter();
+        let opt_outs = opt_outs.filter(|topic| !self.topics.contains(topic));
+        let opt_outs = opt_outs.map(|topic| (topic, false));
+        let opt_ins = self.topics.iter().map(|topic| (topic.clone(), true));
+        if ends_pause {
+            // No topic has an effect before the last request, so these need no order.
+            self.set_simultaneously(opt_outs.chain(opt_ins)).await?;
+            let subscribe = self.contacts.subscribe(&self.address);
+            return subscribe.options(self.options).await;
+        }
+        self.set_simultaneously(opt_outs).await?;
+        let set_topics = self.contacts.set_topics(&self.address, opt_ins);
+        let recorded = set_topics.options(self.options).await;
+        Ok(recorded.map_err(TopicsError::into_error)?.contact)
+    }
+
+    async fn retrieve(&self) -> Result<Contact, Error> {
+        let retrieve = self.contacts.retrieve(&self.address);
+        retrieve.options(self.options.clone()).await
+    }
+
+    async fn set_simultaneously(
+        &self,
+        answers: impl Iterator<Item = (String, bool)>,
+    ) -> Result<(), Error> {
+        let calls = answers.map(|(topic, answer)| {
+            let set_topic = self.contacts.set_topic(&self.address, topic, answer);
+            set_topic.options(self.options.clone()).into_future()
+        });
+        let calls: JoinSet<_> = calls.collect();
+        let mut results = calls.join_all().await.into_iter();
+        results.try_for_each(|set| set.map(drop))
+    }
+}
+
+call_settings!(ConfirmOptIn);
+wait_for_call!(ConfirmOptIn => Result<Contact, Error>);
+opaque_debug!(ConfirmOptIn);
+
+impl IntoFuture for ConfirmOptIn {
+    type Output = Result<Contact, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async {
+            let mut written = Written::default();
+            self.send(&mut written).await.map_err(|error| {
+                let attempts = error.attempts();
+                let earlier = match written.anything {
+                    true => Outcome::Unknown,
+                    false => Outcome::NotSent,
+                };
+                error.after(attempts, earlier).at("confirm_opt_in")
+            })
+        })
+    }
+}

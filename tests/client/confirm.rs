@@ -1,0 +1,129 @@
+//! `contacts.confirm_opt_in`: who gets which topics after the click of a double opt-in, and after a failure.
+
+use audience::contacts::Contacts;
+use audience::mock::{Fault, MockServer, Reason, SeedContact};
+use audience::{Outcome, RetryPolicy};
+
+use support::{ADA, mock_builder};
+
+/// Starts a mock with a topic whose default is `true`, and one whose default is `false`.
+async fn start(seed: Option<SeedContact>) -> (MockServer, Contacts) {
+    let server = MockServer::builder()
+        .topic("news", false)
+        .topic("offers", true);
+    let server = match seed {
+        Some(seed) => server.seed_contact(seed),
+        None => server,
+    };
+    let server = server.start().await;
+    let client = mock_builder(&server).retry(RetryPolicy::none()).build();
+    let contacts = client.unwrap().contacts();
+    (server, contacts)
+}
+
+/// The requests in the order in which they arrived: the last part of the path, and the topic.
+fn sent(server: &MockServer) -> Vec<String> {
+    let requests = server.requests().into_iter().map(|request| {
+        let call = request
+            .path
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let topic = body["topic"].as_str().map(|topic| format!(" {topic}"));
+        format!("{} {call}{}", request.method, topic.unwrap_or_default())
+    });
+    requests.collect()
+}
+
+#[tokio::test]
+async fn a_new_contact_is_opted_out_of_everything_until_the_last_request() {
+    let (server, contacts) = start(None).await;
+
+    let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+    assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+    let sent = sent(&server);
+    assert_eq!(sent[1..3], ["POST contacts", "POST unsubscribe"]);
+    let mut answers = sent[3..5].to_vec();
+    answers.sort();
+    assert_eq!(answers, ["POST subscribe news", "POST unsubscribe offers"]);
+    assert_eq!(sent[5..], ["POST subscribe"]);
+}
+
+#[tokio::test]
+async fn after_any_failure_a_new_contact_gets_nothing_until_the_next_click() {
+    // The request of the call after which everything fails, and whether the opt-out of everything was recorded.
+    for succeed in 0..6 {
+        let (server, contacts) = start(None).await;
+        let fault = Fault::status(500).times(1);
+        server.fault(fault.after(succeed));
+
+        let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+        assert!(error.to_string().starts_with("confirm_opt_in: "));
+        let outcome = match succeed {
+            0 => Outcome::Unchanged,
+            _ => Outcome::Unknown,
+        };
+        assert_eq!(error.outcome(), outcome, "after {succeed}");
+        if succeed > 2 {
+            assert!(server.contact(ADA).unwrap().unsubscribed, "after {succeed}");
+        }
+        contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+        let ada = server.contact(ADA).unwrap();
+        assert!(!ada.unsubscribed && ada.topics["news"], "after {succeed}");
+        // Only if the opt-out of everything failed, nobody knows that the contact was new.
+        assert_eq!(ada.topics["offers"], succeed == 2, "after {succeed}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_response_to_the_create_does_not_make_the_contact_an_older_one() {
+    let (server, _) = start(None).await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.fault(Fault::close_after().times(1).path("/contacts"));
+
+    contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_older_contact_keeps_its_other_topics_and_one_that_opted_out_loses_them() {
+    let (server, contacts) = start(Some(SeedContact::new(ADA))).await;
+    contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.topics["news"] && ada.topics["offers"]);
+
+    let seed = SeedContact::new(ADA).unsubscribed(Reason::Preferences);
+    let (server, contacts) = start(Some(seed)).await;
+    contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn a_default_of_false_becomes_an_answer_of_an_older_contact() {
+    let (server, contacts) = start(Some(SeedContact::new(ADA))).await;
+
+    contacts.confirm_opt_in(ADA, ["offers"]).await.unwrap();
+
+    server.topic("news", true);
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn an_unknown_topic_and_a_complaint_are_said_and_subscribe_to_nothing() {
+    let (server, contacts) = start(None).await;
+    let error = contacts.confirm_opt_in(ADA, ["nwes"]).await.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+
+    let seed = SeedContact::new(ADA).unsubscribed(Reason::Complaint);
+    let (server, contacts) = start(Some(seed)).await;
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+    assert!(error.is_complaint_locked(), "{error}");
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
