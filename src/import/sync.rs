@@ -2039,13 +2039,13 @@ impl SyncReport {
         self.opt_ins_not_sent
     }
 
-    /// Returns how many rows are subscribed although their contacts are opted out at the service, and no earlier run knows
-    /// why: most likely, the persons have clicked a link in a mail. 0 unless the sync
-    /// [checks the list](SyncContacts::checks_list).
+    /// Returns how many rows are subscribed although their contacts are opted out at the service: most likely, the persons
+    /// have clicked a link in a mail. 0 unless the sync [checks the list](SyncContacts::checks_list).
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the [`rejects`](SyncContacts::rejects) have the keys.
     /// If another row with the address is not subscribed, or if the row counts under
-    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here.
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here. In later runs, it does, so a "yes"
+    /// may be newer than the opt-out.
     ///
     /// # Example: a click in a mail
     ///
