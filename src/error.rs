@@ -373,8 +373,8 @@ impl Error {
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
     /// A gateway may send a 404 without a code, too, so this method alone does not prove that a contact is missing.
-    /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An opt-out
-    /// makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
+    /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An
+    /// opt-out makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
     /// [`missing`](Error::missing) says what does not exist.
     ///
     /// # Example: an opt-out of somebody who gets no mail

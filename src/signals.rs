@@ -15,8 +15,8 @@ use std::task::{Context, Waker};
 /// end the program by themselves. The process remembers them from then on: if one has arrived, every later call is
 /// ready immediately.
 ///
-/// Until then, a signal ends the program, except if it is the first process of a container, which ignores SIGTERM. So if
-/// the start can take long, for example because it waits for a database, let the signal end the start, too.
+/// Until then, a signal ends the program, except if it is the first process of a container, which ignores SIGTERM. So
+/// if the start can take long, for example because it waits for a database, let the signal end the start, too.
 ///
 /// # Panics
 ///

@@ -490,7 +490,8 @@ pub(super) struct SyncOptions {
     /// Remember in this file what was sent [default: FILE.sync]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Opt out the contacts whose rows are gone; nobody if the key of a row cannot be read, because any row may be that one
+    /// Opt out the contacts whose rows are gone; nobody if the key of a row cannot be read, because any row may be that
+    /// one
     #[arg(long)]
     deletes_missing: bool,
     /// List all contacts, opt out those that are subscribed although their rows are not, and count the rows that are

@@ -81,8 +81,8 @@ impl Contacts {
     ///
     /// A gateway can send a 404, too, and then the contact still gets broadcasts. So if a 404 does not have the
     /// service's code `not_found`, or does not say what is missing, the call lists the contacts with this address. If
-    /// it is not among them, [`Error::missing`] returns [`Missing::Contact`]: nobody sends broadcasts to the address. If
-    /// it is, [`Error::is_not_found`] is false, unless the topic is missing.
+    /// it is not among them, [`Error::missing`] returns [`Missing::Contact`]: nobody sends broadcasts to the address.
+    /// If it is, [`Error::is_not_found`] is false, unless the topic is missing.
     ///
     /// # Example: from a preference page
     ///

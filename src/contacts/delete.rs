@@ -30,8 +30,8 @@ impl Contacts {
     /// - [`ErrorKind::Unsupported`] if the service does not delete contacts by this request: it responded 405 or 501,
     ///   or 404 although it still lists the contact. Nothing was deleted, and the error's
     ///   [`source`](std::error::Error::source) is the refusal.
-    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, but still lists the contact.
-    ///   It may delete the contact later, or never.
+    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, but still lists the
+    ///   contact. It may delete the contact later, or never.
     /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`] if a 2xx response is a page or reports an error.
     /// - The errors of [`list`](Self::list), after a 2xx status and after a 404.

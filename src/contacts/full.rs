@@ -37,9 +37,10 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// - If a page could not be fetched, or a contact could not be retrieved, the next poll retries it. So no contact is
 ///   lost or returned twice. The stream ends after three such failures in a row: see
 ///   [`PageStream`](super::PageStream#end).
-/// - If a contact is malformed, in the list or when retrieved, the error is [`ErrorKind::Decode`](crate::ErrorKind::Decode). If its address
-///   cannot be sent, such as `.`, the error is [`ErrorKind::Input`](crate::ErrorKind::Input). [`Error::is_malformed_contact`] is then true. The
-///   next poll continues after the contact, and such errors never end the stream.
+/// - If a contact is malformed, in the list or when retrieved, the error is
+///   [`ErrorKind::Decode`](crate::ErrorKind::Decode). If its address cannot be sent, such as `.`, the error is
+///   [`ErrorKind::Input`](crate::ErrorKind::Input). [`Error::is_malformed_contact`] is then true. The next poll
+///   continues after the contact, and such errors never end the stream.
 ///
 /// # Example: the family names, which lists do not have
 ///

@@ -340,8 +340,8 @@ impl SyncContacts {
     /// Opts out the contacts whose rows are missing. Default: only the rows that are there count, so that you may pass
     /// only those that changed.
     ///
-    /// A row that could not be read counts as present if it has a key. If a row has an empty key, any missing row may be
-    /// that row: nobody is opted out because a row is missing, and [`SyncReport::missing_ignored`] returns `true`.
+    /// A row that could not be read counts as present if it has a key. If a row has an empty key, any missing row may
+    /// be that row: nobody is opted out because a row is missing, and [`SyncReport::missing_ignored`] returns `true`.
     ///
     /// # Example: a table from which rows are removed
     ///
@@ -372,9 +372,9 @@ impl SyncContacts {
     /// is deleted. Default: the sync compares the table with the last run only, so it does not notice an opt-in or an
     /// opt-out at the service that the table does not have.
     ///
-    /// A contact that is opted out although its row is subscribed stays so: the person may have opted out by a link in a
-    /// mail. [`SyncReport::opted_out_at_service`] counts such rows, and the [rejects](Self::rejects_file) have them with
-    /// the code `opted_out_at_service`. Write these opt-outs into the table.
+    /// A contact that is opted out although its row is subscribed stays so: the person may have opted out by a link in
+    /// a mail. [`SyncReport::opted_out_at_service`] counts such rows, and the [rejects](Self::rejects_file) have them
+    /// with the code `opted_out_at_service`. Write these opt-outs into the table.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
     /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
@@ -2039,13 +2039,13 @@ impl SyncReport {
         self.opt_ins_not_sent
     }
 
-    /// Returns how many rows are subscribed although their contacts are opted out at the service: most likely, the persons
-    /// have clicked a link in a mail. 0 unless the sync [checks the list](SyncContacts::checks_list).
+    /// Returns how many rows are subscribed although their contacts are opted out at the service: most likely, the
+    /// persons have clicked a link in a mail. 0 unless the sync [checks the list](SyncContacts::checks_list).
     ///
-    /// Nothing is sent for them. Write these opt-outs into the table: the [`rejects`](SyncContacts::rejects) have the keys.
-    /// If another row with the address is not subscribed, or if the row counts under
-    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here. In later runs, it does, so a "yes"
-    /// may be newer than the opt-out.
+    /// Nothing is sent for them. Write these opt-outs into the table: the [`rejects`](SyncContacts::rejects) have the
+    /// keys. If another row with the address is not subscribed, or if the row counts under
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here. In later runs, it does, so a
+    /// "yes" may be newer than the opt-out.
     ///
     /// # Example: a click in a mail
     ///
@@ -2072,8 +2072,8 @@ impl SyncReport {
         self.opted_out_at_service
     }
 
-    /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row could
-    /// not be read: any missing row may be that row. Correct the row, and run the sync again.
+    /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row
+    /// could not be read: any missing row may be that row. Correct the row, and run the sync again.
     ///
     /// # Example: a line that was cut off
     ///

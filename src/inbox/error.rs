@@ -1,5 +1,5 @@
 use std::error::Error;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// The error of an inbox call.
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +35,27 @@ pub enum InboxError {
 /// assert_eq!(error.to_string(), "the store of the inbox cannot be used as it is set up");
 /// let cause = error.source().ok_or("every error of a store has a cause")?;
 /// assert_eq!(cause.to_string(), "the table `audience_inbox` is missing");
+/// assert_eq!(format!("{error:?}"), format!("StoreError({error}: {cause})"));
 /// # Ok::<(), Box<dyn Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{}", kind.text())]
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
+}
+
+/// Prints the text with its causes on one line, because a `main` prints the error that it returns in this form.
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreError({self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        f.write_str(")")
+    }
 }
 
 /// The kinds of [`StoreError`].

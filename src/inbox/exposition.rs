@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// | `audience_inbox_backlog` | gauge | the counts of [`Backlog`], with the label `state`: `waiting`, `in_progress` or `parked`. Of all processes |
 /// | `audience_inbox_lag_seconds` | gauge | [`Backlog::lag`]. Of all processes |
 ///
-/// Each has the label `endpoint`. All stores are asked simultaneously. If the store of an inbox fails or does not respond
-/// within 5 s, its gauges are missing, and `audience_inbox_store_errors_total` grows.
+/// Each has the label `endpoint`. All stores are asked simultaneously. If the store of an inbox fails or does not
+/// respond within 5 s, its gauges are missing, and `audience_inbox_store_errors_total` grows.
 ///
 /// # Example: the route `/metrics`
 ///

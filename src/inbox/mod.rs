@@ -136,7 +136,7 @@
 //! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempt` |
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
 //! | `webhook event parked` | ERROR | `endpoint`, `id` |
-//! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again numbers its events from the beginning: use a new store or another endpoint name) |
+//! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again uses the ids of its events again: use a new store or another endpoint name for it) |
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
@@ -2067,7 +2067,7 @@ fn report_conflict(endpoint: &str, id: &EventId) {
         error,
         endpoint,
         id = id.as_str(),
-        hint = "a mock that was started again numbers its events from the beginning: use a new store or another endpoint name",
+        hint = "a genuine sender does not use an id twice; a mock that was started again does: use a new store or another endpoint name for it",
         "webhook event id received with another body"
     );
 }

@@ -274,13 +274,13 @@ impl UnsubscribeService {
 
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
     ///
-    /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the
-    /// newer click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the
-    /// worker. Then the requests have 5 s. The call continues if its future is dropped, for example because the visitor
-    /// went away.
+    /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it
+    /// runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
+    /// click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the worker. Then
+    /// the requests have 5 s. The call continues if its future is dropped, for example because the visitor went away.
     ///
-    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. A new contact is
-    /// first opted out of everything, and the last request ends that. So if a call fails, the contact gets nothing
+    /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. A new contact
+    /// is first opted out of everything, and the last request ends that. So if a call fails, the contact gets nothing
     /// until another click.
     ///
     /// Only if the program is killed between the creation of the contact and its opt-out, the contact keeps the topics
@@ -580,7 +580,8 @@ impl UnsubscribeService {
         result
     }
 
-    /// Holds the ids of all opt-outs that concern these topics. Fails if one of the opt-outs waits, or another opt-in holds it.
+    /// Holds the ids of all opt-outs that concern these topics. Fails if one of the opt-outs waits, or another opt-in
+    /// holds it.
     async fn hold_all(
         &self,
         address: &str,

@@ -255,11 +255,11 @@ macro_rules! define_event_data {
             /// A type that this version of the crate does not know, or a known type whose data lacks a member that
             /// identifies what the event is about.
             ///
-            /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received
-            /// mail. If one of them is missing or has another JSON type than the interface shows, or if any member
-            /// occurs twice, the event is `Unknown`. If the type is known, [`is_incomplete`](Self::is_incomplete)
-            /// returns `true`, the verifier emits a [warning](crate::webhooks#tracing), and an `Inbox` counts the event,
-            /// so that a handler's `_ => {}` does not hide it.
+            /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received mail.
+            /// If one of them is missing or has another JSON type than the interface shows, or if any member occurs
+            /// twice, the event is `Unknown`. If the type is known, [`is_incomplete`](Self::is_incomplete) returns
+            /// `true`, the verifier emits a [warning](crate::webhooks#tracing), and an `Inbox` counts the event, so
+            /// that a handler's `_ => {}` does not hide it.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,

@@ -113,10 +113,10 @@
 //!
 //! # Tracing
 //!
-//! With the feature `tracing`, each delivery emits a log event with the target `audience::webhooks`. No log event
-//! has an address, a secret, a signature or any part of a body except a known event type and the id of such an event. All
-//! four ways to receive emit the same log events about a verification. Only the extractors and the layer emit the causes `method`,
-//! `body`, `body_timeout`, `body_memory`, `body_consumed` and `no_verifier`.
+//! With the feature `tracing`, each delivery emits a log event with the target `audience::webhooks`. No log event has
+//! an address, a secret, a signature or any part of a body except a known event type and the id of such an event. All
+//! four ways to receive emit the same log events about a verification. Only the extractors and the layer emit the
+//! causes `method`, `body`, `body_timeout`, `body_memory`, `body_consumed` and `no_verifier`.
 //!
 //! | delivery | message | level | fields |
 //! |---|---|---|---|

@@ -21,8 +21,9 @@ use crate::import::row::{ImportRow, OptOut};
 /// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
 ///   skipped.
 /// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
-///   column becomes an [`ImportRow::unreadable`] with its line and cells. So a typing error never subscribes a
-///   contact. It keeps its key if it has as many cells as the header. A row of more than 1 MiB is also unreadable, and has no cells.
+///   column becomes an [`ImportRow::unreadable`] with its line and cells. So a typing error never subscribes a contact.
+///   It keeps its key if it has as many cells as the header. A row of more than 1 MiB is also unreadable, and has no
+///   cells.
 /// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable, with the
 ///   reason. The import applies the rows before it, and then ends with an
 ///   [`ImportError`](crate::import::ImportError).
@@ -308,8 +309,8 @@ fn to_row(
         .fold(row, |row, opt_out: OptOut| row.opt_out(opt_out)))
 }
 
-/// Returns the key of a row that cannot be read otherwise; `None` if its cells may be under the wrong columns, or if the
-/// key itself is damaged.
+/// Returns the key of a row that cannot be read otherwise; `None` if its cells may be under the wrong columns, or if
+/// the key itself is damaged.
 fn readable_key(mapping: &Mapping, cells: &[String]) -> Option<String> {
     if cells.len() != mapping.names.len() || mapping.is_too_long(cells) {
         return None;

@@ -405,8 +405,8 @@ impl SqlxPostgresStore {
     /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not
     /// contain an address.
     ///
-    /// A text of an event can contain U+0000, which Postgres stores neither as `text` nor as `jsonb`: the statement fails
-    /// in every attempt. Remove the character from a text that you store, for example with
+    /// A text of an event can contain U+0000, which Postgres stores neither as `text` nor as `jsonb`: the statement
+    /// fails in every attempt. Remove the character from a text that you store, for example with
     /// `mail.subject.replace('\0', "")`. The store itself accepts such an event.
     ///
     /// # Panics

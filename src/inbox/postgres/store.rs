@@ -520,15 +520,15 @@ impl PostgresStore {
     ///
     /// # The handler
     ///
-    /// The handler gets a [`tokio_postgres::Transaction`](Transaction). To name the type, import it from the driver that
-    /// this crate exports: `use audience::inbox::deadpool_postgres::tokio_postgres::Transaction;`.
+    /// The handler gets a [`tokio_postgres::Transaction`](Transaction). To name the type, import it from the driver
+    /// that this crate exports: `use audience::inbox::deadpool_postgres::tokio_postgres::Transaction;`.
     ///
     /// Its error is the driver's, one of your own that implements [`Error`](std::error::Error), a `String` or a `&str`:
     /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not
     /// contain an address.
     ///
-    /// A text of an event can contain U+0000, which Postgres stores neither as `text` nor as `jsonb`: the statement fails
-    /// in every attempt. Remove the character from a text that you store, for example with
+    /// A text of an event can contain U+0000, which Postgres stores neither as `text` nor as `jsonb`: the statement
+    /// fails in every attempt. Remove the character from a text that you store, for example with
     /// `mail.subject.replace('\0', "")`. The store itself accepts such an event.
     ///
     /// # Panics

@@ -217,8 +217,8 @@ impl SqlxSqliteStore {
     /// # The handler
     ///
     /// The handler gets a [`sqlx::Transaction<'_, sqlx::Sqlite>`](Transaction). To name the type, import it from sqlx
-    /// itself, or from the one that this crate exports: `use audience::inbox::sqlx::{Sqlite, Transaction};`. A statement
-    /// takes `&mut **transaction`.
+    /// itself, or from the one that this crate exports: `use audience::inbox::sqlx::{Sqlite, Transaction};`. A
+    /// statement takes `&mut **transaction`.
     ///
     /// Its error is the driver's, one of your own that implements [`Error`](std::error::Error), a `String` or a `&str`:
     /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not

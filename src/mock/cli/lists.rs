@@ -70,7 +70,8 @@ enum EndpointChange {
         /// Deliver events to this URL, which must start with http://
         #[arg(value_name = "ENDPOINT_URL")]
         endpoint_url: String,
-        /// Sign deliveries with this secret of a test; other users of the machine can see arguments, but not the variable
+        /// Sign deliveries with this secret of a test; other users of the machine can see arguments, but not the
+        /// variable
         #[arg(long, value_name = "SECRET", allow_hyphen_values = true)]
         #[arg(env = "AUDIENCE_WEBHOOK_SECRET", hide_env_values = true)]
         secret: String,
