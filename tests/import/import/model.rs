@@ -16,6 +16,7 @@ use super::random::Random;
 use super::reference::{
     Audience, End, Style, TOPICS, apply, audience_of, end_of, random_row, seeds,
 };
+use support::cancellation::CountingProxy;
 use support::in_time;
 
 async fn mock() -> MockServer {
@@ -28,10 +29,14 @@ async fn mock() -> MockServer {
 
 /// A client whose calls do not fail for good unless they are meant to.
 fn contacts(server: &MockServer, attempts: u32) -> Contacts {
+    contacts_at(server.url(), server, attempts)
+}
+
+fn contacts_at(url: &str, server: &MockServer, attempts: u32) -> Contacts {
     let delay = Duration::from_millis(2);
     let policy = RetryPolicy::exponential().base_delay(delay);
     let policy = policy.max_delay(delay).max_attempts(attempts);
-    let client = Client::builder(server.url(), server.full_key()).retry(policy);
+    let client = Client::builder(url, server.full_key()).retry(policy);
     client.build().unwrap().contacts()
 }
 
@@ -161,18 +166,23 @@ async fn an_import_that_is_killed_again_and_again_ends_as_if_it_was_not() {
         println!("seed {seed}");
         let (mut case, server) = Case::new(seed, false).await;
         let journal = JournalPath::new();
-        let contacts = contacts(&server, 40);
+        let proxy = CountingProxy::start(server.url().trim_start_matches("http://")).await;
+        let url = format!("http://{}", proxy.address());
 
         for _ in 0..case.random.below(6) {
             case.add_faults(&server, 5, "/contacts*");
             let limit = Duration::from_micros(case.random.below(60_000));
+            // A client of its own, whose connections end with it.
+            let contacts = contacts_at(&url, &server, 40);
             let import = contacts.import(case.rows.clone()).journal(journal.open());
+            drop(contacts);
             let _ = tokio::time::timeout(limit, import.into_future()).await;
             // What is in flight arrives before the next import starts.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            proxy.at_most(0).await;
         }
         server.clear_faults();
 
+        let contacts = contacts_at(&url, &server, 40);
         in_time(case.finish(&server, &contacts, Some(&journal))).await;
     }
 }
