@@ -633,7 +633,7 @@ impl Error {
     /// use audience::mock::Fault;
     /// use futures_util::StreamExt;
     ///
-    /// # let body = r#"{"data": [{"id": "c_1"}], "next": "c_2"}"#;
+    /// # let body = r#"{"data": [{"id": "c_1"}], "next": null}"#;
     /// server.fault(Fault::wrong_body(body).times(1)); // a contact without an address
     ///
     /// let mut stream = contacts.list().stream();
