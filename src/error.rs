@@ -635,6 +635,7 @@ impl Error {
     ///
     /// # let body = r#"{"data": [{"id": "c_1"}], "next": null}"#;
     /// server.fault(Fault::wrong_body(body).times(1)); // a contact without an address
+    /// # server.fault(Fault::status(200).body(r#"{"data": []}"#));
     ///
     /// let mut stream = contacts.list().stream();
     /// while let Some(contact) = stream.next().await {
