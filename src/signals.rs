@@ -16,7 +16,7 @@ use std::task::{Context, Waker};
 /// ready immediately.
 ///
 /// Until then, a signal ends the program, except if it is the first process of a container, which ignores SIGTERM. So
-/// if the start can take long, for example because it waits for a database, let the signal end the start, too.
+/// if the start can take long, for example because it waits for a database, wait for the signal at the same time.
 ///
 /// # Panics
 ///

@@ -42,7 +42,7 @@ impl Contacts {
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
     /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
     ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
-    ///   of the call: after the first write, it is not [`Outcome::NotSent`] or [`Outcome::Refused`] any more.
+    ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`].
     ///
     /// # Example: after the click
     ///
@@ -106,7 +106,7 @@ pub(crate) struct Written {
 }
 
 impl ConfirmOptIn {
-    /// Sends the requests. Whatever becomes of them, `written` says afterwards what they have done.
+    /// Sends the requests. `written` says what they have done until now, also after this future was dropped.
     pub(crate) async fn send(mut self, written: &mut Written) -> Result<Contact, Error> {
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
