@@ -920,6 +920,13 @@ impl Error {
         self
     }
 
+    /// Makes this the error of a call whose own request ended with this outcome, and which could not read whether that
+    /// is true.
+    pub(crate) fn of_proof(self, attempts: u32, outcome: Outcome) -> Self {
+        let attempts = attempts + self.attempts();
+        self.with_outcome(outcome).after(attempts, outcome)
+    }
+
     /// Says that the call only reads.
     pub(crate) fn set_read(&mut self) {
         self.0.outcome = self.0.outcome.min(Outcome::Unchanged);

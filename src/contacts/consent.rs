@@ -383,7 +383,6 @@ impl Consent {
 
 /// Says what a refusal means, now that it is known whether the contact exists.
 fn with_proof(refusal: Error, is_absent: Result<bool, Error>) -> Error {
-    let attempts = refusal.attempts();
     match is_absent {
         Ok(true) => refusal.about_missing(Missing::Contact),
         // A call without a topic names nothing but the contact.
@@ -393,11 +392,7 @@ fn with_proof(refusal: Error, is_absent: Result<bool, Error>) -> Error {
         Ok(false) => refusal.not_from_service(),
         // The service said that the contact or the topic is missing, and it stays unknown which.
         Err(_) if refusal.code() == Some(&ErrorCode::NotFound) => refusal,
-        Err(error) => {
-            let attempts = attempts + error.attempts();
-            let error = error.with_outcome(refusal.outcome());
-            error.after(attempts, refusal.outcome())
-        }
+        Err(error) => error.of_proof(refusal.attempts(), refusal.outcome()),
     }
 }
 

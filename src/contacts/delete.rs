@@ -95,9 +95,9 @@ impl DeleteContact {
         let address = self.address.clone();
         let deleted = client
             .clone()
-            .call(Delete { address }, self.options.clone());
+            .call_for_response(Delete { address }, self.options.clone());
         let (refusal, attempts) = match deleted.await {
-            Ok(attempts) => (None, attempts),
+            Ok(response) => (None, response.attempts()),
             Err(error) => match error.status() {
                 Some(StatusCode::NOT_FOUND | StatusCode::GONE) => {
                     let attempts = error.attempts();
@@ -115,9 +115,8 @@ impl DeleteContact {
             Ok(false) => Err(refusal.map_or_else(|| still_listed(attempts), unsupported)),
             Err(unlisted) => {
                 let outcome = refusal.map_or(Outcome::Unknown, |refusal| refusal.outcome());
-                let attempts = attempts + unlisted.attempts();
-                let unlisted = unlisted.with_outcome(outcome);
-                Err(unlisted.after(attempts, outcome).at(NAME).repeatable(true))
+                let error = unlisted.of_proof(attempts, outcome);
+                Err(error.at(NAME).repeatable(true))
             }
         }
     }
@@ -147,8 +146,7 @@ struct Delete {
 }
 
 impl Endpoint for Delete {
-    /// The number of attempts.
-    type Output = u32;
+    type Output = ();
 
     fn operation(&self) -> Operation {
         Operation {
@@ -163,10 +161,9 @@ impl Endpoint for Delete {
         Ok(request.about(Target::Contact))
     }
 
-    fn decode(&self, success: Success) -> Result<u32, Error> {
+    fn decode(&self, success: Success) -> Result<(), Error> {
         success.refuse_page()?;
-        success.refuse_error()?;
-        Ok(success.attempts)
+        success.refuse_error()
     }
 }
 

@@ -84,10 +84,7 @@ impl FindContact {
         match self.contacts.is_absent(&self.address, self.options).await {
             Ok(true) => Ok(None),
             Ok(false) => Err(refusal.not_from_service()),
-            Err(error) => {
-                let attempts = attempts + error.attempts();
-                Err(error.after(attempts, Outcome::Unchanged))
-            }
+            Err(error) => Err(error.of_proof(attempts, Outcome::Unchanged)),
         }
     }
 }

@@ -1163,10 +1163,7 @@ impl Plan {
             unwanted.entry(number).or_insert_with(deleted);
         } else {
             let contact = NewContact::new(row.address());
-            let row = SyncRow {
-                row: row.row.clone().with_contact(contact),
-                ..row.clone()
-            };
+            let row = SyncRow::new(row.key.as_str(), row.row.clone().with_contact(contact));
             self.wanted.push(&row, None, false);
         }
     }

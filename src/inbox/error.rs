@@ -48,13 +48,7 @@ pub struct StoreError {
 /// Prints the text with its causes on one line, because a `main` prints the error that it returns in this form.
 impl fmt::Debug for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StoreError({self}")?;
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        f.write_str(")")
+        write!(f, "StoreError({})", Failure::of_error(self).reason())
     }
 }
 
