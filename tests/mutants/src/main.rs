@@ -23,10 +23,11 @@ use cargo::{Build, Fault, Program};
 use rewrite::{Mutant, Rewritten};
 use run::{End, Test};
 
-const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [--longest SECONDS] [FILTER]...\n\n\
+const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [--longest SECONDS] [--total SECONDS] [FILTER]...\n\n\
     Tries the mutants with a FILTER in their name, such as src/webhooks, or all, unless they have a result. With --again,\n\
-    tries those that survived. The results are in target/mutants/results.tsv.\n\
-    Tests that take more than SECONDS (default 60) on their own do not run.";
+    tries those that survived or are open. The results are in target/mutants/results.tsv.\n\
+    Tests that take more than --longest (default 60) on their own do not run. For each mutant, the fastest tests run first.\n\
+    A mutant is open if its tests take more than --total (default 60) together, and those that ran within it passed.";
 /// Programs whose tests are about the repository, and tests that start Cargo for another target.
 const LEFT_OUT: [&str; 3] = ["docs", "workspace", "wasm"];
 /// The roots of the crates that include a file with mutants.
@@ -41,13 +42,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 type AnyError = Box<dyn Error>;
 
 fn main() -> Result<(), AnyError> {
-    let (mut again, mut jobs, mut longest, mut filters) = (false, 2, 60, Vec::new());
+    let (mut again, mut jobs, mut longest, mut total) = (false, 2, 60, 60);
+    let mut filters = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--again" => again = true,
             "--jobs" => jobs = arguments.next().ok_or(HELP)?.parse()?,
             "--longest" => longest = arguments.next().ok_or(HELP)?.parse()?,
+            "--total" => total = arguments.next().ok_or(HELP)?.parse()?,
             option if option.starts_with('-') => return Err(HELP.into()),
             _ => filters.push(argument),
         }
@@ -70,7 +73,7 @@ fn main() -> Result<(), AnyError> {
     let mut numbers: Vec<usize> = (0..mutants.len())
         .filter(|&number| match results.of(number) {
             None => !again,
-            Some(outcome) => again && outcome == "survived",
+            Some(outcome) => again && ["survived", "open"].contains(&outcome.as_str()),
         })
         .filter(|&number| {
             filters.is_empty()
@@ -82,9 +85,14 @@ fn main() -> Result<(), AnyError> {
     // Every part of the order is a fair sample.
     numbers.sort_by_key(|&number| hash(&mutants[number].name));
     println!("{} mutants to try", numbers.len());
-    let killers = Mutex::new(HashMap::new());
+    let trial = Trial {
+        programs: &programs,
+        tests: &tests,
+        total: Duration::from_secs(total),
+        killers: Mutex::default(),
+    };
     in_parallel(jobs, &numbers, |&number| {
-        let (outcome, test) = try_mutant(number, &mutants[number], &programs, &tests, &killers)?;
+        let (outcome, test) = trial.run(number, &mutants[number])?;
         results.add(number, outcome, &test)
     })?;
     results.print();
@@ -243,67 +251,97 @@ fn measure(
     Ok(tests)
 }
 
-/// The test that caught the last mutant of each function.
-type Killers = Mutex<HashMap<String, (usize, String)>>;
+/// What the trials of all mutants have in common.
+struct Trial<'a> {
+    programs: &'a [Program],
+    /// The fastest first.
+    tests: &'a [Test],
+    /// How long the tests of a mutant may take together, each on its own.
+    total: Duration,
+    /// The tests that caught mutants of a function, the last one first. They run before all others.
+    killers: Mutex<HashMap<String, Vec<(usize, String)>>>,
+}
 
-/// Runs the tests that reach a mutant, the fastest first, until one fails.
-fn try_mutant(
-    number: usize,
-    mutant: &Mutant,
-    programs: &[Program],
-    tests: &[Test],
-    killers: &Killers,
-) -> Result<(&'static str, String), AnyError> {
-    let mut reaching: Vec<&Test> = tests
-        .iter()
-        .filter(|test| test.reached.get(number) == Some(&1))
-        .collect();
-    let function = mutant
-        .function
-        .as_ref()
-        .map_or("", |function| &function.function_name);
-    let function = format!("{} {function}", mutant.file);
-    if let Some((program, name)) = killers.lock().expect("no thread panics").get(&function) {
-        reaching.sort_by_key(|test| (test.program, &test.name) != (*program, name));
-    }
-    let variable = number.to_string();
-    let variable = ("AUDIENCE_MUTANT", variable.as_str());
-    let (mut rest, mut size) = (&reaching[..], 8);
-    while !rest.is_empty() {
-        let (batch, later) = rest.split_at(size.min(rest.len()));
-        (rest, size) = (later, size * 4);
-        for (index, program) in programs.iter().enumerate() {
-            let batch: Vec<&Test> = batch
-                .iter()
-                .copied()
-                .filter(|test| test.program == index)
-                .collect();
-            let slowest = batch.iter().map(|test| test.time).max();
-            let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
-            let limit = LIMIT + slowest.unwrap_or_default() * 4;
-            if batch.is_empty() {
-                continue;
-            }
-            match program.run(&names, variable, limit)? {
-                End::Passed => {}
-                End::TimedOut => {
-                    return Ok(("timeout", format!("{} {}", program.name, names.join(" "))));
-                }
-                // A busy machine may make a test fail, but seldom again on its own.
-                End::Failed(Some(test))
-                    if program.run(&[&test], variable, limit)? == End::Passed => {}
-                End::Failed(test) => {
-                    let test = test.unwrap_or_default();
-                    killers
-                        .lock()
-                        .expect("no thread panics")
-                        .insert(function, (index, test.clone()));
-                    return Ok(("caught", format!("{} {test}", program.name)));
+impl Trial<'_> {
+    /// Runs the tests that reach a mutant, in groups, until one fails.
+    fn run(&self, number: usize, mutant: &Mutant) -> Result<(&'static str, String), AnyError> {
+        let function = mutant.function.as_ref();
+        let function = function.map_or("", |function| &function.function_name);
+        let function = format!("{} {function}", mutant.file);
+        let reaching = self.reaching(number, &function);
+        let mut time = Duration::ZERO;
+        let in_time = reaching.iter().take_while(|test| {
+            time += test.time;
+            time <= self.total
+        });
+        let count = in_time.count().max(1).min(reaching.len());
+        let variable = number.to_string();
+        let variable = ("MUTANT_ON", variable.as_str());
+        let (mut rest, mut size) = (&reaching[..count], 8);
+        while !rest.is_empty() {
+            let (group, later) = rest.split_at(size.min(rest.len()));
+            (rest, size) = (later, size * 4);
+            for (index, program) in self.programs.iter().enumerate() {
+                let group = group.iter().filter(|test| test.program == index);
+                let slowest = group.clone().map(|test| test.time).max();
+                let limit = LIMIT + slowest.unwrap_or_default() * 4;
+                let mut names: Vec<&str> = group.map(|test| test.name.as_str()).collect();
+                while !names.is_empty() {
+                    match program.run(&names, variable, limit)? {
+                        End::Passed => break,
+                        End::TimedOut => {
+                            return Ok((
+                                "timeout",
+                                format!("{} {}", program.name, names.join(" ")),
+                            ));
+                        }
+                        // A busy machine may make a test fail, but seldom again on its own.
+                        End::Failed(Some(test))
+                            if program.run(&[&test], variable, limit)? == End::Passed =>
+                        {
+                            names.retain(|name| *name != test);
+                        }
+                        End::Failed(test) => {
+                            let test = test.unwrap_or_default();
+                            let caught = format!("{} {test}", program.name);
+                            self.note_killer(function, (index, test));
+                            return Ok(("caught", caught));
+                        }
+                    }
                 }
             }
         }
+        let outcome = match count == reaching.len() {
+            true => "survived",
+            false => "open",
+        };
+        Ok((outcome, format!("{count} of {} tests", reaching.len())))
     }
-    Ok(("survived", format!("{} tests", reaching.len())))
+
+    /// Returns the tests that reach a mutant, in the order in which they run.
+    fn reaching(&self, number: usize, function: &str) -> Vec<&Test> {
+        let mut reaching: Vec<&Test> = self
+            .tests
+            .iter()
+            .filter(|test| test.reached.get(number) == Some(&1))
+            .collect();
+        if let Some(killers) = self.killers.lock().expect("no thread panics").get(function) {
+            reaching.sort_by_key(|test| {
+                let place = killers
+                    .iter()
+                    .position(|(program, name)| test.program == *program && test.name == *name);
+                place.unwrap_or(killers.len())
+            });
+        }
+        reaching
+    }
+
+    fn note_killer(&self, function: String, killer: (usize, String)) {
+        let mut killers = self.killers.lock().expect("no thread panics");
+        let killers = killers.entry(function).or_default();
+        killers.retain(|other| *other != killer);
+        killers.insert(0, killer);
+    }
 }
 
 /// The outcome of each mutant, in a file, so that a run can be stopped and continued.
@@ -367,39 +405,42 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    /// Prints the survivors, and how many mutants of each area had which outcome.
+    /// Prints the mutants that no test caught, and how many of each area had which outcome.
     fn print(&self) {
-        const OUTCOMES: [&str; 6] = [
+        const OUTCOMES: [&str; 7] = [
             "caught",
             "timeout",
             "survived",
+            "open",
             "unviable",
             "left out",
             "not tried",
         ];
-        let mut areas: BTreeMap<&str, [usize; 6]> = BTreeMap::new();
+        let mut areas: BTreeMap<&str, [usize; 7]> = BTreeMap::new();
         for (number, mutant) in self.mutants.iter().enumerate() {
             let outcome = self.of(number).unwrap_or_default();
             let index = OUTCOMES
                 .iter()
                 .position(|name| *name == outcome)
-                .unwrap_or(5);
+                .unwrap_or(6);
             let area = mutant.file.split('/').nth(1).unwrap_or_default();
             areas.entry(area).or_default()[index] += 1;
             areas.entry("~ all").or_default()[index] += 1;
-            if outcome == "survived" {
-                println!("survived: {}", mutant.name);
+            if ["survived", "open"].contains(&outcome.as_str()) {
+                println!("{outcome}: {}", mutant.name);
             }
         }
         println!(
-            "{:14} {}",
+            "{:14} {}    caught of all tried",
             "",
             OUTCOMES.map(|name| format!("{name:>10}")).concat()
         );
         for (area, counts) in areas {
+            let (caught, tried) = (counts[0] + counts[1], counts[..4].iter().sum::<usize>());
             println!(
-                "{area:14} {}",
-                counts.map(|count| format!("{count:10}")).concat()
+                "{area:14} {}{:21.1} %",
+                counts.map(|count| format!("{count:10}")).concat(),
+                100.0 * caught as f64 / tried.max(1) as f64
             );
         }
     }

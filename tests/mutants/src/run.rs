@@ -166,8 +166,7 @@ pub fn measure(
         let path = unfinished
             .to_str()
             .ok_or("the folder has no name in UTF-8")?;
-        let end =
-            programs[program].run(&[name], ("AUDIENCE_MUTANTS_REACHED", path), LONGEST_TEST)?;
+        let end = programs[program].run(&[name], ("MUTANTS_REACHED", path), LONGEST_TEST)?;
         let time = u64::try_from(start.elapsed().as_micros())?;
         if end == End::Passed {
             let mut content = fs::read(&unfinished)?;

@@ -8,9 +8,9 @@ pub(crate) fn mutant(number: usize) -> bool {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static ON: LazyLock<Option<usize>> =
-        LazyLock::new(|| std::env::var("AUDIENCE_MUTANT").ok()?.parse().ok());
+        LazyLock::new(|| std::env::var("MUTANT_ON").ok()?.parse().ok());
     static REACHED: LazyLock<Option<(File, Vec<AtomicBool>)>> = LazyLock::new(|| {
-        let path = std::env::var_os("AUDIENCE_MUTANTS_REACHED")?;
+        let path = std::env::var_os("MUTANTS_REACHED")?;
         let file = OpenOptions::new().write(true).open(path).ok()?;
         let count = file.metadata().ok()?.len();
         Some((file, (0..count).map(|_| AtomicBool::new(false)).collect()))
