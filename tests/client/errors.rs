@@ -1,5 +1,6 @@
 //! Responses that are errors, or that do not have the form the document shows.
 
+use audience::contacts::{NewContact, OnConflict};
 use audience::mock::MockServer;
 use audience::{ApiError, Client, Error, ErrorCode, ErrorKind, Method, Outcome, RetryPolicy};
 use futures_util::StreamExt;
@@ -673,6 +674,8 @@ async fn a_write_whose_2xx_response_reports_an_error_may_not_have_been_applied()
                 (ErrorKind::Decode, expected),
                 "{operation:?} {body}"
             );
+            let text = "the response has the status 201, but reports an error";
+            assert!(error.to_string().contains(text), "{operation:?}: {error}");
         }
     }
     let merged = respond_with(ok(with(contact(), "error", "of the contact"))).await;
@@ -704,7 +707,7 @@ fn each_refusal_is_explained_in_its_own_words() {
         ("404 no_such_route", "the service refused the request"),
         (
             "422 validation_error",
-            "the service does not accept the input",
+            "the service does not accept the input (",
         ),
         (
             "409 already_exists",
@@ -733,8 +736,8 @@ fn each_refusal_is_explained_in_its_own_words() {
 
         let explanation = Error::refused(api).explanation();
 
-        let (start, end) = explanation.split_once(" (").unwrap();
-        assert!(start.starts_with(words), "{refusal}: {explanation}");
+        let (_, end) = explanation.split_once(" (").unwrap();
+        assert!(explanation.starts_with(words), "{refusal}: {explanation}");
         assert!(end.starts_with(&format!("{refusal})")), "{explanation}");
     }
 }
@@ -748,6 +751,31 @@ async fn the_explanation_of_a_lost_opt_in_says_to_look_at_the_contact() {
     let explanation = error.explanation();
     let lost = "; the opt-in may have been recorded or not: look at the contact";
     assert!(explanation.contains(lost), "{explanation}");
+}
+
+#[tokio::test]
+async fn the_explanation_of_a_lost_write_says_whether_it_is_safe_to_repeat() {
+    let server = respond_with(status(500)).await;
+    let client = client(server.uri());
+    let post = || client.request(Method::POST, ["emails"]);
+    let strict = NewContact::new(ADA).on_conflict(OnConflict::Error);
+
+    let upsert = client.contacts().create(ADA).await.unwrap_err();
+    let strict = client.contacts().create(strict).await.unwrap_err();
+    let raw = post().await.unwrap_err();
+    let idempotent = post().idempotent().await.unwrap_err();
+
+    let safe = "; the change may have been made or not, and it is safe to repeat it";
+    let not_safe = "; the change may have been made or not: check before you repeat it";
+    for (error, advice) in [
+        (upsert, safe),
+        (strict, not_safe),
+        (raw, not_safe),
+        (idempotent, safe),
+    ] {
+        let explanation = error.explanation();
+        assert!(explanation.contains(advice), "{explanation}");
+    }
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use futures_util::{StreamExt, TryStreamExt};
+use wiremock::Request;
 
 use super::paged_service::page;
-use support::{client, contact, ok, received, respond_in_turn, respond_with};
+use support::{ADA, client, contact, ok, received, respond_in_turn, respond_with, status};
 
 /// The longest URL that the HTTP library accepts, in bytes.
 const LONGEST_URL: usize = 65_534;
@@ -73,4 +74,30 @@ async fn a_cursor_or_a_filter_of_the_caller_that_is_too_long_is_input() {
     assert_not_sent(&first.unwrap_err(), ErrorKind::Input);
     assert_not_sent(&page.unwrap_err(), ErrorKind::Input);
     assert!(received(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_to_a_url_of_the_longest_length_and_to_no_longer_one() {
+    for more in [0, 1] {
+        let server = respond_with(move |request: &Request| {
+            if request.url.path().starts_with("/moved/") {
+                return ok(contact());
+            }
+            let prefix = "http:///moved/".len() + request.headers["host"].len();
+            let long = "m".repeat(LONGEST_URL + more - prefix);
+            status(308).insert_header("location", format!("/moved/{long}"))
+        })
+        .await;
+
+        let retrieved = client(server.uri()).contacts().retrieve(ADA).await;
+
+        match more {
+            0 => assert_eq!(retrieved.unwrap().email, ADA),
+            _ => assert_eq!(
+                retrieved.unwrap_err().to_string(),
+                "retrieve: the service responded 308, a redirect to 127.0.0.1, which is not followed (its URL is longer \
+                 than 65534 bytes); check the base URL"
+            ),
+        }
+    }
 }

@@ -421,6 +421,32 @@ async fn a_time_in_milliseconds_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
+async fn a_time_is_read_up_to_the_year_5138_and_as_text_only_from_digits() {
+    for (created_at, is_read) in [
+        (json!(99_999_999_999_i64), true),
+        (json!(-99_999_999_999_i64), true),
+        (json!(100_000_000_000_i64), false),
+        (json!("+1700000000"), false),
+        (json!("-1700000000"), false),
+        (json!(1.5), false),
+    ] {
+        let body = with(contact(), "created_at", created_at.clone());
+        let (_server, client) = client_of(&body).await;
+
+        let retrieved = client.contacts().retrieve(ADA).await;
+
+        match is_read {
+            true => assert_eq!(created_at, retrieved.unwrap().created_at.as_unix()),
+            false => {
+                let error = retrieved.unwrap_err().to_string();
+                let place = "retrieve: invalid response at $.created_at";
+                assert!(error.starts_with(place), "{created_at}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_byte_order_mark_before_json_is_skipped() {
     let marked = |body: Value| text(200, format!("\u{feff}{body}"));
     let server = respond_with(marked(contact())).await;
