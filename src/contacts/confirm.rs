@@ -33,7 +33,8 @@ impl Contacts {
         not(feature = "unsubscribe"),
         doc = "`UnsubscribeService::subscribe` (feature `unsubscribe`)"
     )]
-    /// makes the same requests, and orders them with the opt-outs by your unsubscribe links.
+    /// makes the same requests, and orders them with the opt-outs by your unsubscribe links. It has a store, so a
+    /// contact does not keep these topics if the program is killed.
     ///
     /// # Errors
     ///
@@ -106,16 +107,25 @@ pub(crate) struct Written {
 }
 
 impl ConfirmOptIn {
-    /// Sends the requests. `written` says what they have done until now, also after this future was dropped.
-    pub(crate) async fn send(mut self, written: &mut Written) -> Result<Contact, Error> {
-        // All requests of the call share one deadline.
-        self.options = self.contacts.client.start_deadline(self.options);
-        let find = self.contacts.find(&self.address);
-        let contact = match find.options(self.options.clone()).await? {
+    async fn send(mut self, written: &mut Written) -> Result<Contact, Error> {
+        let contact = match self.find().await? {
             Some(contact) => contact,
             None => self.create_paused(written).await?,
         };
         written.anything = true;
+        self.confirm(contact).await
+    }
+
+    /// Makes the first request of the call.
+    pub(crate) async fn find(&mut self) -> Result<Option<Contact>, Error> {
+        // All requests of the call share one deadline.
+        self.options = self.contacts.client.start_deadline(self.options.clone());
+        let find = self.contacts.find(&self.address);
+        find.options(self.options.clone()).await
+    }
+
+    /// Subscribes a contact that was found or created.
+    pub(crate) async fn confirm(self, contact: Contact) -> Result<Contact, Error> {
         let is_paused = contact.unsubscribed;
         let others = contact.topics.into_iter();
         // A recorded "no" stays if the default of its topic changes.
@@ -125,8 +135,9 @@ impl ConfirmOptIn {
     }
 
     /// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact
-    /// that gets no topic that nobody has chosen.
-    async fn create_paused(&self, written: &mut Written) -> Result<Contact, Error> {
+    /// that gets no topic that nobody has chosen. `written` says what the requests have done until now, also after this
+    /// future was dropped.
+    pub(crate) async fn create_paused(&self, written: &mut Written) -> Result<Contact, Error> {
         let contact = NewContact::new(&self.address).on_conflict(OnConflict::Skip);
         // Also if this future is dropped before the response.
         written.has_defaults = true;

@@ -1090,17 +1090,7 @@ impl Inbox {
     /// `false` if the id is held.
     pub(crate) async fn store_own(&self, id: &EventId, body: &[u8]) -> Result<bool, StoreError> {
         let shared = &self.0;
-        shared.purge_if_due();
-        let accepted = shared.store.accept(NewDelivery {
-            key: shared.key(id),
-            body,
-            // This is the fingerprint of the id: the bodies of one id have different times, and mean the same.
-            fingerprint: Fingerprint::of(id.as_str().as_bytes()),
-        });
-        let accepted = tokio::time::timeout(shared.settings.respond_within, accepted).await;
-        let late = |_| Err(StoreError::unavailable("it did not respond in time"));
-        let state = accepted.unwrap_or_else(late);
-        match state.inspect_err(|error| shared.store_failed("accept", error))? {
+        match self.accept_own(id, body).await? {
             AcceptState::Accepted => {
                 shared.count(|metrics| metrics.accepted += 1);
                 shared.accepted.notify_one();
@@ -1114,19 +1104,59 @@ impl Inbox {
         }
     }
 
+    /// Stores an event and claims it with this token. A worker handles it after
+    /// [`release_hold`](Self::release_hold), or after a lease, and never after [`end_hold`](Self::end_hold).
+    ///
+    /// Returns `false` if a worker was faster. It makes the first attempt, so its handler knows that this failed.
+    pub(crate) async fn store_held(
+        &self,
+        id: &EventId,
+        body: &[u8],
+        token: Token,
+    ) -> Result<bool, StoreError> {
+        self.accept_own(id, body).await?;
+        let lease = self.0.settings.lease;
+        let state = self.claim_own(id, token, lease, own_fingerprint(id));
+        let is_claimed = matches!(state.await?, ClaimState::Fresh { .. });
+        // If the worker has ended the event, the claim is one of an event that is not stored.
+        let is_held = is_claimed && self.accept_own(id, body).await? == AcceptState::Duplicate;
+        if !is_held {
+            self.end_hold(id, token).await;
+        }
+        Ok(is_held)
+    }
+
+    async fn accept_own(&self, id: &EventId, body: &[u8]) -> Result<AcceptState, StoreError> {
+        let shared = &self.0;
+        shared.purge_if_due();
+        let accepted = shared.store.accept(NewDelivery {
+            key: shared.key(id),
+            body,
+            fingerprint: own_fingerprint(id),
+        });
+        let accepted = tokio::time::timeout(shared.settings.respond_within, accepted).await;
+        let late = |_| Err(StoreError::unavailable("it did not respond in time"));
+        let state = accepted.unwrap_or_else(late);
+        state.inspect_err(|error| shared.store_failed("accept", error))
+    }
+
     /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
     /// handled, or if it is held.
     pub(crate) async fn hold_own(&self, id: &EventId) -> Result<Option<Token>, StoreError> {
         let token = Token::random();
-        let state = self.claim_own(id, token, self.0.settings.lease).await?;
+        let lease = self.0.settings.lease;
+        let state = self.claim_own(id, token, lease, held_fingerprint()).await?;
         Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
     }
 
     /// Returns whether the event with this id waits or is being handled.
     pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
         // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
-        let state = self.claim_own(id, Token::random(), Duration::ZERO).await?;
-        Ok(matches!(state, ClaimState::Conflict | ClaimState::Parked))
+        let state = self.claim_own(id, Token::random(), Duration::ZERO, held_fingerprint());
+        Ok(matches!(
+            state.await?,
+            ClaimState::Conflict | ClaimState::Parked
+        ))
     }
 
     async fn claim_own(
@@ -1134,6 +1164,7 @@ impl Inbox {
         id: &EventId,
         token: Token,
         lease: Duration,
+        fingerprint: Fingerprint,
     ) -> Result<ClaimState, StoreError> {
         let shared = &self.0;
         let claim = NewClaim {
@@ -1141,8 +1172,7 @@ impl Inbox {
             token,
             lease,
             retention: Duration::ZERO,
-            // No event has this fingerprint. Without one, the claim would take an event that nobody has taken yet.
-            fingerprint: Some(Fingerprint::of(b"held")),
+            fingerprint: Some(fingerprint),
         };
         let claimed = shared.store.claim(claim);
         let claimed = tokio::time::timeout(shared.settings.respond_within, claimed).await;
@@ -1151,17 +1181,56 @@ impl Inbox {
         state.inspect_err(|error| shared.store_failed("claim", error))
     }
 
-    /// Ends a hold. If the store fails, the hold ends with its lease.
-    pub(crate) async fn end_hold(&self, id: &EventId, token: Token) {
-        let shared = &self.0;
-        let key = shared.key(id);
-        let ended = shared
-            .store
-            .complete(HeldClaim { key, token }, Duration::ZERO);
-        if let Ok(Err(error)) = tokio::time::timeout(shared.settings.respond_within, ended).await {
-            shared.store_failed("complete", &error);
+    /// Ends a hold, and forgets the event that was stored with it. Returns whether the id was held until now. If the
+    /// store fails, the hold ends with its lease.
+    pub(crate) async fn end_hold(&self, id: &EventId, token: Token) -> bool {
+        let key = self.0.key(id);
+        let held = HeldClaim { key, token };
+        let ended = self.0.store.complete(held, Duration::ZERO);
+        self.is_done("complete", ended).await
+    }
+
+    /// Ends a hold, and hands the event that was stored with it to the workers. If the store fails, they get it after
+    /// the lease.
+    pub(crate) async fn release_hold(&self, id: &EventId, token: Token) {
+        let key = self.0.key(id);
+        let release = Release {
+            delay: Duration::ZERO,
+            retention: Duration::ZERO,
+            reason: "",
+        };
+        let released = self.0.store.release(HeldClaim { key, token }, release);
+        if self.is_done("release", released).await {
+            self.0.accepted.notify_one();
         }
     }
+
+    async fn is_done(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<bool, StoreError>>,
+    ) -> bool {
+        match tokio::time::timeout(self.0.settings.respond_within, call).await {
+            Ok(Ok(was_held)) => was_held,
+            Ok(Err(error)) => {
+                self.0.store_failed(operation, &error);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// The fingerprint of the id: the bodies of one id have different times, and mean the same.
+#[cfg(feature = "unsubscribe")]
+fn own_fingerprint(id: &EventId) -> Fingerprint {
+    Fingerprint::of(id.as_str().as_bytes())
+}
+
+/// A fingerprint that no event has. Without one, a claim would take an event that nobody has taken yet.
+#[cfg(feature = "unsubscribe")]
+fn held_fingerprint() -> Fingerprint {
+    Fingerprint::of(b"held")
 }
 
 impl fmt::Debug for InboxBuilder {

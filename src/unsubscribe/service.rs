@@ -7,6 +7,9 @@
 //! opt-outs of one address and topic are sent in the order of the clicks. An opt-in also holds the id of the opt-out of
 //! everything, which concerns each topic.
 //!
+//! Before a confirmation creates a contact, an opt-out of everything is stored that is held until the contact is paused.
+//! If the process dies, the worker sends it. No opt-in is sent before this opt-out has left the store.
+//!
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
 //! current one cannot be looked up, an event is stored that makes the worker do so.
 
@@ -36,7 +39,7 @@ use url::form_urlencoded;
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
-use crate::contacts::{Contact, Contacts, OptOutReason, UnsubscribeReason, Written};
+use crate::contacts::{ConfirmOptIn, Contact, Contacts, OptOutReason, UnsubscribeReason, Written};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
@@ -201,13 +204,15 @@ impl UnsubscribeService {
     /// ```
     pub fn worker(&self) -> Worker<impl Fn(Event, Attempt) -> Sending + Send + Sync + 'static> {
         let service = self.clone();
-        let send = move |event: Event, _: Attempt| -> Sending {
+        let send = move |event: Event, attempt: Attempt| -> Sending {
             let service = service.clone();
             Box::pin(async move {
                 let opt_out = OptOut::of(event)?;
-                match opt_out.is_of_current {
-                    true => service.store_of_current(opt_out).await,
-                    false => opt_out.send(&service.0.contacts).await,
+                match opt_out.kind {
+                    Kind::CurrentAddress => service.store_of_current(opt_out).await,
+                    // The confirmation has not claimed it, and creates the contact only if it has.
+                    Kind::NewContact if attempt.number() == 1 => Ok(()),
+                    Kind::Address | Kind::NewContact => opt_out.send(&service.0.contacts).await,
                 }
             })
         };
@@ -268,7 +273,7 @@ impl UnsubscribeService {
         let address = Target::new(address.as_ref(), None).address;
         let of_topics = topics.into_iter();
         let of_topics = of_topics.flat_map(|topic| OptOut::ids(&address, Some(topic.as_ref())));
-        let ids: Vec<_> = of_topics.chain(OptOut::ids(&address, None)).collect();
+        let ids: Vec<_> = of_topics.chain(OptOut::ids_of_all(&address)).collect();
         self.has_any(&ids).await
     }
 
@@ -283,8 +288,9 @@ impl UnsubscribeService {
     /// is first opted out of everything, and the last request ends that. So if a call fails, the contact gets nothing
     /// until another click.
     ///
-    /// Only if the program is killed between the creation of the contact and its opt-out, the contact keeps the topics
-    /// whose default is `true`, also after the next click.
+    /// Between its creation and that opt-out, a contact has the topics whose default is `true`. So the opt-out is in
+    /// the store before the contact is created. If the program is killed in between, the worker sends it after 30 s.
+    /// [`may_send`](Self::may_send) returns `false` meanwhile.
     ///
     /// # Errors
     ///
@@ -325,19 +331,58 @@ impl UnsubscribeService {
         // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
             let key = Target::new(&address, None).address;
-            let mut written = Written::default();
             let confirm = service.0.contacts.confirm_opt_in(&address, &topics);
-            let sending = confirm.send(&mut written);
+            let mut creation = None;
+            let sending = service.confirm(confirm, &key, &mut creation);
             let result = service.opt_in(&key, &topics, sending).await;
-            // Nobody has said yes to the topics whose defaults are true.
-            if written.has_defaults
-                && let Err(error) = service.store_of(&key, None).await
-            {
-                return Err(InboxError::from(error).into());
+            if let Some(creation) = creation {
+                let inbox = &service.0.inbox;
+                match creation.written.has_defaults {
+                    // Nobody has said yes to the topics whose defaults are true.
+                    true => inbox.release_hold(&creation.id, creation.token).await,
+                    false => _ = inbox.end_hold(&creation.id, creation.token).await,
+                }
             }
             result
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// Sends the requests of a confirmation. `creation` stays if a contact was maybe created and is not paused yet.
+    async fn confirm(
+        &self,
+        mut call: ConfirmOptIn,
+        address: &str,
+        creation: &mut Option<Creation>,
+    ) -> Result<Contact, ConsentError> {
+        let contact = match call.find().await? {
+            Some(contact) => contact,
+            None => {
+                let begun = creation.insert(Creation::of(address));
+                self.store_creation(address, begun).await?;
+                let contact = call.create_paused(&mut begun.written).await?;
+                // An opt-in must not be sent before the worker can no longer get the opt-out.
+                let is_ended = self.0.inbox.end_hold(&begun.id, begun.token).await;
+                is_ended.then_some(()).ok_or(ConsentError::Unfinished)?;
+                contact
+            }
+        };
+        *creation = None;
+        Ok(call.confirm(contact).await?)
+    }
+
+    /// Stores the opt-out of a contact that is created next.
+    async fn store_creation(&self, address: &str, creation: &Creation) -> Result<(), InboxError> {
+        let opt_out = OptOut {
+            kind: Kind::NewContact,
+            ..OptOut::new(address, None)
+        };
+        let envelope = opt_out.envelope(&creation.id);
+        let (inbox, id) = (&self.0.inbox, &creation.id);
+        while !inbox.store_held(id, &envelope, creation.token).await? {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
@@ -522,6 +567,7 @@ impl UnsubscribeService {
             Current::Linked => {
                 let contacts = &self.0.contacts;
                 let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
+                let sending = async { Ok(sending.await?) };
                 self.opt_in(address, &opt_ins, sending).await
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
@@ -561,14 +607,14 @@ impl UnsubscribeService {
         &self,
         address: &str,
         topics: &BTreeSet<String>,
-        sending: impl Future<Output = Result<Contact, Error>>,
+        sending: impl Future<Output = Result<Contact, ConsentError>>,
     ) -> Result<Contact, ConsentError> {
         let mut held = Vec::new();
         let result = match self.hold_all(address, topics, &mut held).await {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
                 Err(_) => Err(ConsentError::Unfinished),
-                Ok(Err(error)) => Err(error.into()),
+                Ok(Err(error)) => Err(error),
                 // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
                 Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
                 Ok(Ok(contact)) => Ok(contact),
@@ -591,7 +637,8 @@ impl UnsubscribeService {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
         let ids = names.chain([None]);
         let ids = ids.map(|topic| OptOut::ids(address, topic).into());
-        let (ids, spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
+        let (ids, mut spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
+        spare_ids.push(OptOut::id_of_new_contact(address));
         let end = Instant::now() + OPT_IN_PATIENCE;
         for id in ids {
             match self.hold(&id, end).await.map_err(InboxError::from)? {
@@ -637,7 +684,7 @@ impl UnsubscribeService {
             Current::Another(current) => self.store_of(current, topic).await,
             Current::Unknown => {
                 let opt_out = OptOut {
-                    is_of_current: true,
+                    kind: Kind::CurrentAddress,
                     ..OptOut::new(linked, topic)
                 };
                 let id = OptOut::id("current", linked, topic);
@@ -704,7 +751,7 @@ impl UnsubscribeService {
         if self.pending().await? == 0 || retrieved.instead == Some(PageNotice::ReportedSpam) {
             return Ok(None);
         }
-        if self.waits_for_any(&OptOut::ids(address, None)).await? {
+        if self.waits_for_any(&OptOut::ids_of_all(address)).await? {
             return Ok(Some(self.paused()));
         }
         let mut shown = retrieved.clone();
@@ -1080,9 +1127,35 @@ struct OptOut {
     /// `None` means all broadcasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     topic: Option<String>,
-    /// Whether it concerns the current address of the person with this address, which must be looked up first.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_of_current: bool,
+    #[serde(default)]
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+enum Kind {
+    #[default]
+    Address,
+    /// It concerns the current address of the person with this address, which must be looked up first.
+    CurrentAddress,
+    /// It was stored before the contact was created, and is sent if the confirmation did not end.
+    NewContact,
+}
+
+/// The creation of a contact, and the hold of the opt-out that the worker sends if the process dies meanwhile.
+struct Creation {
+    id: EventId,
+    token: Token,
+    written: Written,
+}
+
+impl Creation {
+    fn of(address: &str) -> Self {
+        Self {
+            id: OptOut::id_of_new_contact(address),
+            token: Token::random(),
+            written: Written::default(),
+        }
+    }
 }
 
 /// The envelope of an event, so that a worker of an inbox reads it.
@@ -1099,13 +1172,24 @@ impl OptOut {
         Self {
             address: address.to_owned(),
             topic: topic.map(str::to_owned),
-            is_of_current: false,
+            kind: Kind::Address,
         }
     }
 
     /// Returns the id under which an opt-out waits, and the id under which it waits if the first stays held.
     fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
         ["out", "out2"].map(|kind| Self::id(kind, address, topic))
+    }
+
+    /// Returns all ids under which an opt-out of everything waits.
+    fn ids_of_all(address: &str) -> [EventId; 3] {
+        let [id, spare_id] = Self::ids(address, None);
+        [id, spare_id, Self::id_of_new_contact(address)]
+    }
+
+    /// Returns the id under which the opt-out waits that is sent if a confirmation does not end.
+    fn id_of_new_contact(address: &str) -> EventId {
+        Self::id("new", address, None)
     }
 
     /// Returns an id that has no address in it.

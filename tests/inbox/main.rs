@@ -35,6 +35,7 @@ mod servers;
 mod sqlite;
 mod sweep;
 mod unsubscribe;
+mod unsubscribe_crash;
 mod unsubscribe_moved;
 mod unsubscribe_outage;
 mod worker;

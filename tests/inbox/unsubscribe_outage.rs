@@ -245,15 +245,15 @@ fn process() {
 }
 
 /// A SQLite file, which is deleted in the end.
-struct DatabaseFile(PathBuf);
+pub(super) struct DatabaseFile(pub(super) PathBuf);
 
 impl DatabaseFile {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let name = format!("audience-outage-{:016x}.db", fastrand::u64(..));
         Self(std::env::temp_dir().join(name))
     }
 
-    fn end_leases(&self) {
+    pub(super) fn end_leases(&self) {
         let connection = Connection::open(&self.0).unwrap();
         connection.busy_timeout(Duration::from_secs(30)).unwrap();
         let now = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";

@@ -1,0 +1,243 @@
+//! A program dies between the creation of a contact and its first opt-out: the person gets no topic that they did not
+//! choose.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use audience::inbox::{MemoryStore, SqliteStore, Store};
+use audience::mock::{Fault, MockServer};
+use audience::unsubscribe::{ConsentError, UnsubscribeService};
+use support::ADA;
+use tokio::runtime::Runtime;
+
+use super::faulty_store::FaultyStore;
+use super::memory_conformance::TestClock;
+use super::unsubscribe::links;
+use super::unsubscribe_outage::DatabaseFile;
+
+const BOB: &str = "bob@example.com";
+const LEASE: Duration = Duration::from_secs(30);
+
+async fn mock() -> MockServer {
+    let server = MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false);
+    server.start().await
+}
+
+fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    UnsubscribeService::builder(links(), server.client().contacts(), store).build()
+}
+
+/// A request that the service never sees, and that has no response.
+fn lost() -> Fault {
+    Fault::close_before().delayed_by(Duration::from_secs(60))
+}
+
+/// Waits until a request has arrived whose path ends with this.
+async fn arrival(server: &MockServer, path: &str) {
+    let has_arrived = || {
+        let requests = server.requests();
+        requests
+            .iter()
+            .any(|request| request.method == "POST" && request.path.ends_with(path))
+    };
+    while !has_arrived() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Confirms an address with a program that dies while it waits for the response to a request.
+async fn crash(server: &MockServer, store: impl Store, address: &'static str, path: &str) {
+    server.fault(lost().path(format!("*{path}")).method("POST").times(1));
+    let service = service(server, store);
+    let runtime = Runtime::new().unwrap();
+    let crashed = runtime.spawn(async move { service.subscribe(address, ["offers"]).await });
+    arrival(server, path).await;
+    runtime.shutdown_background();
+    assert!(crashed.await.is_err());
+}
+
+#[tokio::test]
+async fn after_a_crash_the_worker_opts_a_new_contact_out_and_the_next_click_subscribes_it() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let store = clock.store();
+    crash(&server, store.clone(), BOB, "/unsubscribe").await;
+    let service = service(&server, store);
+
+    // Nobody chose the newsletter, so it is not sent even before the worker knows of the crash.
+    let bob = server.contact(BOB).unwrap();
+    assert!(!bob.unsubscribed && bob.topics["news"]);
+    assert!(!service.may_send(BOB, "news").await.unwrap());
+    service.worker().run_until_idle().await.unwrap();
+    let again = service.subscribe(BOB, ["offers"]).await;
+    assert!(matches!(again, Err(ConsentError::Unfinished)), "{again:?}");
+    clock.advance(LEASE);
+    let again = service.subscribe(BOB, ["offers"]).await;
+    assert!(matches!(again, Err(ConsentError::OptedOut)), "{again:?}");
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(server.contact(BOB).unwrap().unsubscribed);
+    let bob = service.subscribe(BOB, ["offers"]).await.unwrap();
+    assert!(!bob.unsubscribed && bob.topics["offers"] && !bob.topics["news"]);
+    // The opt-out does not come back.
+    clock.advance(LEASE * 100);
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(BOB).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn after_a_crash_before_the_creation_the_opt_out_ends() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let store = clock.store();
+    crash(&server, store.clone(), BOB, "/contacts").await;
+    let service = service(&server, store);
+    clock.advance(LEASE);
+
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.contact(BOB).is_none());
+    service.subscribe(BOB, ["offers"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_crash_during_the_confirmation_of_a_contact_opts_it_out_of_nothing() {
+    let server = mock().await;
+    server.seed_contact(ADA);
+    let clock = TestClock::new();
+    let store = clock.store();
+    crash(&server, store.clone(), ADA, "/subscribe").await;
+    let service = service(&server, store);
+    assert_eq!(service.pending().await.unwrap(), 0);
+    clock.advance(LEASE);
+
+    service.worker().run_until_idle().await.unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["news"]);
+}
+
+/// A new contact whose opt-out of everything was recorded needs no other one.
+#[tokio::test]
+async fn after_a_crash_behind_the_first_opt_out_nothing_waits() {
+    let server = mock().await;
+    let store = MemoryStore::new();
+    crash(&server, store.clone(), BOB, "/subscribe").await;
+
+    let service = service(&server, store);
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.contact(BOB).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn no_opt_in_is_sent_before_the_opt_out_of_a_new_contact_has_left_the_store() {
+    let server = mock().await;
+    let (clock, is_down) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
+    let store = FaultyStore::down_while(clock.store(), is_down.clone());
+    let service = service(&server, store);
+    let delay = Duration::from_millis(300);
+    server.fault(Fault::delay(delay).path("*/unsubscribe").times(1));
+    let subscribing = {
+        let service = service.clone();
+        tokio::spawn(async move { service.subscribe(BOB, ["offers"]).await })
+    };
+    arrival(&server, "/unsubscribe").await;
+
+    is_down.store(true, Ordering::SeqCst);
+    let first = subscribing.await.unwrap();
+
+    assert!(matches!(first, Err(ConsentError::Unfinished)), "{first:?}");
+    assert!(server.contact(BOB).unwrap().unsubscribed);
+    is_down.store(false, Ordering::SeqCst);
+    clock.advance(LEASE);
+    service.worker().run_until_idle().await.unwrap();
+    let bob = service.subscribe(BOB, ["offers"]).await.unwrap();
+    assert!(!bob.unsubscribed && bob.topics["offers"]);
+}
+
+/// The worker may take what is stored for a crash before the confirmation has claimed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hasty_worker_does_not_opt_out_whoever_confirms() {
+    let server = mock().await;
+    let file = DatabaseFile::new();
+    let service = service(&server, SqliteStore::open(&file.0).unwrap());
+    let worker = service.worker().poll_interval(Duration::from_millis(1));
+    let worker = tokio::spawn(worker.run_until(std::future::pending()));
+
+    for number in 0..20 {
+        let address = format!("reader{number}@example.com");
+        let confirmed = service.subscribe(&address, ["offers"]).await;
+        assert!(confirmed.is_ok(), "{number}: {confirmed:?}");
+    }
+
+    while service.pending().await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    worker.abort();
+    let requests = server.requests();
+    let opt_outs = requests
+        .iter()
+        .filter(|request| request.path.ends_with("/unsubscribe"));
+    // Those of the confirmations: from everything, and from the topic that was not chosen.
+    assert_eq!(opt_outs.count(), 40);
+    println!(
+        "the worker was faster {} times",
+        service.inbox().metrics().handled
+    );
+    for number in 0..20 {
+        let reader = server.contact(format!("reader{number}@example.com"));
+        assert!(!reader.unwrap().unsubscribed, "{number}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_kill_between_the_creation_and_the_first_opt_out_no_topic_stays() {
+    let server = mock().await;
+    server.fault(lost().path("*/unsubscribe"));
+    let file = DatabaseFile::new();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "unsubscribe_crash::process", "--ignored"])
+        .env("AUDIENCE_CRASH_FILE", &file.0)
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    arrival(&server, "/unsubscribe").await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    server.clear_faults();
+    assert!(!server.contact(BOB).unwrap().unsubscribed);
+    file.end_leases();
+
+    let service = service(&server, SqliteStore::open(&file.0).unwrap());
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(server.contact(BOB).unwrap().unsubscribed);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[test]
+#[ignore = "the test of a kill runs it in a process of its own"]
+fn process() {
+    let file = std::env::var("AUDIENCE_CRASH_FILE").unwrap();
+    // If the test dies, its end of the pipe is closed.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
+    Runtime::new().unwrap().block_on(async {
+        let contacts = audience::Client::from_env().unwrap().contacts();
+        let store = SqliteStore::open(file).unwrap();
+        let service = UnsubscribeService::builder(links(), contacts, store).build();
+        let _ = service.subscribe(BOB, ["offers"]).await;
+    });
+}
