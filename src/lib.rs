@@ -102,6 +102,7 @@
 //! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
 //! | `inbox-sqlx` | | stores events in Postgres or SQLite on your pool of sqlx 0.8 or 0.9; for one of them, turn on `inbox-sqlx-postgres` or `inbox-sqlx-sqlite` |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
+//! | `inbox-redis-rustls` | | connects to Redis with TLS, if the address begins with `rediss://`, with AWS-LC unless your program installs other cryptography |
 //! | `serve` | | [`serve`]: a web server for an axum router or another tower service, with its workers, until SIGTERM |
 //! | `inbox-conformance` | | test cases for a store of your own |
 //! | `unsubscribe` | | [`unsubscribe`]: unsubscribe links, one click (RFC 8058) and a preference page, as a tower service |
@@ -124,8 +125,8 @@
 //! ```
 //!
 //! When your program starts, call `rustls::crypto::ring::default_provider().install_default()` once, before it builds a
-//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If `rustls` or
-//! `inbox-postgres-rustls` is on as well, perhaps because another crate needs it, AWS-LC is compiled, too, and is used
+//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If `rustls`,
+//! `inbox-postgres-rustls` or `inbox-redis-rustls` is on as well, perhaps because another crate needs it, AWS-LC is compiled, too, and is used
 //! unless something else is installed.
 //!
 //! # Crates in the public API

@@ -11,7 +11,7 @@ use support::skip;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Every feature but `native-tls`, which adds no item and needs the headers of OpenSSL.
 const FEATURES: &str = "client,rustls,rustls-no-provider,blocking,import,webhooks,axum,actix,tower,inbox,inbox-sqlite,inbox-postgres,inbox-postgres-rustls,\
-    inbox-redis,inbox-sqlx,inbox-conformance,serve,mock,examine,mock-server,cli,wiremock,tracing,unsubscribe";
+    inbox-redis,inbox-redis-rustls,inbox-sqlx,inbox-conformance,serve,mock,examine,mock-server,cli,wiremock,tracing,unsubscribe";
 
 #[test]
 fn the_public_api_is_the_one_in_the_committed_text() {

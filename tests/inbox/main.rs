@@ -1,6 +1,7 @@
 //! The inbox and its stores.
 #![cfg(test)]
 
+mod authority;
 mod cancellation;
 mod claim;
 mod deliveries;

@@ -3,45 +3,16 @@
 use std::error::Error;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use audience::inbox::{PostgresStore, Store, StoreError, StoreErrorKind};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{CertificateParams, KeyPair};
 
+use super::authority::Authority;
 use super::deliveries::{id, new_claim};
 use support::postgres::{self, Database, Server};
 use support::{PATIENCE, in_time};
-
-/// A certificate authority, and the certificates that it issued, as files.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    file: PathBuf,
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let certificate = params.self_signed(&key).unwrap();
-        let file = folder.join(format!("{name}.crt"));
-        fs::write(&file, certificate.pem()).unwrap();
-        let issuer = Issuer::new(params, key);
-        Self { issuer, file }
-    }
-
-    /// Issues a certificate until the end of this year. Returns it and its key as PEM.
-    fn issue(&self, name: &str, year: i32) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.not_after = date_time_ymd(year, 12, 31);
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-}
 
 fn self_signed() -> (String, String) {
     let key = KeyPair::generate().unwrap();

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Arg, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult,
-    ServerErrorKind, ToRedisArgs, Value,
+    Arg, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
+    RedisResult, ServerErrorKind, ToRedisArgs, Value,
 };
 
 use crate::inbox::error::StoreError;
@@ -117,8 +117,14 @@ pub struct RedisStoreBuilder {
 impl RedisStore {
     /// Connects to a server, for example `redis://user:password@host:6379/0`.
     ///
-    /// For `rediss://` (TLS), turn on a TLS feature of the `redis` crate, such as `tls-rustls`, in your own
-    /// `Cargo.toml`. A `redis::ConnectionInfo` is an address, too.
+    /// For TLS, turn on the feature `inbox-redis-rustls`, and write `rediss://`. The certificate of the server must be
+    /// valid for the host name, and come from an authority that the operating system trusts, or one in the file that
+    /// the environment variable `SSL_CERT_FILE` names. rustls uses the provider that the program installed by
+    /// [`CryptoProvider::install_default`](https://docs.rs/rustls/0.23/rustls/crypto/struct.CryptoProvider.html#method.install_default).
+    /// If there is none, this call installs AWS-LC.
+    ///
+    /// A `redis::ConnectionInfo` is an address, too. For another authority or a certificate of your own, pass the one of
+    /// `redis::Client::build_with_tls`.
     ///
     /// The connection is made again whenever it is lost. A call fails after about 5 s if the server does not
     /// respond, and immediately if it refuses connections.
@@ -126,8 +132,9 @@ impl RedisStore {
     /// # Errors
     ///
     /// - [`StoreErrorKind::Unavailable`](crate::inbox::StoreErrorKind::Unavailable) if the server cannot be reached.
-    /// - [`StoreErrorKind::Unusable`](crate::inbox::StoreErrorKind::Unusable) if the address is invalid, the
-    ///   password is wrong, or [`check`](Self::check) refuses the server.
+    /// - [`StoreErrorKind::Unusable`](crate::inbox::StoreErrorKind::Unusable) if the address is invalid, needs TLS that
+    ///   is not turned on, the password is wrong, the certificate is not trusted, or [`check`](Self::check) refuses the
+    ///   server.
     ///
     /// # Panics
     ///
@@ -192,6 +199,14 @@ impl RedisStoreBuilder {
     ///
     /// Panics outside a tokio runtime.
     pub async fn connect(self, address: impl IntoConnectionInfo) -> Result<RedisStore, StoreError> {
+        let address = address.into_connection_info().map_err(|error| {
+            match error.to_string().contains("can't connect with TLS") {
+                true => StoreError::unusable(
+                    "the address of the server requires TLS: turn on the feature `inbox-redis-rustls`",
+                ),
+                false => store_error(error),
+            }
+        })?;
         let connection = connection(address).await.map_err(store_error)?;
         let store = self.build(connection);
         // A server with another policy fails here, not with the first event that it evicts.
@@ -287,7 +302,14 @@ impl<C> fmt::Debug for RedisStore<C> {
     }
 }
 
-async fn connection(address: impl IntoConnectionInfo) -> RedisResult<ConnectionManager> {
+async fn connection(address: ConnectionInfo) -> RedisResult<ConnectionManager> {
+    #[cfg(feature = "inbox-redis-rustls")]
+    if matches!(address.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        // `redis` panics without one if two are compiled. An error means that another thread was faster.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
+    }
     let client = Client::open(address)?;
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))
@@ -685,8 +707,26 @@ fn store_error(error: RedisError) -> StoreError {
             // BUSY, CLUSTERDOWN, LOADING, MASTERDOWN, MISCONF, NOREPLICAS, READONLY, TRYAGAIN and the like.
             _ => StoreError::unavailable(error),
         },
+        _ if is_refused_by_tls(&error) => StoreError::unusable(error),
         _ => StoreError::unavailable(error),
     }
+}
+
+/// Returns whether one side did not accept the certificate or the version of the other one.
+#[cfg(feature = "inbox-redis-rustls")]
+fn is_refused_by_tls(error: &RedisError) -> bool {
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Shared>());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let cause = cause.and_then(std::io::Error::get_ref);
+    cause
+        .and_then(|cause| cause.downcast_ref::<rustls::Error>())
+        .is_some()
+}
+
+#[cfg(not(feature = "inbox-redis-rustls"))]
+fn is_refused_by_tls(_: &RedisError) -> bool {
+    false
 }
 
 /// Returns whether the server refuses the command, because it does not know it or the user may not run it.
@@ -772,6 +812,16 @@ mod tests {
 
     use super::*;
     use crate::inbox::error::StoreErrorKind::{self, Full, Unavailable, Unusable};
+
+    #[cfg(not(feature = "inbox-redis-rustls"))]
+    #[tokio::test]
+    async fn an_address_that_requires_tls_is_refused_with_what_to_do() {
+        let error = RedisStore::connect("rediss://localhost").await.unwrap_err();
+
+        assert_eq!(error.kind(), Unusable);
+        let printed = format!("{error:?}");
+        assert!(printed.contains("inbox-redis-rustls"), "{printed}");
+    }
 
     fn info(policy: &str) -> Value {
         Value::BulkString(

@@ -17,6 +17,7 @@ mod keys;
 mod lost_response;
 mod outage;
 mod setup;
+mod tls;
 
 const ENDPOINT: &str = "main";
 const LEASE: Duration = Duration::from_secs(600);

@@ -145,7 +145,7 @@ async fn an_invalid_address_is_no_outage_and_not_printed() {
         "",
         "localhost",
         "http://localhost",
-        "rediss://:hunter2@localhost",
+        "rediss://:hunter2@localhost#other",
         "redis://:hunter2@localhost:x",
     ] {
         let error = refused(url).await;
