@@ -640,8 +640,8 @@ impl SyncOptions {
         output.result(report, |report| self.summary(report))?;
         let changes = report.changes();
         let is_finished = self.dry_run || changes.is_complete() && changes.opt_out_failed() == 0;
-        let opt_outs = report.opt_ins_not_sent() + report.opted_out_at_service();
-        let is_whole = changes.refused() + opt_outs == 0;
+        let is_whole = changes.refused() + report.opt_ins_not_sent() == 0
+            && report.opted_out_at_service().is_empty();
         let to_continue = format!("to continue: {same_command}");
         match result {
             Err(error) => {
@@ -678,8 +678,8 @@ impl SyncOptions {
                  when the person asks for it"
             ));
         }
-        if report.opted_out_at_service() > 0 {
-            let count = report.opted_out_at_service();
+        if !report.opted_out_at_service().is_empty() {
+            let count = report.opted_out_at_service().len();
             lines.push(format!(
                 "{count} rows are subscribed, but their contacts are opted out at the service; write these opt-outs into the table"
             ));

@@ -236,23 +236,37 @@ impl Sender {
             // An opt-out must not get lost only because the outcome of the row is unknown.
             let was_retried = watch.has_retried();
             let to_send = opt_outs.iter().filter(|_| *may_exist);
-            for opt_out in to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried)) {
+            let to_send = to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried));
+            let mut to_send: Vec<_> = to_send.cloned().collect();
+            // The service does not have the contact, as the status of the row says. For a row of a sync that has only
+            // opt-outs, there is no status.
+            let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
+            if refused_key.is_none() && row.looks_before(&to_send, &contact) {
+                let address = row.row.address();
+                let known = self.leave_out_known(row, address, &mut to_send, may_be_gone, watch);
+                match known.await {
+                    Ok(()) if to_send.is_empty() && contact == RowOutcome::OptedOut => {
+                        sent.outcomes[place] = RowOutcome::Skipped;
+                        continue;
+                    }
+                    Ok(()) => {}
+                    Err(error) => {
+                        failed = Some(opt_out_failed(&EVERYTHING, &error));
+                        is_left = true;
+                        refused_key = Some(error).filter(is_refused_key);
+                    }
+                }
+            }
+            for opt_out in &to_send {
                 let recorded = match refused_key.take() {
                     // Another request with a refused key would be refused, too.
                     Some(error) => Err(error),
                     None => self.record_opt_out(row.row.address(), opt_out, watch).await,
                 };
                 let Err(error) = recorded else {
-                    if let Log::State(state) = &self.log
-                        && row.row.task().map(|task| task.kind) == Some(TaskKind::OptOut)
-                    {
-                        state.note_sent(row.row.address(), opt_out);
-                    }
+                    self.note_sent(row, opt_out);
                     continue;
                 };
-                // The service does not have the contact, as the status of the row says. For a row of a sync that has
-                // only opt-outs, there is no status.
-                let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
                 let address = row.row.address();
                 if !(may_be_gone && self.has_no_contact(address, &error, watch).await) {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
@@ -277,6 +291,47 @@ impl Sender {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
         }
         all_left
+    }
+
+    /// Leaves out the opt-outs that the contact has already. Another opt-out of everything would replace the reason of
+    /// the first one, and might unlock a contact after a spam report.
+    ///
+    /// If this fails, the opt-out of everything is not sent, and only topics are left to send.
+    async fn leave_out_known(
+        &self,
+        row: &NumberedRow,
+        address: &str,
+        to_send: &mut Vec<OptOut>,
+        may_be_gone: bool,
+        watch: &Arc<Watch>,
+    ) -> Result<(), Error> {
+        match self.retrieve(address, watch).await {
+            Ok(Some(contact)) => {
+                let known = opt_outs_of(&contact, false, &[]);
+                for opt_out in to_send.extract_if(.., |opt_out| has(&known, opt_out)) {
+                    // As if it had been sent, which is what an earlier run may have done.
+                    self.note_sent(row, &opt_out);
+                }
+            }
+            Ok(None) if may_be_gone => to_send.clear(),
+            Ok(None) => {}
+            // Nothing is known of its opt-outs.
+            Err(error) if error.is_malformed_contact() => {}
+            Err(error) => {
+                to_send.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an opt-out that a contact has, if other rows may leave its address.
+    fn note_sent(&self, row: &NumberedRow, opt_out: &OptOut) {
+        if let Log::State(state) = &self.log
+            && row.row.task().map(|task| task.kind) == Some(TaskKind::OptOut)
+        {
+            state.note_sent(row.row.address(), opt_out);
+        }
     }
 
     /// Returns whether there is no contact, so that a call which ended with this error had nothing to do.
@@ -431,6 +486,12 @@ impl Sender {
             }
             maybe_out.retain(|address| is_among(&entry.to_leave, address));
             entry.maybe_out = maybe_out;
+        } else if has(&to_send, &EVERYTHING)
+            && let Err(error) = self
+                .leave_out_known(row, &before.address, &mut to_send, true, watch)
+                .await
+        {
+            return opt_out_not_sent(&EVERYTHING, error);
         }
         entry.left.clone_from(&to_send);
         if let Err(error) = state.record(vec![entry.clone()]).await {
@@ -470,7 +531,7 @@ impl Sender {
     ) -> SentBatch {
         let address = row.row.address();
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
-        let contact = match self.retrieve(address, watch).await {
+        let contact = match self.retrieve_or_give_up(address, watch).await {
             Ok(contact) => contact,
             Err(error) => return opt_out_not_sent(&EVERYTHING, error),
         };
@@ -487,7 +548,15 @@ impl Sender {
             let found = opt_outs_of(&contact, is_own, &of_others);
             for entry in &leavers {
                 let is_new = |new: &&OptOut| !has(&entry.taken, new) && !has(&entry.opt_outs, new);
-                for opt_out in found.iter().filter(is_new) {
+                let mut new: Vec<_> = found.iter().filter(is_new).cloned().collect();
+                if has(&new, &EVERYTHING)
+                    && let Err(error) = self
+                        .leave_out_known(row, &entry.address, &mut new, true, watch)
+                        .await
+                {
+                    return opt_out_not_sent(&EVERYTHING, error);
+                }
+                for opt_out in &new {
                     let recorded = self.record_if_exists(&entry.address, opt_out, watch).await;
                     if let Err(error) = recorded {
                         return opt_out_not_sent(opt_out, error);
@@ -539,8 +608,11 @@ impl Sender {
         state: &StateWriter,
         watch: &Arc<Watch>,
     ) -> SentBatch {
-        let retrieved = self.retrieve(row.row.address(), watch).await;
+        let retrieved = self.retrieve_or_give_up(row.row.address(), watch).await;
         if let (Ok(Some(contact)), Some(key)) = (&retrieved, row.row.key_text()) {
+            if !contact.unsubscribed {
+                state.note_reachable(key);
+            }
             let opt_outs = opt_outs_of(contact, false, &[]);
             let is_left = |opt_out: &OptOut| {
                 !has(row.row.opt_outs(), opt_out) && (lost.is_empty() || has(lost, opt_out))
@@ -560,10 +632,12 @@ impl Sender {
     async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
         match error.outcome() {
             Outcome::NotSent | Outcome::Refused | Outcome::Unchanged => false,
-            Outcome::Unknown | Outcome::Applied => match self.retrieve(address, watch).await {
-                Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
-                Err(_) => true,
-            },
+            Outcome::Unknown | Outcome::Applied => {
+                match self.retrieve_or_give_up(address, watch).await {
+                    Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
+                    Err(_) => true,
+                }
+            }
         }
     }
 
@@ -587,7 +661,8 @@ impl Sender {
         address: &str,
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
-        self.retrieve(address, watch).await.map_err(|error| {
+        let retrieved = self.retrieve_or_give_up(address, watch).await;
+        retrieved.map_err(|error| {
             let outcome = match error.is_not_found() {
                 // The 404 says nothing about the row.
                 true => RowOutcome::Unknown,
@@ -600,12 +675,22 @@ impl Sender {
         })
     }
 
+    /// Retrieves a contact like [`retrieve`](Self::retrieve). A sync that is asked to stop may give up the request.
+    async fn retrieve_or_give_up(
+        &self,
+        address: &str,
+        watch: &Arc<Watch>,
+    ) -> Result<Option<Contact>, Error> {
+        watch.set_repeated_later(true);
+        let retrieved = self.retrieve(address, watch).await;
+        watch.set_repeated_later(false);
+        retrieved
+    }
+
     /// Retrieves a contact; `None` if there certainly is none.
     async fn retrieve(&self, address: &str, watch: &Arc<Watch>) -> Result<Option<Contact>, Error> {
         let call = self.contacts.retrieve(address).options(self.options(watch));
-        watch.set_repeated_later(true);
         let retrieved = call.await;
-        watch.set_repeated_later(false);
         watch.request_ended(retrieved.as_ref().err());
         self.record_hold(retrieved.as_ref().err()).await;
         match retrieved {

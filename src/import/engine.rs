@@ -754,7 +754,7 @@ fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
         None => ToDo::Everything { was_sent },
         // The row counts as sent before, so that its opt-outs are not lost if it is refused.
         Some(TaskKind::Upsert) => ToDo::Everything { was_sent: true },
-        Some(TaskKind::OptOut | TaskKind::Look(_) | TaskKind::Leave) => {
+        Some(TaskKind::OptOut | TaskKind::OptOutListed | TaskKind::Look(_) | TaskKind::Leave) => {
             ToDo::OptOuts(Box::new(OptOutsLeft {
                 contact: RowOutcome::OptedOut,
                 now: RowOutcome::NotSent,

@@ -37,9 +37,10 @@
 //! - **Pace.** It starts with 2 simultaneous batches, and adds one after each round without errors, up to
 //!   [`concurrency`](Import::concurrency). A 429, a 503 or a timeout halves the number. A `Retry-After`
 //!   holds back all batches.
-//! - **Consent.** It never subscribes a contact: an existing opt-out stays. The [opt-outs](ImportRow::opt_out) of
-//!   a row are recorded right after its contact was created or updated. If that fails, the row is reported as
-//!   [`OptOutFailed`](RowOutcome::OptOutFailed).
+//! - **Consent.** It never subscribes a contact: an existing opt-out stays, with its reason. The
+//!   [opt-outs](ImportRow::opt_out) of a row are recorded right after its contact was created or updated. Before an
+//!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, nothing is sent. If that
+//!   fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the

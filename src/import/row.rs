@@ -476,8 +476,10 @@ pub(super) struct SyncTask {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskKind {
-    /// Records the opt-outs of a contact that exists.
+    /// Records the opt-outs of a contact that exists, unless it has them already.
     OptOut,
+    /// Opts out a contact that the list has just shown as subscribed.
+    OptOutListed,
     /// Looks at the contact of an address that the row no longer has.
     Look(OldAddress),
     /// Creates or updates the contact.
@@ -550,6 +552,9 @@ pub(super) struct Entry {
     /// Whether the row is subscribed after an opt-out, and no finished run has reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_untold: bool,
+    /// Whether the row is subscribed after an opt-out of everything, and the contact was not seen subscribed since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_opt_in: bool,
     /// Whether the row was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_gone: bool,
@@ -682,6 +687,15 @@ impl NumberedRow {
         let is_old = *contact == RowOutcome::Updated && !was_retried;
         let task = self.row.task().filter(|_| is_old);
         task.is_none_or(|task| !has(&task.recorded, opt_out))
+    }
+
+    /// Returns whether to look at the contact before these opt-outs are sent, because it may be opted out already.
+    pub(super) fn looks_before(&self, to_send: &[OptOut], contact: &RowOutcome) -> bool {
+        // An earlier run of an import may have created the contact.
+        let is_resumed = matches!(self.to_do, ToDo::OptOuts(_));
+        let is_new = *contact == RowOutcome::Created && !is_resumed;
+        let is_listed = self.row.task().map(|task| task.kind) == Some(TaskKind::OptOutListed);
+        has(to_send, &EVERYTHING) && !is_new && !is_listed
     }
 
     /// Returns the outcome if nothing is sent for the row.

@@ -24,7 +24,7 @@ use super::row::{
     add_missing, has, number_of,
 };
 use super::sync_state::{
-    DELETED, EntryReader, History, Place, Seen, StateWriter, SyncState, fingerprint,
+    DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
 use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
 use crate::contacts::{Contacts, NewContact, Page, PageStream, Properties, normalized_address};
@@ -43,10 +43,11 @@ impl Contacts {
     /// | is as it was | none |
     /// | is subscribed, and was not before | retrieves the contact, to see whether it has opted in at the service |
     /// | is new, or has other names or properties | an entry of a batch of 100, which creates or updates the contact |
-    /// | is not subscribed, and was before, or has a new topic opt-out | one opt-out for each |
-    /// | is new and not subscribed | the entry of a batch, then the opt-out |
+    /// | is not subscribed, and was before | retrieves the contact, and opts it out if it is not opted out already |
+    /// | has a new topic opt-out | one opt-out for each |
+    /// | is new and not subscribed | the entry of a batch, then the opt-out; a contact that existed is retrieved before |
     /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, retrieves the old one again for opt-outs since, and then opts it out |
-    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | one opt-out of everything: [the interface](crate::interface#4.7) shows no way to delete a contact |
+    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | retrieves the contact, and opts it out of everything if it is not opted out already: [the interface](crate::interface#4.7) shows no way to delete a contact |
     ///
     /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old
     /// addresses. The requests of each part run in parallel, at the pace of an [import](Contacts::import).
@@ -75,6 +76,11 @@ impl Contacts {
     ///   takes back.
     /// - **An opt-out that was read is sent, whatever happens afterwards.** It is written to the state file first. If
     ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing.
+    /// - **A contact that is opted out already keeps its reason.** Another opt-out of everything would replace the reason
+    ///   `preferences` by `manual`, and could lift the lock after a spam report. So the contact is retrieved first, and
+    ///   nothing is sent if it is opted out, even if the row has a reason. Write an opt-out from a webhook into the
+    ///   table: the sync does not send it again. If the contact cannot be retrieved, the opt-out failed, and the next
+    ///   run tries it again. One request serves all opt-outs of a row.
     /// - If two rows have the same address, an opt-out of either counts.
     /// - If a row gets another address, an opt-out that arrives at the old one goes to the new one, too, until the sync
     ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
@@ -373,8 +379,13 @@ impl SyncContacts {
     /// opt-out at the service that the table does not have.
     ///
     /// A contact that is opted out although its row is subscribed stays so: the person may have opted out by a link in
-    /// a mail. [`SyncReport::opted_out_at_service`] counts such rows, and the [rejects](Self::rejects_file) have them
-    /// with the code `opted_out_at_service`. Write these opt-outs into the table.
+    /// a mail. [`SyncReport::opted_out_at_service`] returns the keys of such rows, and the
+    /// [rejects](Self::rejects_file) have them with the code `opted_out_at_service`. Write these opt-outs into the
+    /// table.
+    ///
+    /// A row whose "yes" came after an opt-out in the table counts under
+    /// [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent) instead, with the code `opt_in_not_sent`. It does so in every
+    /// run that checks the list, until one finds the contact subscribed or the row is not subscribed any more.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
     /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
@@ -601,12 +612,14 @@ impl SyncContacts {
                     pages: call.patient().large_pages().pages(),
                     unwanted,
                     off: std::mem::take(&mut plan.off),
+                    awaited: plan.opted_in.keys().copied().collect(),
                     is_dry_run: self.settings.dry_run,
                     found: VecDeque::new(),
                     read: list.clone(),
                 }
             }),
         };
+        let opted_in = std::mem::take(&mut plan.opted_in);
         let (source, log, writer) = match self.settings.dry_run {
             true => {
                 report.is_dry_run = true;
@@ -665,15 +678,30 @@ impl SyncContacts {
                 rejects.write(row, &opt_in_not_sent());
             }
         }
+        let opt_ins = plan.opt_ins.iter().filter(|row| is_opt_in(row));
+        let mut after_opt_out: HashSet<_> = opt_ins.map(|row| number_of(row.address())).collect();
+        after_opt_out.extend(opted_in.keys());
+        let keys = plan.opt_ins.iter().filter_map(ImportRow::key_text);
+        let mut told: HashSet<_> = keys.map(str::to_owned).collect();
         let opted_out = std::mem::take(&mut lock(&list).opted_out);
         let wanted = plan.wanted.filter_map(Result::ok);
         for row in wanted.map(|wanted| wanted.row) {
-            // The others count as opt-ins that were not sent.
-            if opted_out.contains(&number_of(row.address())) && !untold.contains(&row.key) {
-                report.opted_out_at_service += 1;
-                if let Some(rejects) = &mut rejects {
-                    rejects.write(&row.row, &opted_out_at_service());
+            let number = number_of(row.address());
+            if !opted_out.contains(&number) || !told.insert(row.key.clone()) {
+                continue;
+            }
+            let outcome = match after_opt_out.contains(&number) {
+                true => {
+                    report.opt_ins_not_sent += 1;
+                    opt_in_not_sent()
                 }
+                false => {
+                    report.opted_out_at_service.push(row.key.clone());
+                    opted_out_at_service()
+                }
+            };
+            if let Some(rejects) = &mut rejects {
+                rejects.write(&row.row, &outcome);
             }
         }
         let written = rejects.map_or(Ok(()), Rejects::finish);
@@ -706,11 +734,25 @@ impl SyncContacts {
             last.retain(|entry| is_told || !entry.is_untold);
             if is_told {
                 // This comes last: if the run is stopped or killed before, the next one reports these opt-ins again.
-                let sent = untold.iter().filter_map(|key| writer.find_recent(key));
+                let sent = untold.keys().filter_map(|key| writer.find_recent(key));
                 last.extend(sent.filter(|entry| entry.is_untold));
             }
-            for entry in &mut last {
+            for entry in last.iter_mut().filter(|entry| entry.is_untold) {
                 entry.is_untold = false;
+                let is_opt_in = untold.get(&entry.key).is_some_and(|is_opt_in| *is_opt_in);
+                entry.is_opt_in |= is_opt_in;
+                entry.is_opt_in &= !writer.is_reachable(&entry.key);
+            }
+            let subscribed = std::mem::take(&mut lock(&list).subscribed);
+            let unchanged = subscribed.iter().filter_map(|number| opted_in.get(number));
+            for place in unchanged.flatten() {
+                match plan.reader.read(*place) {
+                    Ok(entry) => last.push(Entry {
+                        is_opt_in: false,
+                        ..entry
+                    }),
+                    Err(failed) => error = error.or(Some(failed)),
+                }
             }
             let recorded = writer.append(last.iter()).await;
             error = error.or_else(|| recorded.err().map(unwritable));
@@ -746,6 +788,12 @@ fn opts_out(row: &ImportRow) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns whether a row of [`Plan::opt_ins`] is subscribed after an opt-out of everything, as far as that is known.
+fn is_opt_in(row: &ImportRow) -> bool {
+    let lost = row.task().map(|task| &*task.recorded).unwrap_or_default();
+    lost.is_empty() || has(lost, &EVERYTHING)
 }
 
 fn opt_in_not_sent() -> RowOutcome {
@@ -815,6 +863,9 @@ struct Plan {
     replaced: Vec<Entry>,
     leavers: Vec<Leaver>,
     opt_ins: Vec<ImportRow>,
+    /// The addresses of the rows that are subscribed after an opt-out of everything which an earlier run has reported,
+    /// with the places of their entries if these do not change.
+    opted_in: HashMap<u64, Vec<Place>>,
     /// Rows that are subscribed and take an address that another row had.
     takers: Vec<ImportRow>,
     history: History,
@@ -1029,6 +1080,7 @@ impl Plan {
             replaced: Vec::new(),
             leavers: Vec::new(),
             opt_ins: Vec::new(),
+            opted_in: HashMap::new(),
             takers: Vec::new(),
             history,
             sharing: Vec::new(),
@@ -1082,7 +1134,7 @@ impl Plan {
             self.addresses.push(number_of(row.address()));
         }
         match seen {
-            Seen::Before(found, place, _) => self.add_known(&row, found, place),
+            Seen::Before(found) => self.add_known(&row, found),
             _ if row.is_deleted => {
                 // An import may have created the contact.
                 let entry = Entry {
@@ -1108,7 +1160,7 @@ impl Plan {
     /// Refuses a row that cannot be sent. If its key is known, it keeps the address that it had before.
     fn refuse(&mut self, row: SyncRow, seen: Seen) -> Result<(), Error> {
         self.has_unknown_key |= row.key.is_empty() || row.row.is_cut_off();
-        if let Seen::Before(_, place, _) = seen {
+        if let Seen::Before(Found { place, .. }) = seen {
             let mut entry = self.reader.read(place)?;
             if !entry.is_gone {
                 let number = number_of(&entry.address);
@@ -1153,7 +1205,7 @@ impl Plan {
         };
         let number = match seen {
             // It may have lost its address.
-            Seen::Before(_, _, address) if row.is_deleted => address.number(),
+            Seen::Before(found) if row.is_deleted => found.address.number(),
             _ => number_of(row.address()),
         };
         if !row.is_deleted && has(row.row.opt_outs(), &EVERYTHING) {
@@ -1178,10 +1230,11 @@ impl Plan {
         self.opt_ins.push(row.clone().with_task(task));
     }
 
-    /// Returns the keys of the rows that are subscribed after an opt-out.
-    fn untold_keys(&self) -> Arc<HashSet<String>> {
-        let keys = self.opt_ins.iter().filter_map(ImportRow::key_text);
-        Arc::new(keys.map(str::to_owned).collect())
+    /// Returns the keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
+    fn untold_keys(&self) -> Arc<HashMap<String, bool>> {
+        let rows = self.opt_ins.iter();
+        let keys = rows.filter_map(|row| Some((row.key_text()?.to_owned(), is_opt_in(row))));
+        Arc::new(keys.collect())
     }
 
     /// Refuses a row whose key another row has. Its opt-outs count nevertheless.
@@ -1202,7 +1255,8 @@ impl Plan {
         }
     }
 
-    fn add_known(&mut self, row: &SyncRow, found: u64, place: Place) -> Result<(), Error> {
+    fn add_known(&mut self, row: &SyncRow, found: Found) -> Result<(), Error> {
+        let place = found.place;
         let opt_outs = row.row.opt_outs();
         let (content, now) = match row.is_deleted {
             true => (0, DELETED),
@@ -1211,11 +1265,19 @@ impl Plan {
                 (content, fingerprint(row.address(), content, opt_outs))
             }
         };
-        if found == now {
+        let is_opt_in = found.is_opt_in && !row.is_deleted && !has(opt_outs, &EVERYTHING);
+        if is_opt_in {
+            self.opted_in.entry(number_of(row.address())).or_default();
+        }
+        if found.fingerprint == now {
             if !row.is_deleted {
                 self.kept.note(number_of(row.address()), opt_outs);
             }
-            match !row.is_deleted && self.history.is_shared(row.address(), &row.key) {
+            let is_shared = !row.is_deleted && self.history.is_shared(row.address(), &row.key);
+            if is_opt_in && !is_shared {
+                self.note_unchanged(number_of(row.address()), place);
+            }
+            match is_shared {
                 true => {
                     self.sharing.push((number_of(row.address()), Some(place)));
                     self.second.push(row, Some(place), true);
@@ -1276,6 +1338,7 @@ impl Plan {
             opt_outs: kept,
             is_gone: false,
             is_untold,
+            is_opt_in,
             ..settled(entry)
         };
         let leaves = !next.to_leave.is_empty();
@@ -1296,6 +1359,14 @@ impl Plan {
             self.sharing.push((number_of(row.address()), None));
         }
         Ok(())
+    }
+
+    /// Notes that the entry at this place does not change, if a row with the address is subscribed after an opt-out of
+    /// everything.
+    fn note_unchanged(&mut self, address: u64, place: Place) {
+        if let Some(places) = self.opted_in.get_mut(&address) {
+            places.push(place);
+        }
     }
 
     fn leave(&mut self, row: &ImportRow, entry: Option<Entry>, looks_at: Option<String>) {
@@ -1321,6 +1392,7 @@ impl Plan {
         let next = Entry {
             is_gone: true,
             is_untold: false,
+            is_opt_in: false,
             ..settled(entry)
         };
         let leaves = !next.to_leave.is_empty();
@@ -1404,6 +1476,9 @@ impl Plan {
             if !self.freed.contains(&address) {
                 self.second.count -= 1;
                 self.unchanged += u64::from(place.is_some());
+                if let Some(place) = place {
+                    self.note_unchanged(address, place);
+                }
                 continue;
             }
             if let Some(place) = place {
@@ -1518,6 +1593,7 @@ impl Plan {
                 Entry {
                     is_gone: true,
                     is_untold: false,
+                    is_opt_in: false,
                     ..settled(entry)
                 }
             }
@@ -1614,8 +1690,8 @@ struct Second {
     rows: Queue,
     reader: EntryReader,
     writer: StateWriter,
-    /// The keys of the rows that are subscribed after an opt-out.
-    untold: Arc<HashSet<String>>,
+    /// The keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
+    untold: Arc<HashMap<String, bool>>,
     /// The opt-outs of the rows that keep an address which other rows have, too.
     kept: HashMap<u64, Vec<OptOut>>,
     /// The addresses at which the service may have names and properties of other rows.
@@ -1661,7 +1737,7 @@ impl Iterator for Second {
                 let kept = self.kept.get(number);
                 kept.map(Vec::as_slice).unwrap_or_default()
             });
-            let is_untold = self.untold.contains(&row.key);
+            let is_untold = self.untold.contains_key(&row.key);
             let to_leave = before.to_leave.iter();
             let mut of_others: Vec<_> = to_leave.flat_map(|old| self.writer.sent_to(old)).collect();
             // An opt-out of everything has a reason, which says whether the person has made it since.
@@ -1777,6 +1853,8 @@ struct CheckList {
     pages: PageStream,
     unwanted: HashMap<u64, (String, bool)>,
     off: HashSet<u64>,
+    /// The addresses of the rows that are subscribed after an opt-out of everything.
+    awaited: HashSet<u64>,
     is_dry_run: bool,
     found: VecDeque<ImportRow>,
     read: Arc<Mutex<ListRead>>,
@@ -1790,6 +1868,8 @@ struct ListRead {
     found: u64,
     /// The addresses of the contacts that are opted out, although no row with the address is.
     opted_out: HashSet<u64>,
+    /// The addresses of the contacts that are subscribed, as their rows have been since an opt-out of everything.
+    subscribed: HashSet<u64>,
     error: Option<Error>,
 }
 
@@ -1808,6 +1888,9 @@ impl CheckList {
                 continue;
             }
             let Some((key, _)) = self.unwanted.get(&number) else {
+                if self.awaited.contains(&number) {
+                    lock(&self.read).subscribed.insert(number);
+                }
                 continue;
             };
             if self.is_dry_run {
@@ -1815,7 +1898,10 @@ impl CheckList {
                 continue;
             }
             let row = ImportRow::from(contact.email.as_str()).key(key);
-            let task = opt_out_task(None, None);
+            let task = SyncTask {
+                kind: TaskKind::OptOutListed,
+                ..opt_out_task(None, None)
+            };
             let row = bare(&row, &contact.email, vec![EVERYTHING], task);
             self.found.push_back(row);
         }
@@ -1913,6 +1999,7 @@ fn upsert(
         taken,
         former: before.former.clone(),
         is_untold,
+        is_opt_in: before.is_opt_in && !has(wanted, &EVERYTHING),
         is_gone: false,
     };
     done.remove_to_leave(row.address());
@@ -1993,7 +2080,7 @@ pub struct SyncReport {
     opted_out: u64,
     opt_ins_not_sent: u64,
     #[serde(default)]
-    opted_out_at_service: u64,
+    opted_out_at_service: Vec<String>,
     changes: ImportReport,
     #[serde(default)]
     missing_ignored: bool,
@@ -2008,11 +2095,13 @@ impl SyncReport {
         self.unchanged
     }
 
-    /// Returns how many contacts that earlier runs have sent were opted out: rows that are not subscribed any more,
-    /// have a new topic opt-out, were deleted or are missing, and addresses that rows have lost.
+    /// Returns how many contacts that earlier runs have sent were opted out by this run: rows that are not subscribed
+    /// any more, have a new topic opt-out, were deleted or are missing, and addresses that rows have lost. A contact
+    /// that was opted out already, or does not exist, counts as [`skipped`](ImportReport::skipped) among the
+    /// [`changes`](Self::changes).
     ///
-    /// In a dry run, returns how many would be opted out at most: a run does not opt out the old address of a row if
-    /// its contact has opted out already or does not exist, or if the service refuses the new one. Only a request can
+    /// In a dry run, returns how many would be opted out at most: a run does not opt out a contact that is opted out
+    /// already or does not exist, nor the old address of a row if the service refuses the new one. Only a request can
     /// tell.
     ///
     /// The opt-outs of new rows are not counted here, because [`changes`](Self::changes) counts those rows. A row with
@@ -2024,7 +2113,8 @@ impl SyncReport {
 
     /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out,
     /// or has opted out the address for another row. Each counts in every run until one has ended without being
-    /// stopped.
+    /// stopped, and later in each run that [checks the list](SyncContacts::checks_list) and finds the contact opted out
+    /// of everything.
     ///
     /// A row does not count if its contact has opted in at the service, because nothing is left to send. At its end, a
     /// run retrieves the contact to find out. A row whose contact was not retrieved counts, and so does each in a dry
@@ -2036,13 +2126,13 @@ impl SyncReport {
         self.opt_ins_not_sent
     }
 
-    /// Returns how many rows are subscribed although their contacts are opted out at the service: most likely, the
-    /// persons have clicked a link in a mail. 0 unless the sync [checks the list](SyncContacts::checks_list).
+    /// Returns the keys of the rows that are subscribed although their contacts are opted out at the service: the
+    /// persons have clicked a link in a mail, or reported spam. Each key is there once, in the order of the table. There
+    /// are none unless the sync [checks the list](SyncContacts::checks_list).
     ///
-    /// Nothing is sent for them. Write these opt-outs into the table: the [`rejects`](SyncContacts::rejects) have the
-    /// keys. If another row with the address is not subscribed, or if the row counts under
-    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent) in this run, it does not count here. In later runs, it does, so a
-    /// "yes" may be newer than the opt-out.
+    /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
+    /// and sends nothing. A row is not among them if another row with the address is not subscribed, or if its "yes"
+    /// came after an opt-out in the table: then it counts under [`opt_ins_not_sent`](Self::opt_ins_not_sent).
     ///
     /// # Example: a click in a mail
     ///
@@ -2059,14 +2149,14 @@ impl SyncReport {
     ///
     /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_list().await?;
     ///
-    /// assert_eq!(report.opted_out_at_service(), 1);
+    /// assert_eq!(report.opted_out_at_service(), ["7"]);
     /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn opted_out_at_service(&self) -> u64 {
-        self.opted_out_at_service
+    pub fn opted_out_at_service(&self) -> &[String] {
+        &self.opted_out_at_service
     }
 
     /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row
@@ -2099,8 +2189,9 @@ impl SyncReport {
     /// Returns the counts of all rows that were new or had changed, as an import counts them. A row whose opt-out
     /// failed counts as [`opt_out_failed`](ImportReport::opt_out_failed).
     ///
-    /// An old address that was not opted out counts as [`skipped`](ImportReport::skipped): another row has it, it was
-    /// opted out already, or the service refuses the new one.
+    /// A contact that was not opted out because it is opted out already, or does not exist, counts as
+    /// [`skipped`](ImportReport::skipped). So does an old address that another row has, or whose row stays there because
+    /// the service refuses the new one.
     ///
     /// # Example: fail a job if a row was refused
     ///
@@ -2158,8 +2249,8 @@ impl fmt::Display for SyncReport {
             ),
             false => write!(f, "{changes}"),
         }?;
-        if self.opted_out_at_service > 0 {
-            let count = self.opted_out_at_service;
+        if !self.opted_out_at_service.is_empty() {
+            let count = self.opted_out_at_service.len();
             write!(
                 f,
                 "; {count} opted out at the service, but not in the table"

@@ -504,7 +504,7 @@ struct Slot {
     /// Of what the table had, if the service certainly has it; otherwise 0.
     fingerprint: u64,
     address: AddressHash,
-    /// Where the record starts, and three flags below.
+    /// Where the record starts, and four flags below.
     place: u64,
 }
 
@@ -512,7 +512,9 @@ const SEEN: u64 = 1;
 const GONE: u64 = 2;
 /// The contact is opted out.
 const OUT: u64 = 4;
-const FLAGS: u32 = 3;
+/// See [`Entry::is_opt_in`].
+const OPT_IN: u64 = 8;
+const FLAGS: u32 = 4;
 
 /// The place of an entry in the file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -526,18 +528,19 @@ impl Slot {
             fingerprint: entry.fingerprint(),
             address: AddressHash::new(&entry.address),
             place: start << FLAGS
-                | if entry.is_gone { GONE } else { 0 }
-                | if has(&entry.opt_outs, &EVERYTHING) {
-                    OUT
-                } else {
-                    0
-                },
+                | flag(entry.is_gone, GONE)
+                | flag(has(&entry.opt_outs, &EVERYTHING), OUT)
+                | flag(entry.is_opt_in, OPT_IN),
         }
     }
 
     fn start(&self) -> u64 {
         self.place >> FLAGS
     }
+}
+
+fn flag(is_set: bool, flag: u64) -> u64 {
+    if is_set { flag } else { 0 }
 }
 
 /// What is known about a row with this key.
@@ -547,8 +550,16 @@ pub(super) enum Seen {
     New(KeyHash),
     /// This sync has seen it already.
     Again,
-    /// The fingerprint of the row, where its entry is, and its address.
-    Before(u64, Place, AddressHash),
+    /// An earlier sync has recorded this of the row.
+    Before(Found),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) fingerprint: u64,
+    pub(super) place: Place,
+    pub(super) address: AddressHash,
+    pub(super) is_opt_in: bool,
 }
 
 impl Known {
@@ -563,7 +574,12 @@ impl Known {
             return Seen::Again;
         }
         slot.place |= SEEN;
-        Seen::Before(slot.fingerprint, Place(slot.start()), slot.address)
+        Seen::Before(Found {
+            fingerprint: slot.fingerprint,
+            place: Place(slot.start()),
+            address: slot.address,
+            is_opt_in: slot.place & OPT_IN != 0,
+        })
     }
 
     /// Returns the addresses that rows have or had.
@@ -668,6 +684,8 @@ struct Notes {
     sent: HashMap<u64, Vec<OptOut>>,
     /// The keys of the rows whose contacts have opted in at the service.
     subscribed: HashSet<String>,
+    /// The keys of the rows whose contacts are not opted out of everything.
+    reachable: HashSet<String>,
 }
 
 impl StateWriter {
@@ -756,6 +774,15 @@ impl StateWriter {
         self.notes().subscribed.insert(key.to_owned());
     }
 
+    /// Notes that the contact of a row is not opted out of everything.
+    pub(super) fn note_reachable(&self, key: &str) {
+        self.notes().reachable.insert(key.to_owned());
+    }
+
+    pub(super) fn is_reachable(&self, key: &str) -> bool {
+        self.notes().reachable.contains(key)
+    }
+
     pub(super) fn is_subscribed(&self, key: &str) -> bool {
         self.notes().subscribed.contains(key)
     }
@@ -789,7 +816,7 @@ impl StateWriter {
             entries.extend(match (task.kind, contact) {
                 (TaskKind::Look(_) | TaskKind::Leave, _) => None,
                 _ if is_sent && is_done => task.done.clone(),
-                (TaskKind::OptOut, _) => None,
+                (TaskKind::OptOut | TaskKind::OptOutListed, _) => None,
                 _ if is_sent => task.applied.clone(),
                 (TaskKind::Upsert, RowOutcome::Refused { .. }) if contact == outcome => {
                     task.refused.clone()

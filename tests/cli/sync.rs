@@ -280,6 +280,28 @@ fn with_checks_list_a_contact_that_was_subscribed_by_hand_is_opted_out() {
 }
 
 #[test]
+fn the_json_has_the_keys_of_the_rows_whose_contacts_have_opted_out_at_the_service() {
+    let folder = Folder::new("sync-at-service");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    server.report_spam("ada@example.com");
+
+    let flags = ["--checks-list", "--json"];
+    let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
+
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let report = &ended.json()[0];
+    assert_eq!(report["opted_out_at_service"], json!(["1"]));
+    // The opt-out is written into the table.
+    folder.file("users.csv", TABLE.replace("Ada,1", "Ada,0"));
+    changes(&server);
+    let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(changes(&server).is_empty());
+}
+
+#[test]
 fn a_full_plan_is_exit_status_1_even_if_every_row_was_sent() {
     let folder = Folder::new("sync-full");
     let server = MockServer::builder().start_blocking();

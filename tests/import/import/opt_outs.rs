@@ -153,6 +153,7 @@ async fn an_opt_out_is_sent_if_the_status_of_the_row_is_not_known() {
         assert!(server.contact("ada@x.io").unwrap().unsubscribed, "{entry}");
         assert_eq!(counts(&report), counted, "{entry}");
 
+        contacts(&server).subscribe("ada@x.io").await.unwrap();
         server.fault(Fault::status(400).path("*/unsubscribe"));
         let failed = in_time(contacts(&server).import([row()])).await.unwrap();
         assert_eq!(failed.opt_out_failed(), 1, "{entry}");

@@ -87,8 +87,8 @@ fn apply_row(audience: &mut Audience, row: &ImportRow) -> Option<String> {
     let mut code = None;
     for opt_out in row.opt_outs() {
         match opt_out {
-            // The mock keeps a complaint, whatever opt-out follows.
-            OptOut::Everything(_) if state.reason == "complaint" => {}
+            // The first reason stays.
+            OptOut::Everything(_) if !state.reason.is_empty() => {}
             OptOut::Everything(OptOutReason::Preferences) => state.reason = "preferences".into(),
             OptOut::Everything(_) => state.reason = "manual".into(),
             OptOut::Topic(name) if TOPICS.contains(&name.as_str()) => {

@@ -437,8 +437,11 @@ async fn a_key_that_occurs_twice_is_refused_but_its_opt_out_counts() {
     let table = [row(1, "a@x.io"), row(1, "a@x.io").subscribed(false)];
     let (report, calls) = nights.run(&table).await;
 
-    assert_eq!((report.changes().refused(), calls.len()), (1, 1));
+    assert_eq!(calls, ["GET /a@x.io", "POST /a@x.io/unsubscribe"]);
+    assert_eq!((report.changes().refused(), report.opted_out()), (1, 1));
     assert!(nights.is_opted_out("a@x.io"));
+    // Its reason stays in the next nights.
+    assert_eq!(nights.run(&table).await.1, ["GET /a@x.io"]);
     let new = [row(2, "b@x.io"), row(2, "c@x.io")];
     assert_eq!(nights.run(&new).await.0.changes().refused(), 1);
     assert!(nights.server.contact("c@x.io").is_none());
@@ -454,7 +457,7 @@ async fn a_deleted_row_is_opted_out_once_at_the_address_it_had() {
     ];
 
     let (report, calls) = nights.run(&table).await;
-    assert_eq!((report.opted_out(), calls.len()), (2, 2));
+    assert_eq!((report.opted_out(), calls.len()), (2, 4));
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
     assert!(nights.server.contact("deleted-2@invalid").is_none());
 
@@ -477,7 +480,8 @@ async fn a_deleted_row_that_no_sync_has_seen_is_opted_out_and_never_created() {
     let (report, calls) = nights.run(&table).await;
 
     // The list proves that there is no contact with the second address.
-    assert_eq!((calls.len(), report.is_complete()), (3, true));
+    assert_eq!((calls.len(), report.is_complete()), (4, true));
+    assert_eq!((report.opted_out(), report.changes().skipped()), (1, 1));
     assert!(nights.is_opted_out("a@x.io"));
     assert!(nights.server.contact("b@x.io").is_none());
     assert!(nights.run(&table).await.1.is_empty());
@@ -563,7 +567,7 @@ async fn an_opt_out_that_failed_is_sent_by_the_next_run_even_without_its_row() {
     assert_eq!(report.changes().opt_out_failed(), 2);
 
     let (report, calls) = nights.run(&[]).await;
-    assert_eq!((report.opted_out(), calls.len()), (2, 2));
+    assert_eq!((report.opted_out(), calls.len()), (2, 4));
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
     assert!(nights.run(&table).await.1.is_empty());
 }
@@ -822,4 +826,127 @@ async fn an_opt_in_that_is_not_sent_is_told_until_a_run_has_ended() {
     assert_eq!(report.opt_ins_not_sent(), 2);
     let (report, calls) = nights.run(&table).await;
     assert_eq!((report.opt_ins_not_sent(), calls.len()), (0, 0));
+}
+
+fn reason_of(nights: &Nights, address: &str) -> String {
+    nights.server.contact(address).unwrap().unsubscribe_reason
+}
+
+#[tokio::test]
+async fn a_click_that_is_written_into_the_table_keeps_its_reason_and_is_not_sent() {
+    let nights = Nights::new().await;
+    let names = ["a@x.io", "b@x.io", "c@x.io", "d@x.io"];
+    let table: Vec<_> = (1..).zip(names).map(|(key, name)| row(key, name)).collect();
+    nights.run(&table).await;
+    for name in ["a@x.io", "c@x.io"] {
+        let click = nights.contacts.unsubscribe(name);
+        click.reason(OptOutReason::Preferences).await.unwrap();
+    }
+    nights.server.report_spam("b@x.io");
+    let [a, b, c, _] = <[SyncRow; 4]>::try_from(table).unwrap();
+
+    // The last row is missing, and its contact is not opted out yet.
+    let written = [a.subscribed(false), b.subscribed(false), c.deleted(true)];
+    let (report, calls) = nights
+        .run_with(&written, SyncContacts::deletes_missing)
+        .await;
+
+    let sent: Vec<_> = calls
+        .iter()
+        .filter(|call| call.starts_with("POST"))
+        .collect();
+    assert_eq!(sent, ["POST /d@x.io/unsubscribe"]);
+    assert_eq!(calls.len(), 5, "{calls:?}");
+    assert_eq!((report.opted_out(), report.changes().skipped()), (1, 3));
+    assert!(report.is_complete(), "{report}");
+    let reasons = names.map(|name| reason_of(&nights, name));
+    assert_eq!(
+        reasons,
+        ["preferences", "complaint", "preferences", "manual"]
+    );
+    assert!(nights.run(&written).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn one_look_serves_all_opt_outs_of_a_row() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let click = nights.contacts.unsubscribe("a@x.io");
+    click.reason(OptOutReason::Preferences).await.unwrap();
+    let news = nights.contacts.set_topic("b@x.io", "news", false);
+    news.await.unwrap();
+    let table = [(1, "a@x.io"), (2, "b@x.io")].map(|(key, address)| {
+        let row = ImportRow::new(contact(address)).opt_out(topic("news"));
+        SyncRow::new(key, row).subscribed(false)
+    });
+
+    let (report, mut calls) = nights.run(&table).await;
+
+    calls.sort();
+    let expected = [
+        "GET /a@x.io",
+        "GET /b@x.io",
+        "POST /a@x.io/unsubscribe news",
+        "POST /b@x.io/unsubscribe",
+    ];
+    assert_eq!(calls, expected);
+    assert_eq!(report.opted_out(), 2);
+    assert_eq!(reason_of(&nights, "a@x.io"), "preferences");
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn an_opt_out_before_which_the_contact_cannot_be_retrieved_is_sent_by_the_next_run() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [row(1, "a@x.io").subscribed(false)];
+    let fault = Fault::status(501).path("/contacts/a%40x.io").times(1);
+    nights.server.fault(fault);
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!(calls, ["GET /a@x.io"]);
+    assert_eq!(report.changes().opt_out_failed(), 1);
+
+    let (report, _) = nights.run(&[]).await;
+    assert_eq!(report.opted_out(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_contact_that_cannot_be_read_is_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let malformed = Fault::status(200).body(r#"{"email":"a@x.io","unsubscribed":"maybe"}"#);
+    nights.server.fault(malformed.path("/contacts/a%40x.io"));
+
+    let (report, calls) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    assert_eq!(calls, ["GET /a@x.io", "POST /a@x.io/unsubscribe"]);
+    assert_eq!(report.opted_out(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn the_first_night_of_a_table_keeps_the_reasons_that_the_service_has() {
+    let nights = Nights::new().await;
+    for name in ["a@x.io", "b@x.io"] {
+        nights.contacts.create(name).await.unwrap();
+    }
+    nights.server.report_spam("a@x.io");
+    let table = ["a@x.io", "b@x.io", "c@x.io"];
+    let table = table.map(|name| SyncRow::new(name, contact(name)).subscribed(false));
+
+    let (report, calls) = nights.run(&table).await;
+
+    let expected = [
+        "batch 3",
+        "GET /a@x.io",
+        "GET /b@x.io",
+        "POST /b@x.io/unsubscribe",
+        "POST /c@x.io/unsubscribe",
+    ];
+    assert_eq!(calls, expected);
+    let changes = report.changes();
+    assert_eq!((changes.updated(), changes.created()), (2, 1));
+    assert_eq!(reason_of(&nights, "a@x.io"), "complaint");
 }

@@ -37,7 +37,7 @@ async fn who_is_subscribed_although_the_row_is_not_is_opted_out() {
     let (report, calls) = nights.run_with(&table(), SyncContacts::checks_list).await;
 
     assert_eq!((report.unchanged(), report.opted_out()), (4, 1));
-    assert_eq!(report.opted_out_at_service(), 1);
+    assert_eq!(report.opted_out_at_service(), ["4"]);
     assert!(report.is_complete(), "{report}");
     let opt_outs: Vec<_> = calls
         .iter()
@@ -94,13 +94,14 @@ async fn who_has_opted_out_at_the_service_is_told_with_the_cells_of_the_row_and_
         );
         let is_told = |line: &&str| line.contains("opted_out_at_service");
         let count = told.lines().filter(is_told).count();
-        assert_eq!(report.opted_out_at_service(), count as u64);
+        assert_eq!(report.opted_out_at_service().len(), count);
         assert!(
             calls.iter().all(|call| !call.starts_with("POST")),
             "{calls:?}"
         );
         assert!(nights.is_opted_out("ada@x.io") && report.is_complete());
-        // It is told as an opt-in by the first run only.
+        // It is told as an opt-in by each run.
+        assert_eq!(report.opted_out_at_service(), ["1", "6"]);
         assert_eq!(count as u64 + report.opt_ins_not_sent(), 3, "{told}");
     }
     std::fs::remove_file(rejects).unwrap();
@@ -235,4 +236,85 @@ async fn an_opt_out_of_the_list_that_fails_is_a_reject_with_the_key() {
         text.contains("b@x.io") && text.trim_end().ends_with(",2"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn a_yes_after_an_opt_out_is_told_as_such_until_the_contact_is_seen_subscribed() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let no = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b@x.io").deleted(true),
+    ];
+    nights.run(&no).await;
+    // The third row takes the address of the deleted one.
+    let mut yes = [row(1, "a@x.io"), row(3, "b@x.io")];
+    let night = async |table: &[SyncRow]| {
+        let (report, calls) = nights.run_with(table, SyncContacts::checks_list).await;
+        assert!(calls.iter().all(|call| !call.starts_with("POST")));
+        (
+            report.opt_ins_not_sent(),
+            report.opted_out_at_service().to_vec(),
+        )
+    };
+
+    for number in 0..5 {
+        if number == 2 {
+            yes[0] = SyncRow::new(1, contact("a@x.io").first_name("B"));
+        }
+        assert_eq!(night(&yes).await, (2, Vec::new()), "night {number}");
+    }
+    // Without the list, it is told once.
+    assert_eq!(nights.run(&yes).await.0.opt_ins_not_sent(), 0);
+    for address in ["a@x.io", "b@x.io"] {
+        nights.contacts.subscribe(address).await.unwrap();
+    }
+    assert_eq!(night(&yes).await, (0, Vec::new()));
+    for address in ["a@x.io", "b@x.io"] {
+        nights.contacts.unsubscribe(address).await.unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(night(&yes).await, (0, vec!["1".to_owned(), "3".to_owned()]));
+    }
+}
+
+#[tokio::test]
+async fn a_yes_to_a_topic_does_not_hide_an_opt_out_of_everything() {
+    let nights = Nights::new().await;
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+    nights.run(&[SyncRow::new(1, no_news)]).await;
+    let table = [row(1, "a@x.io")];
+
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 0);
+    assert_eq!(report.opted_out_at_service(), ["1"]);
+}
+
+#[tokio::test]
+async fn each_key_is_told_once_in_the_order_of_the_table_and_written_back_it_costs_one_look() {
+    let nights = Nights::new().await;
+    let mut table = [row(9, "a@x.io"), row(2, "b@x.io"), row(5, "b@x.io")];
+    nights.run(&table).await;
+    for address in ["a@x.io", "b@x.io"] {
+        nights.server.report_spam(address);
+    }
+    let twice = [table.to_vec(), vec![row(9, "b@x.io")]].concat();
+
+    let (report, _) = nights.run_with(&twice, SyncContacts::checks_list).await;
+    assert_eq!(report.opted_out_at_service(), ["9", "2", "5"]);
+
+    table = table.map(|row| row.subscribed(false));
+    let (report, calls) = nights.run_with(&table, SyncContacts::checks_list).await;
+    assert!(
+        calls.iter().all(|call| call.starts_with("GET")),
+        "{calls:?}"
+    );
+    assert_eq!(report.opted_out(), 0);
+    assert!(report.opted_out_at_service().is_empty());
+    let contact = nights.server.contact("a@x.io").unwrap();
+    assert_eq!(contact.unsubscribe_reason, "complaint");
 }

@@ -180,9 +180,9 @@ impl Reference {
             if row.is_deleted {
                 calls += self.delete(*key, known.unwrap_or(row));
             } else if let Some(known) = known.filter(|known| known.address == row.address) {
-                for opt_out in row.no.difference(&known.no) {
-                    calls += self.opt_out(&row.address, opt_out, "manual");
-                }
+                let new = row.no.difference(&known.no);
+                let new = new.map(|no| (no.clone(), "manual".to_owned()));
+                calls += self.opt_out_after_look(&row.address, new.collect());
             }
         }
         let missing = before
@@ -319,15 +319,15 @@ impl Reference {
                 for (opt_out, reason) in of_others {
                     all.entry(opt_out).or_insert(reason);
                 }
-                opt_outs.extend(
-                    all.into_iter()
-                        .map(|(opt_out, reason)| (row.address.clone(), opt_out, reason)),
-                );
+                opt_outs.push((row.address.clone(), is_new && !is_refused, all));
             }
         }
         let mut calls = entries.div_ceil(100);
-        for (address, opt_out, reason) in &opt_outs {
-            calls += self.opt_out(address, opt_out, reason);
+        for (address, is_new, all) in opt_outs {
+            calls += match is_new {
+                true => self.opt_out_of(&address, &all),
+                false => self.opt_out_after_look(&address, all),
+            };
         }
         for (key, row) in &self.known {
             let keys = self.history.entry(row.address.clone()).or_default();
@@ -348,8 +348,34 @@ impl Reference {
         self.known.insert(key, gone);
         match is_out {
             true => 0,
-            false => self.opt_out(&row.address, EVERYTHING, "manual"),
+            false => {
+                let everything = (EVERYTHING.to_owned(), "manual".to_owned());
+                self.opt_out_after_look(&row.address, BTreeMap::from([everything]))
+            }
         }
+    }
+
+    /// Before an opt-out of everything, the contact is retrieved, and nothing is sent that it has already.
+    fn opt_out_after_look(&mut self, address: &str, mut all: BTreeMap<String, String>) -> usize {
+        if !all.contains_key(EVERYTHING) {
+            return self.opt_out_of(address, &all);
+        }
+        let Some(contact) = self.audience.get(address) else {
+            // The list has to prove that there is no contact.
+            return 2;
+        };
+        all.retain(|what, _| match what.as_str() {
+            EVERYTHING => contact.reason.is_empty(),
+            topic => !contact.no.contains(topic),
+        });
+        1 + self.opt_out_of(address, &all)
+    }
+
+    fn opt_out_of(&mut self, address: &str, all: &BTreeMap<String, String>) -> usize {
+        let calls = all
+            .iter()
+            .map(|(what, reason)| self.opt_out(address, what, reason));
+        calls.sum()
     }
 
     fn opt_out(&mut self, address: &str, what: &str, reason: &str) -> usize {
