@@ -10,6 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 
+use crate::causes::with_causes;
 use crate::string_enum::string_enum;
 
 /// The error of a failed call.
@@ -992,12 +993,10 @@ impl fmt::Display for Error {
         if self.0.attempts > 1 {
             write!(f, " (after {} attempts)", self.0.attempts)?;
         }
-        if f.alternate() {
-            let mut source = self.source();
-            while let Some(cause) = source {
-                write!(f, ": {cause}")?;
-                source = cause.source();
-            }
+        if f.alternate()
+            && let Some(cause) = self.source()
+        {
+            write!(f, ": {}", with_causes(cause))?;
         }
         Ok(())
     }

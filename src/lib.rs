@@ -207,6 +207,8 @@
 mod address;
 #[cfg(feature = "blocking")]
 pub mod blocking;
+#[cfg(any(feature = "client", feature = "inbox", feature = "mock"))]
+mod causes;
 #[cfg(feature = "cli")]
 mod cli;
 #[cfg(feature = "client")]

@@ -13,8 +13,9 @@ use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
-use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn, with_causes};
+use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
+use crate::causes::with_causes;
 use crate::contacts::{
     Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
     Page, Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
@@ -96,7 +97,10 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
             let about = |error| Failure::from(error).about(&address);
             let contact = contacts.retrieve(&address).await.map_err(about)?;
             let history = match history {
-                true => Some(contacts.history(&address).await.map_err(about)?),
+                true => {
+                    let history = contacts.history(&contact.email).of_retrieved();
+                    Some(history.await.map_err(about)?)
+                }
                 false => None,
             };
             let shown = Shown {

@@ -12,10 +12,9 @@ use futures_core::Stream as _;
 use serde_json::json;
 
 use super::contacts::{Conflict, Filter};
-use super::output::{
-    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn, with_causes,
-};
+use super::output::{Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn};
 use super::{Confirmation, Service};
+use crate::causes::with_causes;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportReport, Format, JsonLines, part_of};
 use crate::import::{

@@ -215,7 +215,7 @@ impl Service {
                 "set AUDIENCE_URL to the base URL of the service and AUDIENCE_KEY to its key, or try --mock",
             )
         })?;
-        let invalid = |error: Error| Failure::usage(output::with_causes(&error));
+        let invalid = |error: Error| Failure::usage(crate::causes::with_causes(&error));
         let mut builder = Client::builder(url, key_from_env().map_err(invalid)?);
         if let Some(name) = &self.auth_header {
             builder = builder.auth(Auth::header(name));

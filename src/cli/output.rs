@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::causes::with_causes;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, shutdown_signal, signals};
 
@@ -143,17 +144,6 @@ impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self::failed(message)
     }
-}
-
-/// Returns the text of an error and of what caused it.
-pub(super) fn with_causes(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// How results and errors are printed.

@@ -296,7 +296,7 @@ impl Send {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
         let request = post_to(&self.url)
-            .map_err(|error| Failure::usage(super::output::with_causes(&error)))?
+            .map_err(|error| Failure::usage(crate::causes::with_causes(&error)))?
             .headers(headers)
             .body(body)
             .timeout(Duration::from_secs(10));

@@ -140,6 +140,17 @@ impl RetrieveHistory {
         // No list has an unknown address, so it is found out first.
         let retrieve = self.contacts.retrieve(&self.address);
         self.address = retrieve.options(self.options.clone()).await?.email;
+        self.ask().await
+    }
+
+    /// Sends only the lists, for an address as the service has shown it.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn of_retrieved(mut self) -> Result<History, Error> {
+        self.options = self.contacts.client.start_deadline(self.options);
+        self.ask().await.map_err(|error| error.at("history"))
+    }
+
+    async fn ask(&self) -> Result<History, Error> {
         Ok(History {
             bounced: self.last(Engagement::Bounced).await?,
             clicked: self.last(Engagement::Clicked).await?,

@@ -1,5 +1,7 @@
 use std::error::Error;
-use std::fmt::{self, Write};
+use std::fmt;
+
+use crate::causes::with_causes;
 
 /// The error of an inbox call.
 #[derive(Debug, thiserror::Error)]
@@ -188,16 +190,7 @@ pub(super) struct Failure(String);
 impl Failure {
     /// Reads the error of a handler, and its sources.
     pub(super) fn of_error(error: &(dyn Error + 'static)) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        // An error may be its own source, so the length ends the loop.
-        while let Some(error) = source
-            && text.len() < MAX_REASON
-        {
-            let _ = write!(text, ": {error}");
-            source = error.source();
-        }
-        Self::new(text)
+        Self::new(with_causes(error))
     }
 
     /// Reads the message of a panic.

@@ -148,18 +148,6 @@ where
     Ok(Response::from_parts(head, bytes.into()))
 }
 
-/// Returns the texts of an error and its sources, joined by `: `.
-pub(in crate::mock) fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
-
 /// Returns the host, without the brackets of an IPv6 address, and the port. Default: port 80.
 fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
     let host = authority.host();

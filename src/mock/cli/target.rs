@@ -10,7 +10,8 @@ use http_body_util::Full;
 use serde_json::{Map, Value};
 
 use crate::Timestamp;
-use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::causes::with_causes;
+use crate::mock::http::{self as client, HttpUrl};
 use crate::terminal::print;
 
 /// The mock that a command controls, and how it prints the response.
@@ -121,7 +122,7 @@ impl MockUrl {
             .map_err(|error| {
                 format!(
                     "http://{authority} did not respond as a mock does: {}",
-                    error_chain(&*error)
+                    with_causes(&*error)
                 )
             })
     }

@@ -12,8 +12,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Endpoints;
+use crate::causes::with_causes;
 use crate::mock::faults::{Counted, check_times};
-use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::mock::http::{self as client, HttpUrl};
 use crate::mock::journal::header_texts;
 use crate::mock::text::quoted_list;
 use crate::webhooks::{EventType, Signer};
@@ -92,7 +93,7 @@ impl Target {
     ) -> Result<Response<Bytes>, String> {
         match tokio::time::timeout(timeout, self.0.send(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(error_chain(&*error)),
+            Ok(Err(error)) => Err(with_causes(&*error)),
             Err(_) => Err(format!(
                 "timed out after {timeout:?} waiting for the complete response"
             )),

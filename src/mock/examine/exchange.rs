@@ -15,7 +15,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::Barrier;
 use tokio::time::{Instant, Sleep};
 
-use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::causes::with_causes;
+use crate::mock::http::{self as client, HttpUrl};
 
 /// How many bytes of a response are kept. The probe's response is short, and of any other only the status matters.
 const KEPT: usize = 1024 * 1024;
@@ -149,7 +150,7 @@ pub(super) async fn send(url: &HttpUrl, request: Outgoing, timeout: Duration) ->
     let exchange = client::exchange(stream, request, KEPT, RESPONSE_LIMIT);
     match tokio::time::timeout(timeout.saturating_add(paused), exchange).await {
         Ok(Ok(response)) => Outcome::Response(received(response, started.elapsed())),
-        Ok(Err(error)) => Outcome::Broken(error_chain(&*error)),
+        Ok(Err(error)) => Outcome::Broken(with_causes(&*error)),
         Err(_) => Outcome::TimedOut,
     }
 }
