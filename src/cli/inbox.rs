@@ -9,8 +9,7 @@ use serde_json::json;
 
 use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
 use crate::ConfigError;
-use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreError};
-use crate::secret::{VariableError, secret_from_variables};
+use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreAddress, StoreError};
 use crate::terminal::{Table, print, printable};
 use crate::webhooks::{Event, EventId};
 
@@ -103,47 +102,18 @@ pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCod
     }
 }
 
-/// Connects to the store that the environment names.
+/// Opens the store that the environment names.
 async fn open() -> Result<InboxBuilder, Failure> {
-    let address = secret_from_variables(
-        std::env::var,
-        "AUDIENCE_INBOX_URL",
-        "AUDIENCE_INBOX_URL_FILE",
-    );
-    let address = address.map_err(VariableError::into_config_error);
+    let address = StoreAddress::from_env();
     let address = address.map_err(|error| Failure::usage(error.to_string()))?;
     #[cfg(feature = "inbox-sqlite")]
-    if let Some(file) = address.strip_prefix("sqlite:") {
+    if let StoreAddress::Sqlite(file) = &address
+        && !std::path::Path::new(file).is_file()
+    {
         // To open a file that does not exist would create it.
-        if !std::path::Path::new(file).is_file() {
-            return Err(Failure::usage(format!("there is no file {file}")));
-        }
-        let store = crate::inbox::SqliteStore::open(file)?;
-        return Ok(Inbox::builder(store));
+        return Err(Failure::usage(format!("there is no file {file}")));
     }
-    #[cfg(feature = "inbox-postgres")]
-    if address.starts_with("postgres://") || address.starts_with("postgresql://") {
-        let store = crate::inbox::PostgresStore::connect_with(&address, 1).await;
-        return Ok(Inbox::builder(store?));
-    }
-    #[cfg(feature = "inbox-redis")]
-    if address.starts_with("redis://") || address.starts_with("rediss://") {
-        let store = crate::inbox::RedisStore::connect(address.as_str()).await;
-        return Ok(Inbox::builder(store?));
-    }
-    // The address may contain a password, so it is not printed.
-    let supported = [
-        #[cfg(feature = "inbox-sqlite")]
-        "sqlite:",
-        #[cfg(feature = "inbox-postgres")]
-        "postgres:",
-        #[cfg(feature = "inbox-redis")]
-        "redis:",
-    ];
-    Err(Failure::usage(format!(
-        "the address of the inbox must start with one of: {}. This program was built without other stores",
-        supported.join(", ")
-    )))
+    Ok(Inbox::builder(address.open_existing().await?))
 }
 
 impl From<StoreError> for Failure {
@@ -160,10 +130,9 @@ impl From<InboxError> for Failure {
 
 async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
     let mut table = Table::new(&["id", "type", "attempts", "parked_for", "reason"]);
-    let mut page = inbox.parked().await?;
-    loop {
+    let print_page = |page: &[ParkedEvent]| {
         let mut lines = String::new();
-        for event in &page {
+        for event in page {
             let kind = event_type(event);
             if output.json {
                 lines += &json_line(&json!({
@@ -184,18 +153,27 @@ async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
             }
         }
         if !output.json {
+            // If there is no event, this is the heading.
             lines = table.take_text();
         }
-        let Some(last) = page.last() else {
-            // If there was no page, this is the heading.
-            print(&lines)?;
-            return Ok(ExitCode::SUCCESS);
-        };
-        if !print(&lines)? {
-            return Ok(ExitCode::SUCCESS);
-        }
+        Ok(print(&lines)?)
+    };
+    each_page(inbox, print_page).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Visits the pages of parked events until a visit returns `false`. The last page is empty.
+async fn each_page(
+    inbox: &Inbox,
+    mut visit: impl FnMut(&[ParkedEvent]) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut page = inbox.parked().await?;
+    while visit(&page)?
+        && let Some(last) = page.last()
+    {
         page = inbox.parked_after(&last.id).await?;
     }
+    Ok(())
 }
 
 /// Returns the type of an event that was parked with its body.
@@ -227,11 +205,11 @@ impl Selection {
             return Ok(self.ids);
         }
         let mut ids = Vec::new();
-        let mut page = inbox.parked().await?;
-        while let Some(last) = page.last() {
+        let add = |page: &[ParkedEvent]| {
             ids.extend(page.iter().map(|event| event.id.clone()));
-            page = inbox.parked_after(&last.id).await?;
-        }
+            Ok(true)
+        };
+        each_page(inbox, add).await?;
         Ok(ids)
     }
 }

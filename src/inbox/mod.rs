@@ -163,6 +163,12 @@ mod error;
 mod exposition;
 #[cfg(any(
     feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite"
+))]
+mod from_env;
+#[cfg(any(
+    feature = "inbox-postgres",
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
@@ -187,6 +193,29 @@ mod worker;
 
 pub use error::{InboxError, StoreError, StoreErrorKind};
 pub use exposition::prometheus;
+#[cfg(all(
+    feature = "cli",
+    any(
+        feature = "inbox-postgres",
+        feature = "inbox-redis",
+        feature = "inbox-sqlite"
+    )
+))]
+pub(crate) use from_env::StoreAddress;
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite"
+))]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "inbox-postgres",
+        feature = "inbox-redis",
+        feature = "inbox-sqlite"
+    )))
+)]
+pub use from_env::store_from_env;
 #[cfg(any(
     feature = "inbox-sqlite",
     feature = "inbox-postgres",

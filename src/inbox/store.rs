@@ -802,6 +802,8 @@ macro_rules! for_each_method {
 }
 #[cfg(any(
     feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite",
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
@@ -833,6 +835,8 @@ macro_rules! delegate_store {
 
 #[cfg(any(
     feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite",
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
@@ -847,10 +851,18 @@ macro_rules! delegate_methods {
 }
 #[cfg(any(
     feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite",
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
-pub(super) use {delegate_methods, delegate_store};
+pub(super) use delegate_methods;
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
+pub(super) use delegate_store;
 
 macro_rules! share_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {

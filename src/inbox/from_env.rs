@@ -1,0 +1,178 @@
+//! Opens the store that the environment names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::StoreError;
+use super::store::{
+    AcceptState, Backlog, ClaimState, DynStore, EventKey, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent, Turnover, delegate_methods, for_each_method,
+};
+#[cfg(feature = "inbox-postgres")]
+use super::{PostgresStore, PostgresStoreBuilder};
+use crate::ConfigError;
+use crate::secret::{VariableError, secret_from_variables};
+use crate::webhooks::EventId;
+
+/// Opens the store whose address is in the environment: in `AUDIENCE_INBOX_URL`, or in the file that
+/// `AUDIENCE_INBOX_URL_FILE` names, such as a secret that Docker or Kubernetes mounts.
+///
+/// | address | feature | store |
+/// |---|---|---|
+/// | `sqlite:inbox.db` | `inbox-sqlite` | `SqliteStore::open`, which creates the file if it is absent |
+/// | `postgres://USER:PASSWORD@HOST/DATABASE` | `inbox-postgres`; for TLS `inbox-postgres-rustls` | `PostgresStore::connect` and `migrate`, which creates the tables if they are absent |
+/// | `redis://USER:PASSWORD@HOST` | `inbox-redis` | `RedisStore::connect` |
+///
+/// The program `audience inbox` reads the same variables. Open the store by its own type if you need the methods of
+/// that type, such as `handle_in`, or other settings.
+///
+/// # Errors
+///
+/// Returns a [`StoreError`] if no address is set, if the program was built without its store, or if the store cannot
+/// be opened. The texts contain no address.
+///
+/// # Example: a program that gets its store from outside
+///
+/// ```no_run
+/// use audience::inbox::{Inbox, store_from_env};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let inbox = Inbox::builder(store_from_env().await?).build()?;
+/// # let _ = inbox;
+/// # Ok(()) }
+/// ```
+pub async fn store_from_env() -> Result<impl Store + Clone, StoreError> {
+    let address = StoreAddress::from_env().map_err(StoreError::unusable)?;
+    address.open().await
+}
+
+/// The address of a store.
+pub(crate) enum StoreAddress {
+    #[cfg(feature = "inbox-sqlite")]
+    Sqlite(String),
+    #[cfg(feature = "inbox-postgres")]
+    Postgres(String),
+    #[cfg(feature = "inbox-redis")]
+    Redis(String),
+}
+
+impl StoreAddress {
+    pub(crate) fn from_env() -> Result<Self, ConfigError> {
+        let address = secret_from_variables(
+            std::env::var,
+            "AUDIENCE_INBOX_URL",
+            "AUDIENCE_INBOX_URL_FILE",
+        );
+        Self::parse(&address.map_err(VariableError::into_config_error)?)
+    }
+
+    fn parse(address: &str) -> Result<Self, ConfigError> {
+        #[cfg(feature = "inbox-sqlite")]
+        if let Some(file) = address.strip_prefix("sqlite:") {
+            return Ok(Self::Sqlite(file.to_owned()));
+        }
+        #[cfg(feature = "inbox-postgres")]
+        if address.starts_with("postgres://") || address.starts_with("postgresql://") {
+            return Ok(Self::Postgres(address.to_owned()));
+        }
+        #[cfg(feature = "inbox-redis")]
+        if address.starts_with("redis://") || address.starts_with("rediss://") {
+            return Ok(Self::Redis(address.to_owned()));
+        }
+        // The address may contain a password, so it is not printed.
+        let supported = [
+            #[cfg(feature = "inbox-sqlite")]
+            "sqlite:",
+            #[cfg(feature = "inbox-postgres")]
+            "postgres:",
+            #[cfg(feature = "inbox-redis")]
+            "redis:",
+        ];
+        Err(ConfigError::new(format!(
+            "the address of the inbox must start with one of: {}. This program was built without other stores",
+            supported.join(", ")
+        )))
+    }
+
+    async fn open(self) -> Result<OpenedStore, StoreError> {
+        match self {
+            #[cfg(feature = "inbox-postgres")]
+            Self::Postgres(url) => {
+                let store = PostgresStore::connect(&url).await?;
+                store.migrate().await?;
+                Ok(OpenedStore::new(store))
+            }
+            #[cfg(any(feature = "inbox-sqlite", feature = "inbox-redis"))]
+            address => address.open_existing().await,
+        }
+    }
+
+    /// Opens the store with one connection, and creates no tables.
+    pub(crate) async fn open_existing(self) -> Result<OpenedStore, StoreError> {
+        match self {
+            #[cfg(feature = "inbox-sqlite")]
+            Self::Sqlite(file) => Ok(OpenedStore::new(super::SqliteStore::open(file)?)),
+            #[cfg(feature = "inbox-postgres")]
+            Self::Postgres(url) => {
+                let builder: PostgresStoreBuilder = PostgresStore::builder().max_connections(1);
+                Ok(OpenedStore::new(builder.connect(&url).await?))
+            }
+            #[cfg(feature = "inbox-redis")]
+            Self::Redis(url) => {
+                let store = super::RedisStore::connect(url.as_str()).await?;
+                Ok(OpenedStore::new(store))
+            }
+        }
+    }
+}
+
+/// A store of any type.
+#[derive(Clone)]
+pub(crate) struct OpenedStore {
+    store: Arc<dyn DynStore>,
+}
+
+impl OpenedStore {
+    fn new(store: impl Store) -> Self {
+        let store = Arc::new(store);
+        Self { store }
+    }
+}
+
+for_each_method! { delegate_methods, '_, OpenedStore, store }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_database_is_refused_without_its_password() {
+        let error = StoreAddress::parse("mysql://u:hunter2@h/d").err().unwrap();
+
+        let text = error.to_string();
+        assert!(text.contains("must start with one of"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[cfg(feature = "inbox-sqlite")]
+    #[tokio::test]
+    async fn the_store_of_an_address_works_as_the_store_itself() {
+        let file = std::env::temp_dir().join(format!("from-env-{:016x}.db", fastrand::u64(..)));
+        let address = StoreAddress::parse(&format!("sqlite:{}", file.display()));
+        let store = address.unwrap().open().await.unwrap();
+
+        let id = EventId::try_from("evt_1").unwrap();
+        let delivery = NewDelivery::new(
+            EventKey::new("main", &id),
+            b"{}",
+            super::super::store::Fingerprint::of(b"{}"),
+        );
+        assert_eq!(store.accept(delivery).await.unwrap(), AcceptState::Accepted);
+
+        let same = crate::inbox::SqliteStore::open(&file).unwrap();
+        assert_eq!(same.backlog("main").await.unwrap().waiting, 1);
+        for suffix in ["", "-wal", "-shm", "-reserve"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+        }
+    }
+}
