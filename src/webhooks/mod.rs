@@ -101,7 +101,7 @@
 //!
 //! 1. Add the new secret beside the old one, and deploy: with [`VerifierBuilder::secret`].
 //! 2. Change the secret in the dashboard.
-//! 3. Wait until [`VerifiedDelivery::secret_name`] no longer returns the old secret's name.
+//! 3. Wait until [`Verifier::metrics`] no longer counts deliveries that were signed with the old secret.
 //! 4. Remove the old secret.
 //!
 //! # If genuine deliveries are rejected
@@ -180,4 +180,6 @@ pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use signer::Signer;
 #[cfg(any(feature = "inbox-sqlite", feature = "unsubscribe"))]
 pub(crate) use verifier::SystemClock;
-pub use verifier::{Clock, VerifiedDelivery, VerifiedEvent, Verifier, VerifierBuilder};
+pub use verifier::{
+    Clock, VerifiedDelivery, VerifiedEvent, Verifier, VerifierBuilder, VerifierMetrics,
+};

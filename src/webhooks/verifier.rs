@@ -1,13 +1,15 @@
 //! Verifies deliveries: the verifier, its settings and its secrets.
 
+use std::collections::BTreeMap;
 use std::env::VarError;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use subtle::{Choice, ConditionallySelectable};
 
 use super::error::VerifyError;
@@ -334,6 +336,33 @@ impl Verifier {
         self.0.body_limit
     }
 
+    /// Returns the counters of this verifier and its clones, since it was built.
+    ///
+    /// # Example: is the old secret still in use?
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use audience::webhooks::{EventType, Signer, Verifier};
+    ///
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// let verifier = Verifier::builder().secret("new", "6Jm0nFq2pXvZk4Tt").secret("old", "Wb8cQe1sLr5uYh7o").build()?;
+    /// let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
+    /// verifier.verify(&headers, body)?;
+    ///
+    /// let metrics = verifier.metrics();
+    ///
+    /// assert_eq!((metrics.accepted["new"], metrics.accepted["old"]), (1, 0));
+    /// assert_eq!(metrics.unauthorized, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> VerifierMetrics {
+        VerifierMetrics {
+            accepted: self.0.keys.counts(),
+            unauthorized: self.0.unauthorized.load(Ordering::Relaxed),
+        }
+    }
+
     #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     pub(super) fn read_limits(&self) -> &ReadLimits {
         &self.0.read_limits
@@ -356,9 +385,15 @@ impl Verifier {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
             .inspect(|delivery| {
+                self.0.keys.count(delivery.secret_name());
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
             })
-            .inspect_err(trace::rejected)
+            .inspect_err(|error| {
+                if error.status() == StatusCode::UNAUTHORIZED {
+                    self.0.unauthorized.fetch_add(1, Ordering::Relaxed);
+                }
+                trace::rejected(error);
+            })
     }
 
     fn check<'a>(
@@ -406,6 +441,66 @@ impl Verifier {
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.debug("Verifier", f)
+    }
+}
+
+/// The counters of a [`Verifier`] and its clones since it was built, in this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifierMetrics {
+    /// Deliveries whose signature and age were right, by the name of the secret that they were signed with. Each secret
+    /// of the verifier has a number.
+    pub accepted: BTreeMap<String, u64>,
+    /// Deliveries that were rejected with 401: they were signed with no secret of the verifier, or are too old or too
+    /// early.
+    pub unauthorized: u64,
+}
+
+impl VerifierMetrics {
+    /// Returns the counters as text for
+    /// [Prometheus](https://prometheus.io/docs/instrumenting/exposition_formats/).
+    ///
+    /// | metric | type | value |
+    /// |---|---|---|
+    /// | `audience_webhooks_accepted_total` | counter | [`accepted`](Self::accepted), with the label `secret` |
+    /// | `audience_webhooks_unauthorized_total` | counter | [`unauthorized`](Self::unauthorized) |
+    ///
+    /// # Example: after the metrics of an inbox
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, prometheus};
+    /// use audience::webhooks::Verifier;
+    ///
+    /// async fn metrics(verifier: &Verifier, inbox: &Inbox) -> String {
+    ///     prometheus([inbox]).await + &verifier.metrics().to_prometheus()
+    /// }
+    ///
+    /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let text = verifier.metrics().to_prometheus();
+    /// assert!(text.contains("audience_webhooks_accepted_total{secret=\"default\"} 0\n"));
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        let mut text = "# HELP audience_webhooks_accepted_total Deliveries by the secret that they were signed with.\n\
+                        # TYPE audience_webhooks_accepted_total counter\n"
+            .to_owned();
+        // Writing to a `String` cannot fail.
+        for (secret, count) in &self.accepted {
+            let secret = secret.replace('\\', "\\\\").replace('"', "\\\"");
+            let secret = secret.replace('\n', "\\n");
+            let _ = writeln!(
+                text,
+                "audience_webhooks_accepted_total{{secret=\"{secret}\"}} {count}"
+            );
+        }
+        let name = "audience_webhooks_unauthorized_total";
+        let _ = writeln!(
+            text,
+            "# HELP {name} Deliveries that were rejected with 401.\n# TYPE {name} counter\n{name} {}",
+            self.unauthorized
+        );
+        text
     }
 }
 
@@ -1012,6 +1107,8 @@ struct Settings {
     tolerance: Duration,
     body_limit: usize,
     clock: Arc<dyn Clock>,
+    /// How many deliveries were rejected with 401.
+    unauthorized: AtomicU64,
     #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     read_limits: ReadLimits,
 }
@@ -1023,6 +1120,7 @@ impl Default for Settings {
             tolerance: DEFAULT_TOLERANCE,
             body_limit: DEFAULT_BODY_LIMIT,
             clock: Arc::new(SystemClock),
+            unauthorized: AtomicU64::new(0),
             #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
             read_limits: ReadLimits::default(),
         }
@@ -1050,6 +1148,8 @@ struct KeyRing(Vec<NamedKey>);
 struct NamedKey {
     name: String,
     key: SigningKey,
+    /// How many deliveries were accepted.
+    accepted: AtomicU64,
 }
 
 /// Returns the key of a secret, unless it is unusable.
@@ -1067,7 +1167,11 @@ impl KeyRing {
             )));
         }
         let key = signing_key(&name, secret)?;
-        self.0.push(NamedKey { name, key });
+        self.0.push(NamedKey {
+            name,
+            key,
+            accepted: AtomicU64::new(0),
+        });
         Ok(())
     }
 
@@ -1077,6 +1181,19 @@ impl KeyRing {
 
     fn names(&self) -> Vec<&str> {
         self.0.iter().map(|named| named.name.as_str()).collect()
+    }
+
+    fn count(&self, name: &str) {
+        if let Some(named) = self.0.iter().find(|named| named.name == name) {
+            named.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn counts(&self) -> BTreeMap<String, u64> {
+        let counts = self.0.iter();
+        let counts =
+            counts.map(|named| (named.name.clone(), named.accepted.load(Ordering::Relaxed)));
+        counts.collect()
     }
 
     fn keys(&self) -> impl Iterator<Item = &SigningKey> {
@@ -1169,6 +1286,40 @@ impl Default for ReadLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deliveries_are_counted_by_secret_and_401s_together() {
+        let verifier = Verifier::builder().secret("new", "6Jm0nFq2pXvZk4Tt");
+        let verifier = verifier.secret("o\"l\\d", "Wb8cQe1sLr5uYh7o").build();
+        let (verifier, now) = (verifier.unwrap(), SystemTime::now());
+        let body =
+            br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+        let deliver = |secret: &str, at: SystemTime| {
+            let signer = crate::webhooks::Signer::new(secret).unwrap();
+            let headers = signer.sign(&crate::webhooks::EventType::Sent, at, body);
+            let _ = verifier.clone().verify(&headers, body);
+        };
+
+        deliver("6Jm0nFq2pXvZk4Tt", now);
+        deliver("Wb8cQe1sLr5uYh7o", now);
+        deliver("Wb8cQe1sLr5uYh7o", now);
+        deliver("an0ther-s3cret-value", now); // 401: forged
+        deliver("6Jm0nFq2pXvZk4Tt", now - Duration::from_secs(3_600)); // 401: too late
+        let _ = verifier.verify(&HeaderMap::new(), body); // 400
+
+        let metrics = verifier.metrics();
+        assert_eq!((metrics.accepted["new"], metrics.unauthorized), (1, 2));
+        assert_eq!(
+            metrics.to_prometheus(),
+            "# HELP audience_webhooks_accepted_total Deliveries by the secret that they were signed with.\n\
+             # TYPE audience_webhooks_accepted_total counter\n\
+             audience_webhooks_accepted_total{secret=\"new\"} 1\n\
+             audience_webhooks_accepted_total{secret=\"o\\\"l\\\\d\"} 2\n\
+             # HELP audience_webhooks_unauthorized_total Deliveries that were rejected with 401.\n\
+             # TYPE audience_webhooks_unauthorized_total counter\n\
+             audience_webhooks_unauthorized_total 2\n"
+        );
+    }
 
     fn from_variables(variables: &[(&str, &str)]) -> Result<Verifier, ConfigError> {
         Verifier::from_variables(|name| {
