@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "inbox-postgres")]
+use super::PostgresStore;
 use super::error::StoreError;
 use super::store::{
     AcceptState, Backlog, ClaimState, DynStore, EventKey, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent, Turnover, delegate_methods, for_each_method,
 };
-#[cfg(feature = "inbox-postgres")]
-use super::{PostgresStore, PostgresStoreBuilder};
 use crate::ConfigError;
 use crate::secret::{VariableError, secret_from_variables};
 use crate::webhooks::EventId;
@@ -21,7 +21,7 @@ use crate::webhooks::EventId;
 /// |---|---|---|
 /// | `sqlite:inbox.db` | `inbox-sqlite` | `SqliteStore::open`, which creates the file if it is absent |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | `inbox-postgres`; for TLS `inbox-postgres-rustls` | `PostgresStore::connect` and `migrate`, which creates the tables if they are absent |
-/// | `redis://USER:PASSWORD@HOST` | `inbox-redis` | `RedisStore::connect` |
+/// | `redis://USER:PASSWORD@HOST` | `inbox-redis`; for `rediss://` `inbox-redis-rustls` | `RedisStore::connect` |
 ///
 /// The program `audience inbox` reads the same variables. Open the store by its own type if you need the methods of
 /// that type, such as `handle_in`, or other settings.
@@ -108,13 +108,14 @@ impl StoreAddress {
     }
 
     /// Opens the store with one connection, and creates no tables.
+    #[cfg(any(feature = "cli", feature = "inbox-sqlite", feature = "inbox-redis"))]
     pub(crate) async fn open_existing(self) -> Result<OpenedStore, StoreError> {
         match self {
             #[cfg(feature = "inbox-sqlite")]
             Self::Sqlite(file) => Ok(OpenedStore::new(super::SqliteStore::open(file)?)),
             #[cfg(feature = "inbox-postgres")]
             Self::Postgres(url) => {
-                let builder: PostgresStoreBuilder = PostgresStore::builder().max_connections(1);
+                let builder = PostgresStore::builder().max_connections(1);
                 Ok(OpenedStore::new(builder.connect(&url).await?))
             }
             #[cfg(feature = "inbox-redis")]
@@ -167,10 +168,12 @@ mod tests {
             b"{}",
             super::super::store::Fingerprint::of(b"{}"),
         );
-        assert_eq!(store.accept(delivery).await.unwrap(), AcceptState::Accepted);
+        let accepted = Store::accept(&store, delivery).await.unwrap();
+        assert_eq!(accepted, AcceptState::Accepted);
 
         let same = crate::inbox::SqliteStore::open(&file).unwrap();
-        assert_eq!(same.backlog("main").await.unwrap().waiting, 1);
+        let backlog = Store::backlog(&same, "main").await.unwrap();
+        assert_eq!(backlog.waiting, 1);
         for suffix in ["", "-wal", "-shm", "-reserve"] {
             let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
         }

@@ -884,8 +884,13 @@ macro_rules! box_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         /// A [`Store`] behind a pointer, so that [`Inbox`](super::Inbox) has no type parameter.
         #[cfg_attr(
-            not(feature = "inbox-conformance"),
-            expect(dead_code, reason = "a worker takes by `complete_and_take`, and only the suite by `take`")
+            not(any(
+                feature = "inbox-conformance",
+                feature = "inbox-postgres",
+                feature = "inbox-redis",
+                feature = "inbox-sqlite"
+            )),
+            expect(dead_code, reason = "a worker takes by `complete_and_take`, and only others by `take`")
         )]
         pub(super) trait DynStore: Send + Sync {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output>;)+
