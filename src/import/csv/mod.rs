@@ -759,7 +759,7 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_skipped_in_bounded_memory() {
         for long in ["z", "z,", "\"\""] {
-            let long = long.repeat(3 * MAX_RECORD / long.len());
+            let long = long.repeat(5 * MAX_RECORD / long.len());
             let reader = Box::new(io::Cursor::new(format!("a,b\n\"{long}\"\nc,d\n{long}")));
             let mut records = Records::new(reader).unwrap();
             records.begin();
@@ -773,6 +773,25 @@ mod tests {
             assert!(records.text.len().max(records.ends.len()) <= 2 * MAX_RECORD);
             assert!(records.buffer.len() <= 2 * CHUNK);
         }
+    }
+
+    #[test]
+    fn a_line_of_the_longest_length_is_read_and_a_longer_one_is_not() {
+        for (more, problem) in [(0, None), (1, Some(Problem::TooLong))] {
+            let found = read("z".repeat(MAX_RECORD - 1 + more) + "\n");
+
+            assert_eq!((found.len(), found[0].problem), (1, problem));
+        }
+    }
+
+    #[test]
+    fn a_header_without_end_is_refused_after_the_longest_line() {
+        let error = CsvRows::new(io::repeat(b'z')).unwrap_err();
+
+        assert!(
+            error.to_string().starts_with("the header is invalid: "),
+            "{error}"
+        );
     }
 
     #[test]

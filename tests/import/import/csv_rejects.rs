@@ -244,6 +244,17 @@ async fn a_column_name_that_begins_as_a_formula_keeps_its_name() {
     );
 }
 
+#[tokio::test]
+async fn a_column_of_the_rejects_is_a_property_even_if_its_name_ends_with_another_column_in_parentheses()
+ {
+    let rejects = "line,code,message,retryable,email,contact (email)\n2,x,x,false,a@x.io,b@x.io\n";
+
+    let row = read(rejects).next().unwrap();
+
+    let contact = NewContact::new("a@x.io").property("contact (email)", "b@x.io");
+    assert_eq!(row.contact(), Some(&contact));
+}
+
 /// Gives every row the same number of cells, as a spreadsheet does when it saves a file.
 fn saved_by_a_spreadsheet(text: &str) -> String {
     let length = |row: &str| {

@@ -68,6 +68,32 @@ async fn a_refused_key_stops_the_import_at_once() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_refused_after_the_plan_is_full_is_the_error_of_the_import() {
+    let server = MockServer::builder().contact_ceiling(50).start().await;
+    let late = Fault::status(401).delayed_by(Duration::from_millis(500));
+    server.fault(late.path(BATCH).after(1));
+
+    let import = contacts(&server).import(numbered(400)).concurrency(2);
+    let stopped = in_time(import).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized(), "{stopped}");
+    assert!(stopped.report().quota_exceeded());
+}
+
+#[tokio::test]
+async fn the_first_refusal_of_the_key_is_the_error_of_the_import() {
+    let server = MockServer::start().await;
+    let late = Fault::status(403).delayed_by(Duration::from_millis(500));
+    server.fault(late.path(BATCH).after(1));
+    server.fault(Fault::status(401).path(BATCH).times(1));
+
+    let import = contacts(&server).import(numbered(400)).concurrency(2);
+    let stopped = in_time(import).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized(), "{stopped}");
+}
+
+#[tokio::test]
 async fn each_refusal_of_the_key_stops_the_import() {
     for (status, slug) in [
         (401, "unauthorized"),

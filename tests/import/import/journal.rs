@@ -1,7 +1,10 @@
 //! Imports that go on where a journal ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use audience::contacts::{NewContact, OnConflict};
-use audience::import::{ImportRow, OptOut};
+use audience::import::{ImportRow, OptOut, Progress};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 
@@ -181,9 +184,14 @@ async fn strict_rows_in_flight_when_an_import_is_dropped_are_reported_and_not_se
     })
     .await;
     import.abort();
-    let resumed = with_journal(contacts.import(strict(300)), &journal).await;
+    let skipped = Arc::new(AtomicU64::new(0));
+    let shown = skipped.clone();
+    let show = move |progress: &Progress| shown.store(progress.resumed(), Ordering::Relaxed);
+    let import = contacts.import(strict(300)).on_progress(show);
+    let resumed = with_journal(import, &journal).await;
 
     assert_eq!(counts(&resumed), [200, 0, 0, 0, 0, 100]);
+    assert_eq!(skipped.load(Ordering::Relaxed), 200);
     assert_eq!(batches(&server).len(), 3);
 }
 

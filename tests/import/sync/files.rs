@@ -235,6 +235,8 @@ async fn the_process_with_a_full_disk() {
         stopped.error().to_string(),
         "could not write the sync state"
     );
+    let cause = std::error::Error::source(&stopped).unwrap();
+    assert!(cause.to_string().contains("File too large"), "{cause}");
     assert!(stopped.report().changes().not_sent() + stopped.report().changes().unknown() > 0);
 }
 

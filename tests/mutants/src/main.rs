@@ -39,18 +39,21 @@ const ROOTS: [&str; 3] = [
 /// A run ends if no test ends for this long, and four times the time of its slowest test on its own.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// The default of `--longest` and `--total`.
+const SECONDS: Duration = Duration::from_secs(60);
+
 type AnyError = Box<dyn Error>;
 
 fn main() -> Result<(), AnyError> {
-    let (mut again, mut jobs, mut longest, mut total) = (false, 2, 60, 60);
+    let (mut again, mut jobs, mut longest, mut total) = (false, 2, SECONDS, SECONDS);
     let mut filters = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--again" => again = true,
             "--jobs" => jobs = arguments.next().ok_or(HELP)?.parse()?,
-            "--longest" => longest = arguments.next().ok_or(HELP)?.parse()?,
-            "--total" => total = arguments.next().ok_or(HELP)?.parse()?,
+            "--longest" => longest = seconds(arguments.next())?,
+            "--total" => total = seconds(arguments.next())?,
             option if option.starts_with('-') => return Err(HELP.into()),
             _ => filters.push(argument),
         }
@@ -68,8 +71,9 @@ fn main() -> Result<(), AnyError> {
 
     let results = Results::open(&root, &folder, &mutants)?;
     let programs = build(&root, &folder.join("tree"), &mutants, &results)?;
-    let mut tests = measure(&programs, mutants.len(), &folder.join("reached"), jobs)?;
-    tests.retain(|test| test.time.as_secs() < longest);
+    let reached = folder.join("reached");
+    let mut tests = measure(&programs, mutants.len(), &reached, jobs, longest)?;
+    tests.retain(|test| test.time < longest);
     let mut numbers: Vec<usize> = (0..mutants.len())
         .filter(|&number| match results.of(number) {
             None => !again,
@@ -88,7 +92,7 @@ fn main() -> Result<(), AnyError> {
     let trial = Trial {
         programs: &programs,
         tests: &tests,
-        total: Duration::from_secs(total),
+        total,
         killers: Mutex::default(),
     };
     in_parallel(jobs, &numbers, |&number| {
@@ -97,6 +101,10 @@ fn main() -> Result<(), AnyError> {
     })?;
     results.print();
     Ok(())
+}
+
+fn seconds(argument: Option<String>) -> Result<Duration, AnyError> {
+    Ok(Duration::from_secs(argument.ok_or(HELP)?.parse()?))
 }
 
 /// Copies the repository with all mutants that compile, and builds its tests.
@@ -221,6 +229,7 @@ fn measure(
     mutants: usize,
     folder: &Path,
     jobs: usize,
+    longest: Duration,
 ) -> Result<Vec<Test>, AnyError> {
     let mut all = Vec::new();
     for (index, program) in programs.iter().enumerate() {
@@ -236,7 +245,7 @@ fn measure(
     let tests = Mutex::new(Vec::new());
     // Most tests wait for a clock or a server.
     in_parallel(2 * jobs, &all, |(program, name)| {
-        match run::measure(programs, *program, name, mutants, folder)? {
+        match run::measure(programs, *program, name, mutants, folder, longest)? {
             Some(test) => tests.lock().expect("no thread panics").push(test),
             None => println!(
                 "without a mutant, this fails or takes long: {} {name}",

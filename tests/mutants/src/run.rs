@@ -12,8 +12,6 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crate::cargo::Program;
 
-/// A test that takes longer on its own is not run.
-const LONGEST_TEST: Duration = Duration::from_secs(60);
 /// A mutant may allocate without end. In KiB of writable memory.
 const MEMORY: u32 = 4_000_000;
 
@@ -141,13 +139,14 @@ fn watch(child: &mut Child, limit: Duration) -> Result<End, Box<dyn Error>> {
     Ok(End::TimedOut)
 }
 
-/// Runs a test without a mutant, unless a former run did. Returns `None` if it does not pass.
+/// Runs a test without a mutant, unless a former run did. Returns `None` if it does not pass within the limit.
 pub fn measure(
     programs: &[Program],
     program: usize,
     name: &str,
     mutants: usize,
     folder: &Path,
+    limit: Duration,
 ) -> Result<Option<Test>, Box<dyn Error>> {
     let path = &programs[program].path;
     let built = path
@@ -159,6 +158,10 @@ pub fn measure(
     let folder = folder.join(build);
     fs::create_dir_all(&folder)?;
     let file: PathBuf = folder.join(name.replace("::", "."));
+    let too_slow = file.with_added_extension(format!("over-{}-s", limit.as_secs()));
+    if too_slow.exists() {
+        return Ok(None);
+    }
     if !file.exists() {
         let unfinished = file.with_added_extension("unfinished");
         fs::write(&unfinished, vec![0; mutants])?;
@@ -166,14 +169,19 @@ pub fn measure(
         let path = unfinished
             .to_str()
             .ok_or("the folder has no name in UTF-8")?;
-        let end = programs[program].run(&[name], ("MUTANTS_REACHED", path), LONGEST_TEST)?;
+        let end = programs[program].run(&[name], ("MUTANTS_REACHED", path), limit)?;
         let time = u64::try_from(start.elapsed().as_micros())?;
-        if end == End::Passed {
-            let mut content = fs::read(&unfinished)?;
-            content.extend(time.to_le_bytes());
-            fs::write(&unfinished, content)?;
-        } else {
-            fs::write(&unfinished, "")?;
+        match end {
+            End::Passed => {
+                let mut content = fs::read(&unfinished)?;
+                content.extend(time.to_le_bytes());
+                fs::write(&unfinished, content)?;
+            }
+            End::Failed(_) => fs::write(&unfinished, "")?,
+            End::TimedOut => {
+                fs::rename(unfinished, too_slow)?;
+                return Ok(None);
+            }
         }
         fs::rename(unfinished, &file)?;
     }
