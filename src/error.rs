@@ -42,7 +42,7 @@ use crate::string_enum::string_enum;
 /// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
 ///
 /// assert!(error.is_not_found());
-/// assert_eq!(error.to_string(), "retrieve: the service responded 404 not_found");
+/// assert_eq!(error.to_string(), "retrieve: the service responded 404 not_found: no such contact");
 /// # }
 /// ```
 pub struct Error(Box<Inner>);
@@ -915,6 +915,17 @@ impl Error {
             .caused_by(source)
     }
 
+    /// Creates the error for a write whose 2xx response has no value, if the value that was retrieved afterwards does
+    /// not have the change. The write may be repeated without harm.
+    pub(crate) fn not_applied(name: &'static str) -> Self {
+        let message = format!(
+            "the response has no {name}, and the {name} that was retrieved does not have the change, so the response most likely comes from a proxy or another server; check the base URL and repeat the call"
+        );
+        let mut error = Self::decode(message).repeatable(true);
+        error.0.is_retryable = true;
+        error
+    }
+
     /// Says what is known about the write.
     pub(crate) fn with_outcome(mut self, outcome: Outcome) -> Self {
         self.0.outcome = outcome;
@@ -958,7 +969,6 @@ impl Error {
     }
 
     /// Puts the name of the thing that failed before the message.
-    #[cfg(feature = "import")]
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.0.message = format!("{name}: {}", self.0.message).into();
         self
@@ -1168,7 +1178,7 @@ impl fmt::Display for ErrorKind {
 /// # A 2xx response that cannot be read
 ///
 /// A 2xx status means that the service did what the call asked for, unless the body says otherwise. So if only the body
-/// is missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are four exceptions, whose outcome is
+/// is missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are five exceptions, whose outcome is
 /// [`Unknown`](Outcome::Unknown):
 ///
 /// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
@@ -1176,6 +1186,8 @@ impl fmt::Display for ErrorKind {
 /// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success`
 ///   or `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
 /// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
+/// - The call is an opt-out, and the contact does not show it afterwards: see
+///   [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
 /// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///
 /// # Example: when to check before a retry
@@ -1562,7 +1574,7 @@ impl ApiError {
         self.code.as_ref().map(ErrorCode::as_str).filter(is_word)
     }
 
-    /// Returns the text that `Error` prints: status and slug, never the message or the body.
+    /// Returns the text that `Error` prints: status, slug and what is missing, never the message or the body.
     fn summary(&self) -> String {
         let status = self.status.as_u16();
         if let Some(target) = &self.redirected_to {
@@ -1574,7 +1586,13 @@ impl ApiError {
         if let Some(code) = self.printable_code() {
             text = format!("{text} {code}");
         }
-        if self.is_foreign_404() {
+        if let Some(missing) = self.missing {
+            text += match missing {
+                Missing::Contact => ": no such contact",
+                Missing::Topic => ": no such topic",
+                Missing::Segment => ": no such segment",
+            };
+        } else if self.is_foreign_404() {
             text += "; check the base URL";
         } else if self.status == StatusCode::UNPROCESSABLE_ENTITY && self.message.is_some() {
             // The message may contain an address, so it is not printed.

@@ -14,10 +14,10 @@ use super::DEFAULT_DEADLINE;
 use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
 use super::send::not_sent;
-use crate::{Client, Error, Outcome};
+use crate::{Client, Error, ErrorKind, Outcome};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
-pub(crate) trait Endpoint: Send + 'static {
+pub(crate) trait Endpoint: Send + Sync + 'static {
     /// The result of a call.
     type Output: Send + 'static;
 
@@ -45,14 +45,24 @@ pub(crate) trait Endpoint: Send + 'static {
         None
     }
 
+    /// Returns whether a value that was retrieved after the write shows that the write was applied.
+    fn is_applied_to(&self, _: &Self::Output) -> bool {
+        true
+    }
+
     /// Makes sure that a refusal of a write with a `read_back` means what it says, with further requests if it takes
     /// some. Returns the error of the call.
-    fn check_refusal(&self, _: &Client, refusal: Error, _: &CallOptions) -> CheckedRefusal {
+    fn check_refusal(&self, _: &Client, refusal: Error, _: &CallOptions) -> Checking<Error> {
         Box::pin(ready(refusal))
+    }
+
+    /// Returns whether the service certainly has no value that a `read_back` could retrieve. A 404 alone is no proof.
+    fn is_gone(&self, _: &Client, _: &CallOptions) -> Checking<Result<bool, Error>> {
+        Box::pin(ready(Ok(false)))
     }
 }
 
-pub(crate) type CheckedRefusal = Pin<Box<dyn Future<Output = Error> + Send>>;
+pub(crate) type Checking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Retrieves the value of a write that was applied.
 pub(crate) struct ReadBack {
@@ -62,6 +72,9 @@ pub(crate) struct ReadBack {
     pub(crate) request: Result<Request, Error>,
     /// Says what is wrong with the value in the body of the response to the write, if it has one.
     pub(crate) explain: fn(&[u8]) -> Option<String>,
+    /// Whether a 2xx response without a value is no proof that the write was applied, because a gateway may have sent
+    /// it. Then the retrieved value decides.
+    pub(crate) is_proof: bool,
 }
 
 /// Returns `None` if the write was applied but has no value.
@@ -106,19 +119,27 @@ impl Client {
         })
     }
 
-    /// Returns the future of a write, for a caller that can do without its value: `None` if the response has none.
+    /// Returns the future of a write, for a caller that can do without its value: `None` if the response has none. The
+    /// value is retrieved only if it is the proof that the write was applied.
     pub(crate) fn apply<E: Endpoint>(
         self,
         endpoint: E,
         options: CallOptions,
     ) -> ResponseFuture<Option<E::Output>> {
+        if let Some(read_back) = endpoint.read_back().filter(|read_back| read_back.is_proof) {
+            return ResponseFuture::new(async move {
+                let options = self.start_deadline(options);
+                let written = self.send_write(&endpoint, read_back, &options).await;
+                value_of_write(written.map(Response::into_inner))
+            });
+        }
         let request = endpoint.request();
         self.send(endpoint.operation(), request, options, move |success| {
             value_of_write(endpoint.decode(success))
         })
     }
 
-    /// Sends a write and, if the response has no value, retrieves it. Both requests share the deadline.
+    /// Sends a write and, if the response has no value, retrieves it. All requests share the deadline.
     async fn write<E: Endpoint>(
         self,
         endpoint: E,
@@ -126,17 +147,26 @@ impl Client {
         options: CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let options = self.start_deadline(options);
+        match self.send_write(&endpoint, read_back, &options).await {
+            Ok(response) => Ok(response),
+            Err(error) => {
+                let checking = endpoint.check_refusal(&self, error, &options);
+                Err(checking.await.at(endpoint.operation().name))
+            }
+        }
+    }
+
+    async fn send_write<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        read_back: ReadBack,
+        options: &CallOptions,
+    ) -> Result<Response<E::Output>, Error> {
         let operation = endpoint.operation();
         let request = endpoint
             .request()
             .map_err(|error| not_sent(operation, error))?;
-        let received = match self.receive(operation, &request, &options).await {
-            Ok(received) => received,
-            Err(refusal) => {
-                let checking = endpoint.check_refusal(&self, refusal, &options);
-                return Err(checking.await.at(operation.name));
-            }
-        };
+        let received = self.receive(operation, &request, options).await?;
         let mut body = Bytes::new();
         let written = received.decode(|success| {
             body.clone_from(success.response.body());
@@ -145,13 +175,11 @@ impl Client {
         let value = match written.value {
             Some(value) => value,
             None => {
-                let decode = move |success| endpoint.decode(success);
-                let retrieved = self.send(read_back.operation, read_back.request, options, decode);
+                let retrieved = self.retrieve_written(endpoint, read_back, body, options);
                 retrieved.await.map_err(|error| {
-                    let attempts = written.attempts + error.attempts();
-                    let invalid = (read_back.explain)(&body);
-                    Error::not_read_back(read_back.name, invalid, body, error)
-                        .after(attempts, Outcome::Applied)
+                    let (attempts, outcome) = (error.attempts(), error.outcome());
+                    error
+                        .after(written.attempts + attempts, outcome)
                         .at(operation.name)
                 })?
             }
@@ -162,6 +190,58 @@ impl Client {
             headers: written.headers,
             attempts: written.attempts,
         })
+    }
+
+    /// Retrieves the value of a write whose 2xx response has this body and no value.
+    async fn retrieve_written<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        read_back: ReadBack,
+        body: Bytes,
+        options: &CallOptions,
+    ) -> Result<E::Output, Error> {
+        let ReadBack {
+            name,
+            operation,
+            request,
+            explain,
+            is_proof,
+        } = read_back;
+        let retrieved = async {
+            let request = request.map_err(|error| not_sent(operation, error))?;
+            let received = self.receive(operation, &request, options).await?;
+            received.decode(|success| Response::read(success, |success| endpoint.decode(success)))
+        };
+        let error = match retrieved.await {
+            Ok(retrieved) if is_proof && !endpoint.is_applied_to(&retrieved.value) => {
+                let error = Error::not_applied(name).reading(body);
+                return Err(error.after(retrieved.attempts, Outcome::Unknown));
+            }
+            Ok(retrieved) => return Ok(retrieved.value),
+            Err(error) => error,
+        };
+        let attempts = error.attempts();
+        let failed = |error: Error| {
+            let error = error.of_proof(0, Outcome::Unknown);
+            error.about(&format!(
+                "the response has no {name}, and retrieving it failed"
+            ))
+        };
+        if is_proof {
+            // Neither response may come from the service.
+            if error.status() == Some(StatusCode::NOT_FOUND) {
+                match endpoint.is_gone(self, options).await {
+                    Ok(true) => {}
+                    Ok(false) => return Err(failed(error.not_from_service())),
+                    Err(error) => return Err(failed(error.of_proof(attempts, Outcome::Unknown))),
+                }
+            } else if error.kind() != ErrorKind::Decode || error.body().and_then(explain).is_none()
+            {
+                return Err(failed(error));
+            }
+        }
+        let error = Error::not_read_back(name, explain(&body), body, error);
+        Err(error.after(attempts, Outcome::Applied))
     }
 
     /// Starts the deadline of a call that sends several requests: with these options, all end by the same

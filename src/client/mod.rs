@@ -135,7 +135,7 @@ pub(crate) use builder::{key_from_env, post_to};
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{
-    CallDeadline, CallOptions, CheckedRefusal, Endpoint, ReadBack, TakesOptions, call_settings,
+    CallDeadline, CallOptions, Checking, Endpoint, ReadBack, TakesOptions, call_settings,
     endpoint_builder, opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};

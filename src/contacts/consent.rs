@@ -9,7 +9,7 @@ use super::model::address_segment;
 use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason};
 use crate::client::{
-    CallOptions, CheckedRefusal, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
+    CallOptions, Checking, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
     RetrySafety, Success, decode_item, endpoint_builder,
 };
 use crate::error::{Target, without_mark};
@@ -64,14 +64,15 @@ impl Contacts {
     /// `preferences` becomes `manual` (section 3.2).
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
-    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline.
+    /// the topics.
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
-    ///   retrieving it failed too.
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and it [stays
+    ///   unknown](#a-2xx-response-without-a-contact) whether the service got the opt-out, or if it [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if a 2xx response has no contact, and the contact is gone or
+    ///   cannot be read.
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist:
     ///   [`Error::missing`] says which.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
@@ -83,6 +84,12 @@ impl Contacts {
     /// service's code `not_found`, or does not say what is missing, the call lists the contacts with this address. If
     /// it is not among them, [`Error::missing`] returns [`Missing::Contact`]: nobody sends broadcasts to the address.
     /// If it is, [`Error::is_not_found`] is false, unless the topic is missing.
+    ///
+    /// # A 2xx response without a contact
+    ///
+    /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
+    /// is still subscribed, or if it cannot be retrieved. It is safe to repeat the call. If the service sends no
+    /// contact, for example because it responds with 204, each opt-out takes two requests.
     ///
     /// # Example: from a preference page
     ///
@@ -116,6 +123,8 @@ impl Contacts {
     ///   retrieving it failed too.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    /// - If the answer is `false`, the errors of [`unsubscribe`](Self::unsubscribe) after a 2xx response without a
+    ///   contact.
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the
@@ -345,7 +354,18 @@ impl Endpoint for Consent {
             operation: retrieve.operation(),
             request: retrieve.request(),
             explain: invalid_contact,
+            // An opt-out that gets lost is mail that somebody does not want.
+            is_proof: matches!(self.direction, Direction::Out),
         })
+    }
+
+    fn is_applied_to(&self, contact: &Contact) -> bool {
+        let no = matches!(self.direction, Direction::Out);
+        match &self.body.topic {
+            None => contact.unsubscribed == no,
+            // A contact does not have to show every topic.
+            Some(topic) => contact.topics.get(topic) != Some(&no),
+        }
     }
 
     fn check_refusal(
@@ -353,16 +373,18 @@ impl Endpoint for Consent {
         client: &Client,
         refusal: Error,
         options: &CallOptions,
-    ) -> CheckedRefusal {
+    ) -> Checking<Error> {
         if !self.is_doubtful(&refusal) {
             return Box::pin(ready(refusal));
         }
+        let is_absent = self.is_gone(client, options);
+        Box::pin(async move { with_proof(refusal, is_absent.await) })
+    }
+
+    fn is_gone(&self, client: &Client, options: &CallOptions) -> Checking<Result<bool, Error>> {
         let (contacts, address, options) =
             (client.contacts(), self.address.clone(), options.clone());
-        Box::pin(async move {
-            let is_absent = contacts.is_absent(&address, options).await;
-            with_proof(refusal, is_absent)
-        })
+        Box::pin(async move { contacts.is_absent(&address, options).await })
     }
 }
 
@@ -434,14 +456,15 @@ fn invalid_contact(body: &[u8]) -> Option<String> {
 }
 
 impl SetTopic {
-    /// Records the answer, for a caller that can do without the contact: `None` if the response has none.
+    /// Records the answer, for a caller that can do without the contact: `None` if the response to an opt-in has none,
+    /// or if the contact of an opt-out is gone or cannot be read.
     pub(super) fn apply(self) -> ResponseFuture<Option<Contact>> {
         self.client.apply(self.endpoint, self.options)
     }
 }
 
 impl Unsubscribe {
-    /// Records the opt-out, for a caller that can do without the contact: `None` if the response has none.
+    /// Records the opt-out, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {
         self.client.apply(self.endpoint, self.options)
     }

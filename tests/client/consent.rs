@@ -185,7 +185,7 @@ async fn an_unknown_topic_is_in_the_services_message_and_not_in_the_error_text()
     );
     assert_eq!(
         error.to_string(),
-        "unsubscribe: the service responded 404 not_found"
+        "unsubscribe: the service responded 404 not_found: no such topic"
     );
 }
 
@@ -256,7 +256,7 @@ async fn a_404_is_about_the_contact_if_no_list_has_it() {
             assert_eq!(error.missing(), Some(Missing::Contact), "{body}");
             assert_eq!(
                 error.to_string(),
-                "unsubscribe: the service responded 404 not_found"
+                "unsubscribe: the service responded 404 not_found: no such contact"
             );
         }
     }
@@ -304,9 +304,11 @@ async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_lis
 }
 
 /// A service that responds to each consent call in this way, and to a retrieve with a contact.
+/// Responds to all consent calls with this, and to a retrieve request with an opted-out contact.
 async fn respond_to_consent(response: ResponseTemplate) -> MockServer {
+    let contact = with(contact(), "topics", json!({"news": false}));
     respond_with(move |request: &Request| match request.method.as_str() {
-        "GET" => ok(contact()),
+        "GET" => ok(&contact),
         _ => response.clone(),
     })
     .await
@@ -389,38 +391,29 @@ async fn the_contact_is_retrieved_if_a_2xx_response_does_not_have_it() {
     assert_eq!(requests[1].url.path(), "/contacts/ada%40example.com");
 }
 
+/// Responds to all consent calls with `{"ok": true}`, to a retrieve request with this, and to a list with nothing.
+async fn respond_to_retrieve(retrieved: ResponseTemplate) -> MockServer {
+    respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" if request.url.path() == "/contacts" => ok(json!({"data": [], "next": null})),
+        "GET" => retrieved.clone(),
+        _ => ok(json!({"ok": true})),
+    })
+    .await
+}
+
 #[tokio::test]
-async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
+async fn if_the_contact_of_an_opt_in_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
     for retrieved in [
         text(404, r#"{"code": "not_found"}"#),
         status(503),
         ok(json!({"ok": true})),
         ok(with(contact(), "unsubscribed", Value::Null)),
     ] {
-        let server = respond_with(move |request: &Request| match request.method.as_str() {
-            "GET" => retrieved.clone(),
-            _ => ok(json!({"ok": true})),
-        })
-        .await;
+        let server = respond_to_retrieve(retrieved).await;
 
-        let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+        let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
 
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "unsubscribe: the change was made, but the response has no contact, and the contact could not be \
-                 retrieved (after {} attempts)",
-                error.attempts()
-            )
-        );
-        assert_eq!(
-            (error.kind(), error.outcome()),
-            (ErrorKind::Decode, Outcome::Applied)
-        );
-        assert!(!error.is_not_found() && !error.is_retryable());
-        assert_eq!(error.body(), Some(&br#"{"ok":true}"#[..]));
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.starts_with("retrieve: "), "{cause}");
+        assert_says_that_the_change_was_made(&error, "subscribe");
         assert_eq!(error.attempts() as usize, received(&server).await.len());
         let consents = methods(&server)
             .await
@@ -431,22 +424,166 @@ async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_m
 }
 
 #[tokio::test]
+async fn an_opt_out_was_made_if_its_contact_is_gone_or_cannot_be_read() {
+    for retrieved in [
+        text(404, r#"{"code": "not_found"}"#),
+        text(404, "{}"),
+        status(404),
+        ok(with(contact(), "unsubscribed", Value::Null)),
+    ] {
+        let server = respond_to_retrieve(retrieved).await;
+
+        let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+
+        assert_says_that_the_change_was_made(&error, "unsubscribe");
+    }
+}
+
+fn assert_says_that_the_change_was_made(error: &Error, operation: &str) {
+    let text = format!(
+        "{operation}: the change was made, but the response has no contact, and the contact could not be retrieved \
+         (after {} attempts)",
+        error.attempts()
+    );
+    assert_eq!(error.to_string(), text);
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Applied)
+    );
+    assert!(!error.is_not_found() && !error.is_retryable());
+    assert_eq!(error.body(), Some(&br#"{"ok":true}"#[..]));
+    let cause = std::error::Error::source(error).unwrap().to_string();
+    assert!(cause.starts_with("retrieve: "), "{cause}");
+}
+
+#[tokio::test]
+async fn an_opt_out_whose_contact_cannot_be_retrieved_may_have_been_lost() {
+    for (retrieved, kind, is_retryable) in [
+        (status(503), ErrorKind::Api, true),
+        (status(401), ErrorKind::Api, false),
+        (ok(json!({"ok": true})), ErrorKind::Decode, false),
+        (text(200, "<html>Sign in"), ErrorKind::Decode, false),
+    ] {
+        let server = respond_to_retrieve(retrieved).await;
+
+        for call in opt_outs(&contacts(server.uri()), ADA) {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(
+                (error.kind(), error.outcome(), error.is_retryable()),
+                (kind, Outcome::Unknown, is_retryable),
+                "{error}"
+            );
+            let text = "unsubscribe: the response has no contact, and retrieving it failed: ";
+            assert!(error.to_string().starts_with(text), "{error}");
+            let advice = "it is safe to repeat it";
+            assert!(error.explanation().contains(advice), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_404_of_a_gateway_does_not_say_that_an_opt_out_was_made() {
+    let listed = json!({"data": [support::summary("con_1")], "next": null});
+    let server = respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" if request.url.path() == "/contacts" => ok(&listed),
+        "GET" => text(404, "{}"),
+        _ => status(204),
+    })
+    .await;
+
+    let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(!error.is_not_found(), "{error}");
+}
+
+#[tokio::test]
+async fn an_opt_out_that_the_contact_does_not_show_has_failed() {
+    let subscribed = with(contact(), "unsubscribed", false);
+    for response in [
+        status(204),
+        ok(json!({})),
+        ok(json!({"ok": true})),
+        text(200, "OK"),
+    ] {
+        let retrieved = ok(&subscribed);
+        let server = respond_with(move |request: &Request| match request.method.as_str() {
+            "GET" => retrieved.clone(),
+            _ => response.clone(),
+        })
+        .await;
+
+        for call in opt_outs(&contacts(server.uri()), ADA) {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(
+                error.to_string(),
+                "unsubscribe: the response has no contact, and the contact that was retrieved does not have the \
+                 change, so the response most likely comes from a proxy or another server; check the base URL and \
+                 repeat the call (after 2 attempts)"
+            );
+            assert_eq!(
+                (error.kind(), error.outcome()),
+                (ErrorKind::Decode, Outcome::Unknown)
+            );
+            assert!(error.is_retryable());
+            let advice = "it is safe to repeat it; try again later";
+            assert!(error.explanation().ends_with(advice), "{error}");
+        }
+        let methods = methods(&server).await;
+        assert_eq!(methods, ["POST", "GET"].repeat(methods.len() / 2));
+    }
+}
+
+#[tokio::test]
+async fn a_contact_in_the_response_to_an_opt_out_is_returned_as_it_is() {
+    let subscribed = with(contact(), "unsubscribed", false);
+    let server = respond_with(ok(&subscribed)).await;
+
+    for call in opt_outs(&contacts(server.uri()), ADA) {
+        assert!(!call.await.unwrap().unsubscribed);
+    }
+
+    assert!(methods(&server).await.iter().all(|method| method == "POST"));
+}
+
+#[tokio::test]
+async fn a_retrieved_contact_without_the_topic_of_an_opt_out_is_believed() {
+    let other = with(contact(), "topics", json!({"offers": true}));
+    let server = respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" => ok(&other),
+        _ => status(204),
+    })
+    .await;
+
+    let contact = contacts(server.uri()).unsubscribe(ADA).topic("news").await;
+
+    assert_eq!(contact.unwrap().topics.len(), 1);
+}
+
+#[tokio::test]
 async fn the_call_and_the_retrieve_after_it_share_one_deadline() {
     let server = respond_with(|request: &Request| match request.method.as_str() {
         "GET" => ok(contact()).set_delay(Duration::from_secs(60)),
         _ => status(204),
     })
     .await;
+    let (contacts, limit) = (contacts(server.uri()), Duration::from_secs(1));
 
-    let call = contacts(server.uri())
-        .unsubscribe(ADA)
-        .deadline(Duration::from_secs(1));
-    let error = in_time(call).await.unwrap_err();
+    let opt_in = in_time(contacts.subscribe(ADA).deadline(limit)).await;
+    let opt_out = in_time(contacts.unsubscribe(ADA).deadline(limit)).await;
 
+    let error = opt_in.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Applied);
     let cause = std::error::Error::source(&error).unwrap();
     let cause = cause.downcast_ref::<Error>().unwrap();
     assert!(cause.is_timeout(), "{cause}");
+    let error = opt_out.unwrap_err();
+    assert_eq!(
+        (error.is_timeout(), error.outcome()),
+        (true, Outcome::Unknown)
+    );
 }
 
 #[tokio::test]

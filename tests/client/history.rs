@@ -82,7 +82,7 @@ async fn an_address_that_is_no_contact_has_no_history() {
     assert!(error.is_not_found());
     assert_eq!(
         error.to_string(),
-        "history: the service responded 404 not_found"
+        "history: the service responded 404 not_found: no such contact"
     );
     assert_eq!(server.requests().len(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use audience::contacts::{Contact, Contacts, NewContact, RecordedTopics, TopicsError};
@@ -95,10 +96,16 @@ async fn a_form_is_recorded_opt_outs_first_in_every_dialect() {
             .await
             .unwrap();
 
-        let mut expected = vec!["retrieve".to_owned()];
-        expected.extend(IN_ORDER.map(str::to_owned));
+        let has_contact = dialect.consent_form != ConsentForm::NoContent;
+        let mut expected = vec!["retrieve"];
+        for request in IN_ORDER {
+            expected.push(request);
+            if !has_contact && request.starts_with("unsubscribe") {
+                expected.push("retrieve");
+            }
+        }
         if dialect.consent_form != ConsentForm::Full {
-            expected.push("retrieve".to_owned());
+            expected.push("retrieve");
         }
         assert_eq!(sent(&server), expected, "{dialect}");
         assert_eq!(stored(&server), map(FORM), "{dialect}");
@@ -542,15 +549,20 @@ async fn a_form_is_recorded_even_if_no_consent_response_has_the_contact() {
         ok(json!({"ok": true})),
         ok(json!({"data": null})),
     ] {
+        let answers = AtomicUsize::new(0);
         let server =
             respond_with(
                 move |request: &wiremock::Request| match request.method.as_str() {
-                    "GET" => ok(with(
-                        contact(),
-                        "topics",
-                        json!({"news": true, "offers": true, "tips": true}),
-                    )),
-                    _ => response.clone(),
+                    "GET" => {
+                        let recorded = answers.load(Ordering::Relaxed);
+                        let topics =
+                            json!({"news": recorded < 1, "offers": true, "tips": recorded < 2});
+                        ok(with(contact(), "topics", topics))
+                    }
+                    _ => {
+                        answers.fetch_add(1, Ordering::Relaxed);
+                        response.clone()
+                    }
                 },
             )
             .await;
@@ -565,10 +577,31 @@ async fn a_form_is_recorded_even_if_no_consent_response_has_the_contact() {
             .collect();
         assert_eq!(
             sent,
-            ["GET", "POST", "POST", "POST", "GET"],
-            "one retrieve after all answers"
+            ["GET", "POST", "GET", "POST", "GET", "POST", "GET"],
+            "one retrieve after each opt-out, and one after all answers"
         );
     }
+}
+
+#[tokio::test]
+async fn a_form_stops_at_an_opt_out_that_the_contact_does_not_show() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let fault = Fault::status(200).body(r#"{"ok": true}"#);
+    server.fault(fault.path("*/unsubscribe"));
+
+    let error = contacts.set_topics(ADA, FORM).await.unwrap_err();
+
+    assert_eq!(error.failed(), Some(("a", false)));
+    assert_eq!(
+        (error.form_outcome(), error.error().is_retryable()),
+        (Outcome::Unknown, true)
+    );
+    assert_complete(&error, FORM);
+    assert_eq!(
+        sent(&server),
+        ["retrieve", "unsubscribe a", "retrieve"],
+        "{error}"
+    );
 }
 
 #[tokio::test]

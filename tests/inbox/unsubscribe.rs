@@ -1436,6 +1436,49 @@ async fn a_404_of_a_gateway_ends_no_opt_out() {
 }
 
 #[tokio::test]
+async fn a_2xx_response_of_a_gateway_ends_no_opt_out() {
+    for response in [
+        Fault::status(200).body("{}"),
+        Fault::status(200).body(r#"{"ok": true}"#),
+        Fault::status(200).body("<html>Sign in"),
+        Fault::status(204),
+    ] {
+        for everywhere in [false, true] {
+            let server = mock().await;
+            let clock = TestClock::new();
+            let service = service(&server, clock.builder().build());
+            server.fault(match everywhere {
+                false => response.clone().path("*/unsubscribe"),
+                true => response.clone(),
+            });
+
+            post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+            service.worker().run_until_idle().await.unwrap();
+            assert_eq!(service.pending().await.unwrap(), 1, "{response:?}");
+
+            server.clear_faults();
+            clock.advance(MINUTES);
+            service.worker().run_until_idle().await.unwrap();
+            assert_eq!(service.pending().await.unwrap(), 0, "{response:?}");
+            let contact = server.contact(ADA).unwrap();
+            assert!(!contact.topics["news"] && !contact.unsubscribed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_2xx_response_without_a_contact_ends_the_opt_out_of_an_address_that_is_no_contact() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(204).path("*/unsubscribe"));
+
+    post_form(&service, &links().link("bob@example.com"), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn a_refusal_of_the_key_does_not_mean_that_the_topic_does_not_exist() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

@@ -214,8 +214,8 @@ async fn a_row_that_was_refused_after_all_keeps_its_code_if_its_contact_does_not
 }
 
 #[tokio::test]
-async fn an_opt_out_is_recorded_whatever_the_service_responds_with_2xx() {
-    for body in ["", r#"{"ok": true}"#, "OK"] {
+async fn an_opt_out_without_a_contact_in_its_2xx_response_is_recorded_if_the_contact_shows_it() {
+    for body in ["", "{}", r#"{"ok": true}"#, "OK"] {
         let server = server().await;
         server.fault(Fault::wrong_body(body).path("*/unsubscribe"));
         let row = ImportRow::from("ada@x.io").opt_out(OptOut::Topic("news".into()));
@@ -223,7 +223,30 @@ async fn an_opt_out_is_recorded_whatever_the_service_responds_with_2xx() {
         let report = in_time(contacts(&server).import([row])).await.unwrap();
 
         assert_eq!(counts(&report), [1, 0, 0, 0, 0, 0], "{body}");
-        assert_eq!(server.requests().len(), 2, "the contact is not needed");
+        let sent = server.requests();
+        assert_eq!(sent.len(), 3, "a batch, the opt-out, and a look at it");
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_that_only_a_gateway_responded_to_has_failed_and_a_resumed_import_sends_it() {
+    for body in ["", "{}", r#"{"ok": true}"#, "OK"] {
+        for opt_out in [EVERYTHING, OptOut::Topic("news".into())] {
+            let server = server().await;
+            let fault = Fault::status(200).body(body).path("*/unsubscribe");
+            server.fault(fault.times(1));
+            let (journal, contacts) = (JournalPath::new(), contacts(&server));
+            let rows = || [ImportRow::from("ada@x.io").opt_out(opt_out.clone())];
+            let run = || contacts.import(rows()).journal(journal.open());
+
+            let failed = in_time(run()).await.unwrap();
+            let resumed = in_time(run()).await.unwrap();
+
+            assert_eq!(failed.opt_out_failed(), 1, "{body}");
+            assert_eq!(counts(&resumed), [1, 0, 0, 0, 0, 0], "{body}");
+            let ada = server.contact("ada@x.io").unwrap();
+            assert!(ada.unsubscribed || ada.answers.get("news") == Some(&false));
+        }
     }
 }
 
