@@ -61,10 +61,14 @@ impl<E: Into<BoxError>> From<E> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         tracing::error!(error = %self.0, "a page failed");
-        let error = self.0.downcast_ref::<audience::Error>();
-        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-        let status = error.map_or(unavailable, audience::Error::visitor_status);
+        let of_call = self.0.downcast_ref().map(audience::Error::visitor_status);
+        let of_consent = self.0.downcast_ref().map(ConsentError::visitor_status);
+        let status = of_call.or(of_consent);
+        let status = status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let text = match status {
+            StatusCode::CONFLICT => {
+                "You reported our mail as spam, so we cannot write to this address."
+            }
             StatusCode::UNPROCESSABLE_ENTITY => "We cannot write to this address.",
             _ => "That did not work. Please try again in a minute.",
         };
@@ -152,15 +156,7 @@ pub(crate) async fn confirm(
         ));
     };
     let (address, topics): (String, Vec<String>) = (row.get("address"), row.get("topics"));
-    match app.preferences.subscribe(address, topics).await {
-        Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
-            return Ok(page(
-                "<p>You reported our mail as spam, so we cannot write to this address.</p>",
-            ));
-        }
-        Err(ConsentError::Service(error)) => return Err(error.into()),
-        result => result?,
-    };
+    app.preferences.subscribe(address, topics).await?;
     // Last: if something fails before, the next click does all of it again.
     database.execute(DELETE, &[&token]).await?;
     Ok(page("<p>Welcome!</p>"))

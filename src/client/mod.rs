@@ -96,7 +96,7 @@
 //! |---|---|---|
 //! | `operation` | call, events | the method, such as `create_batch`; `request` for a raw request |
 //! | `url.template` | call, attempt | the path, such as `/contacts/{address}`; `(request)` for a raw request |
-//! | `attempts` | call | how many attempts were made |
+//! | `attempts` | call, WARN | how many attempts the call made, or had made by then |
 //! | `outcome` | call | `ok`, or [`Error::outcome`](crate::Error::outcome) as `not_sent`, `refused`, `unchanged`, `unknown` or `applied`; missing if the call was dropped |
 //! | `error.type` | call, attempt, WARN | the status of the response or, without one, the [`ErrorKind`](crate::ErrorKind) in lowercase, such as `timeout`; missing without an error |
 //! | `otel.name` | call, attempt | `audience.` and the operation; the method and the template |
@@ -106,7 +106,6 @@
 //! | `http.request.resend_count` | attempt | how many attempts the call made before; missing on the first |
 //! | `http.response.status_code` | attempt, WARN | the status; missing without a response |
 //! | `server.address`, `server.port` | attempt | host and port of the base URL |
-//! | `attempt` | WARN | the number of the attempt that failed, counted from 1 |
 //! | `error` | WARN | the text of the error |
 //! | `wait_ms` | events | the wait, in milliseconds |
 //!

@@ -934,7 +934,7 @@ fn report_retry(operation: Operation, attempt: u32, wait: Duration, error: &Erro
     #[cfg(feature = "tracing")]
     tracing::warn!(
         operation = operation.name,
-        attempt,
+        attempts = attempt,
         error.type = %ErrorType(error),
         http.response.status_code = error.status().map(|status| status.as_u16()),
         error = %error,

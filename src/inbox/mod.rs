@@ -125,15 +125,17 @@
 //! service chooses it, and it says nothing about the recipient. [`Inbox::metrics`] returns counters,
 //! [`Inbox::backlog`] counts the pending events, and [`prometheus()`] returns both as text for Prometheus.
 //!
+//! `attempts` is how many attempts to handle the event were made by then.
+//!
 //! The opt-outs of an `UnsubscribeService` have no `id` in the log, because their ids are made from addresses.
 //!
 //! | message | level | fields |
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `id`, `receipt`, `status` |
-//! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempt`, `remaining`, `error` (the text of the handler's error) |
-//! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempt`, `error`: only the worker of an `UnsubscribeService` |
+//! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempts`, `remaining`, `error` (the text of the handler's error) |
+//! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
 //! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `id`, `error` (the text of the handler's error): only `handle_in` |
-//! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempt` |
+//! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempts` |
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
 //! | `webhook event parked` | ERROR | `endpoint`, `id` |
 //! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again uses the ids of its events again: use a new store or another endpoint name for it) |
@@ -1866,7 +1868,7 @@ impl Shared {
             report!(
                 warn,
                 endpoint = self.settings.endpoint,
-                attempt = attempt.number(),
+                attempts = attempt.number(),
                 error = failure.reason(),
                 "{text}"
             );
@@ -1876,7 +1878,7 @@ impl Shared {
             warn,
             endpoint = self.settings.endpoint,
             id = id.as_str(),
-            attempt = attempt.number(),
+            attempts = attempt.number(),
             remaining = attempt.remaining(),
             error = failure.reason(),
             "handler of a webhook event failed"
@@ -1888,7 +1890,7 @@ impl Shared {
             warn,
             endpoint = self.settings.endpoint,
             id = self.logged_id(id),
-            attempt = attempt.number(),
+            attempts = attempt.number(),
             "handler of a webhook event cut off by the shutdown"
         );
     }

@@ -1103,6 +1103,37 @@ pub enum ConsentError {
 }
 
 impl ConsentError {
+    /// Returns the status of your own response to the visitor who clicked.
+    ///
+    /// | status | if |
+    /// |---|---|
+    /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
+    /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
+    /// | the status of [`Error::visitor_status`] | any other [`Service`](Self::Service) |
+    ///
+    /// # Example: a text for each status
+    ///
+    /// ```
+    /// use audience::StatusCode;
+    /// use audience::unsubscribe::ConsentError;
+    ///
+    /// fn text(error: &ConsentError) -> &'static str {
+    ///     match error.visitor_status() {
+    ///         StatusCode::CONFLICT => "You reported our mail as spam.",
+    ///         StatusCode::UNPROCESSABLE_ENTITY => "We cannot write to this address.",
+    ///         _ => "That did not work. Please try again in a few minutes.",
+    ///     }
+    /// }
+    /// # assert!(text(&ConsentError::OptedOut).contains("try again"));
+    /// ```
+    #[must_use]
+    pub fn visitor_status(&self) -> StatusCode {
+        match self {
+            Self::Service(error) => error.visitor_status(),
+            Self::OptedOut | Self::Unfinished | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
     fn notice(&self) -> PageNotice {
         match self {
             Self::Service(error) if error.is_not_found() || error.is_complaint_locked() => {

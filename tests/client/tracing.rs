@@ -188,7 +188,7 @@ async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
         events,
         [
             vec![
-                ("attempt", "1"),
+                ("attempts", "1"),
                 ("error", "the service responded 503"),
                 ("error.type", "503"),
                 ("http.response.status_code", "503"),
@@ -196,7 +196,7 @@ async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
                 ("operation", "retrieve"),
             ],
             vec![
-                ("attempt", "2"),
+                ("attempts", "2"),
                 (
                     "error",
                     "the connection broke before the response arrived (after 2 attempts)"

@@ -23,10 +23,9 @@ async fn connect(url: &str) -> PostgresStore {
 fn refused(result: Result<impl std::fmt::Debug, StoreError>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unusable);
-    error.source().map_or_else(String::new, |source| {
-        let cause = source.source().map(ToString::to_string);
-        format!("{source}: {}", cause.unwrap_or_default())
-    })
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -129,6 +128,9 @@ async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_
     admin.batch_execute(&grants()).await.unwrap();
 
     for text in [before, without_rights] {
+        let remedy = "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let";
+        assert!(text.starts_with(remedy), "{text}");
+        assert!(text.contains("`PostgresStore::SCHEMA`"), "{text}");
         assert!(text.contains("permission denied"), "{text}");
     }
     store.migrate().await.unwrap();

@@ -1291,10 +1291,9 @@ async fn a_program_does_not_subscribe_while_an_older_opt_out_waits() {
 
         let refused = service.subscribe(address, ["news"]).await;
 
-        assert!(
-            matches!(refused, Err(ConsentError::OptedOut)),
-            "{refused:?}"
-        );
+        let error = refused.unwrap_err();
+        assert!(matches!(error, ConsentError::OptedOut), "{error:?}");
+        assert_eq!(error.visitor_status(), 503);
     }
     // Not even the contact is created, since its topics would have their defaults.
     assert_eq!(server.contact_count(), 1);
@@ -1319,17 +1318,23 @@ async fn a_program_that_cannot_subscribe_learns_why() {
         matches!(&error, ConsentError::Service(error) if error.is_not_found()),
         "{error:?}"
     );
+    assert_eq!(error.visitor_status(), 500, "a mistake of the program");
     let delay = Duration::from_secs(60);
     server.fault(Fault::delay(delay).method("GET").times(1));
-    assert!(matches!(subscribe("news").await, ConsentError::Unfinished));
+    let error = subscribe("news").await;
+    assert!(matches!(error, ConsentError::Unfinished), "{error:?}");
+    assert_eq!(error.visitor_status(), 503);
     server.report_spam(ADA);
     let error = subscribe("news").await;
     assert!(
         matches!(&error, ConsentError::Service(error) if error.is_complaint_locked()),
         "{error:?}"
     );
+    assert_eq!(error.visitor_status(), 409);
     is_down.store(true, Ordering::SeqCst);
-    assert!(matches!(subscribe("news").await, ConsentError::Store(_)));
+    let error = subscribe("news").await;
+    assert!(matches!(error, ConsentError::Store(_)), "{error:?}");
+    assert_eq!(error.visitor_status(), 503);
     let asked = service.may_send(ADA, "news").await;
     assert!(matches!(asked, Err(ConsentError::Store(_))), "{asked:?}");
 }

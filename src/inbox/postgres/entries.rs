@@ -752,6 +752,7 @@ impl Failed {
         let source = match code {
             "42P05" => SharedNames(error.into()).into(),
             "42P01" => MissingTables(error.into()).into(),
+            "42501" => MissingRight(error.into()).into(),
             _ => error.into(),
         };
         Self {
@@ -848,6 +849,13 @@ struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
      store, or grant the rights at the end of the migration"
 )]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let an administrator run \
+     the migration, whose text is `PostgresStore::SCHEMA`, and grant the rights at its end"
+)]
+struct MissingRight(#[source] Box<dyn Error + Send + Sync>);
 
 #[cfg(test)]
 mod tests {
