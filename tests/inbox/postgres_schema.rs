@@ -23,8 +23,12 @@ async fn connect(url: &str) -> PostgresStore {
 fn refused(result: Result<impl std::fmt::Debug, StoreError>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unusable);
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    let mut texts = vec![];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
     texts.join(": ")
 }
 
