@@ -65,7 +65,7 @@ async fn an_opt_out_that_a_gateway_responds_to_with_2xx_is_not_done() {
 
         nights.server.clear_faults();
         let (report, calls) = nights.run(&table).await;
-        assert_eq!((report.opted_out(), calls.len()), (2, 2));
+        assert_eq!((report.opted_out(), calls.len()), (2, 4));
         assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
     }
 }
