@@ -129,8 +129,8 @@ impl Client {
         if let Some(read_back) = endpoint.read_back().filter(|read_back| read_back.is_proof) {
             return ResponseFuture::new(async move {
                 let options = self.start_deadline(options);
-                let written = self.send_write(&endpoint, read_back, &options).await;
-                value_of_write(written.map(Response::into_inner))
+                let written = self.send_write(&endpoint, read_back, true, &options);
+                value_of_write(written.await.map(Response::into_inner))
             });
         }
         let request = endpoint.request();
@@ -147,7 +147,8 @@ impl Client {
         options: CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let options = self.start_deadline(options);
-        match self.send_write(&endpoint, read_back, &options).await {
+        let written = self.send_write(&endpoint, read_back, false, &options);
+        match written.await {
             Ok(response) => Ok(response),
             Err(error) => {
                 let checking = endpoint.check_refusal(&self, error, &options);
@@ -156,10 +157,12 @@ impl Client {
         }
     }
 
+    /// See [`retrieve_written`](Self::retrieve_written).
     async fn send_write<E: Endpoint>(
         &self,
         endpoint: &E,
         read_back: ReadBack,
+        is_repeated: bool,
         options: &CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let operation = endpoint.operation();
@@ -175,7 +178,8 @@ impl Client {
         let value = match written.value {
             Some(value) => value,
             None => {
-                let retrieved = self.retrieve_written(endpoint, read_back, body, options);
+                let retrieved =
+                    self.retrieve_written(endpoint, read_back, is_repeated, body, options);
                 retrieved.await.map_err(|error| {
                     let (attempts, outcome) = (error.attempts(), error.outcome());
                     error
@@ -192,11 +196,13 @@ impl Client {
         })
     }
 
-    /// Retrieves the value of a write whose 2xx response has this body and no value.
+    /// Retrieves the value of a write whose 2xx response has this body and no value. If that fails, the write counts as
+    /// applied, unless the caller repeats it until there is a proof.
     async fn retrieve_written<E: Endpoint>(
         &self,
         endpoint: &E,
         read_back: ReadBack,
+        is_repeated: bool,
         body: Bytes,
         options: &CallOptions,
     ) -> Result<E::Output, Error> {
@@ -227,7 +233,7 @@ impl Client {
                 "the response has no {name}, and retrieving it failed"
             ))
         };
-        if is_proof {
+        if is_proof && is_repeated {
             // Neither response may come from the service.
             if error.status() == Some(StatusCode::NOT_FOUND) {
                 match endpoint.is_gone(self, options).await {

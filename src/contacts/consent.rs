@@ -68,11 +68,11 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and it [stays
-    ///   unknown](#a-2xx-response-without-a-contact) whether the service got the opt-out, or if it [reports an
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
+    ///   retrieving it failed too.
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the contact [is still
+    ///   subscribed](#a-2xx-response-without-a-contact), or if it [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if a 2xx response has no contact, and the contact is gone or
-    ///   cannot be read.
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist:
     ///   [`Error::missing`] says which.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
@@ -88,8 +88,8 @@ impl Contacts {
     /// # A 2xx response without a contact
     ///
     /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
-    /// is still subscribed, or if it cannot be retrieved. It is safe to repeat the call. If the service sends no
-    /// contact, for example because it responds with 204, each opt-out takes two requests.
+    /// is still subscribed. It is safe to repeat the call, whatever its error says. If the service sends no contact, for
+    /// example because it responds with 204, each opt-out takes two requests.
     ///
     /// # Example: from a preference page
     ///
@@ -123,8 +123,6 @@ impl Contacts {
     ///   retrieving it failed too.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
-    /// - If the answer is `false`, the errors of [`unsubscribe`](Self::unsubscribe) after a 2xx response without a
-    ///   contact.
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the

@@ -402,7 +402,7 @@ async fn respond_to_retrieve(retrieved: ResponseTemplate) -> MockServer {
 }
 
 #[tokio::test]
-async fn if_the_contact_of_an_opt_in_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
+async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
     for retrieved in [
         text(404, r#"{"code": "not_found"}"#),
         status(503),
@@ -410,32 +410,21 @@ async fn if_the_contact_of_an_opt_in_cannot_be_retrieved_the_error_says_that_the
         ok(with(contact(), "unsubscribed", Value::Null)),
     ] {
         let server = respond_to_retrieve(retrieved).await;
+        let contacts = contacts(server.uri());
 
-        let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
+        let opt_in = contacts.subscribe(ADA).await.unwrap_err();
+        let opt_out = contacts.unsubscribe(ADA).await.unwrap_err();
 
-        assert_says_that_the_change_was_made(&error, "subscribe");
-        assert_eq!(error.attempts() as usize, received(&server).await.len());
+        assert_says_that_the_change_was_made(&opt_in, "subscribe");
+        assert_says_that_the_change_was_made(&opt_out, "unsubscribe");
+        let attempts = opt_in.attempts() + opt_out.attempts();
+        assert_eq!(attempts as usize, received(&server).await.len());
         let consents = methods(&server)
             .await
-            .into_iter()
-            .filter(|method| method == "POST");
-        assert_eq!(consents.count(), 1);
-    }
-}
-
-#[tokio::test]
-async fn an_opt_out_was_made_if_its_contact_is_gone_or_cannot_be_read() {
-    for retrieved in [
-        text(404, r#"{"code": "not_found"}"#),
-        text(404, "{}"),
-        status(404),
-        ok(with(contact(), "unsubscribed", Value::Null)),
-    ] {
-        let server = respond_to_retrieve(retrieved).await;
-
-        let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
-
-        assert_says_that_the_change_was_made(&error, "unsubscribe");
+            .iter()
+            .filter(|method| *method == "POST")
+            .count();
+        assert_eq!(consents, 2, "no consent call is repeated");
     }
 }
 
@@ -454,48 +443,6 @@ fn assert_says_that_the_change_was_made(error: &Error, operation: &str) {
     assert_eq!(error.body(), Some(&br#"{"ok":true}"#[..]));
     let cause = std::error::Error::source(error).unwrap().to_string();
     assert!(cause.starts_with("retrieve: "), "{cause}");
-}
-
-#[tokio::test]
-async fn an_opt_out_whose_contact_cannot_be_retrieved_may_have_been_lost() {
-    for (retrieved, kind, is_retryable) in [
-        (status(503), ErrorKind::Api, true),
-        (status(401), ErrorKind::Api, false),
-        (ok(json!({"ok": true})), ErrorKind::Decode, false),
-        (text(200, "<html>Sign in"), ErrorKind::Decode, false),
-    ] {
-        let server = respond_to_retrieve(retrieved).await;
-
-        for call in opt_outs(&contacts(server.uri()), ADA) {
-            let error = call.await.unwrap_err();
-
-            assert_eq!(
-                (error.kind(), error.outcome(), error.is_retryable()),
-                (kind, Outcome::Unknown, is_retryable),
-                "{error}"
-            );
-            let text = "unsubscribe: the response has no contact, and retrieving it failed: ";
-            assert!(error.to_string().starts_with(text), "{error}");
-            let advice = "it is safe to repeat it";
-            assert!(error.explanation().contains(advice), "{error}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_404_of_a_gateway_does_not_say_that_an_opt_out_was_made() {
-    let listed = json!({"data": [support::summary("con_1")], "next": null});
-    let server = respond_with(move |request: &Request| match request.method.as_str() {
-        "GET" if request.url.path() == "/contacts" => ok(&listed),
-        "GET" => text(404, "{}"),
-        _ => status(204),
-    })
-    .await;
-
-    let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
-
-    assert_eq!(error.outcome(), Outcome::Unknown);
-    assert!(!error.is_not_found(), "{error}");
 }
 
 #[tokio::test]
@@ -574,16 +521,12 @@ async fn the_call_and_the_retrieve_after_it_share_one_deadline() {
     let opt_in = in_time(contacts.subscribe(ADA).deadline(limit)).await;
     let opt_out = in_time(contacts.unsubscribe(ADA).deadline(limit)).await;
 
-    let error = opt_in.unwrap_err();
-    assert_eq!(error.outcome(), Outcome::Applied);
-    let cause = std::error::Error::source(&error).unwrap();
-    let cause = cause.downcast_ref::<Error>().unwrap();
-    assert!(cause.is_timeout(), "{cause}");
-    let error = opt_out.unwrap_err();
-    assert_eq!(
-        (error.is_timeout(), error.outcome()),
-        (true, Outcome::Unknown)
-    );
+    for error in [opt_in.unwrap_err(), opt_out.unwrap_err()] {
+        assert_eq!(error.outcome(), Outcome::Applied);
+        let cause = std::error::Error::source(&error).unwrap();
+        let cause = cause.downcast_ref::<Error>().unwrap();
+        assert!(cause.is_timeout(), "{cause}");
+    }
 }
 
 #[tokio::test]
