@@ -919,5 +919,7 @@ mod tests {
         for column in columns {
             assert_eq!(ExportColumn::from(column.to_string()), column);
         }
+        // An import ignores a column without a name.
+        assert_eq!(named("").to_string(), "");
     }
 }

@@ -866,6 +866,31 @@ mod tests {
         assert_eq!(second.row(3, || 3), ResumedRow::Started);
     }
 
+    #[test]
+    fn every_outcome_is_read_as_it_was_written() {
+        let (code, message) = (ErrorCode::ValidationError, Some("no".to_owned()));
+        let refused = RowOutcome::Refused {
+            code: code.clone(),
+            message: message.clone(),
+            retryable: true,
+        };
+        let outcomes = [
+            RowOutcome::Created,
+            RowOutcome::Updated,
+            RowOutcome::Skipped,
+            RowOutcome::Unknown,
+            refused,
+            RowOutcome::OptOutFailed { code, message },
+        ];
+        let row = row();
+
+        let finished = Finished::new(outcomes.iter().map(|outcome| (0, &row, outcome)));
+
+        let read = (0..outcomes.len()).map(|index| finished.outcome(index).unwrap());
+        assert_eq!(read.collect::<Vec<_>>(), outcomes);
+        assert_eq!(finished.outcome(outcomes.len()), None);
+    }
+
     fn opt_outs_left(number: u64) -> Record {
         Record::OptOutsLeft(vec![Unfinished {
             row: number,

@@ -1155,6 +1155,17 @@ mod tests {
         let _ = Fault::status(503).header("Content-Length", "5");
     }
 
+    #[test]
+    fn a_fault_can_be_removed_until_it_is_used_up() {
+        let mut faults = Active::default();
+        faults.add(Fault::status(503));
+        faults.add(Fault::status(500).times(1));
+
+        assert!(faults.remove(1));
+        assert!(faults.take(|_| true).is_some());
+        assert!(!faults.remove(1) && !faults.remove(2));
+    }
+
     fn kinds(faults: &mut Active<Fault>, requests: &[(&str, &str)]) -> Vec<Option<FaultKind>> {
         requests
             .iter()

@@ -313,6 +313,27 @@ async fn a_shutdown_ends_in_time_even_if_the_store_releases_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_events_whose_outcome_a_store_that_hangs_does_not_learn_are_lost() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    accept(&inbox, ["evt_0", "evt_500", "evt_endless"]).await;
+    store.hang(&["complete", "release"]);
+
+    // The first one is being reported when the second one ends. The last one is cut off by the shutdown.
+    let worker = inbox.worker(|event, _| async move {
+        match event.id.as_str()["evt_".len()..].parse() {
+            Ok(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+            Err(_) => pending().await,
+        }
+        Ok::<_, String>(())
+    });
+    let shutdown = tokio::time::sleep(Duration::from_secs(1));
+    let report = worker.run_until(shutdown).await.unwrap();
+
+    assert_eq!((report.handled, report.released, report.lost), (0, 0, 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_without_a_limit_waits_for_its_handlers() {
     let inbox = inbox();
     accept(&inbox, ["evt_1"]).await;

@@ -311,6 +311,8 @@ mod tests {
         ] {
             assert_eq!(clock_skew(date, at(100), at(101)), skew, "{date}");
         }
+        assert_eq!(describe_skew(-1), "1 s behind this machine's");
+        assert_eq!(describe_skew(299), "299 s ahead of this machine's");
         assert!(clock_skew(u64::MAX, at(0), at(1)) > 0);
         assert!(clock_skew(0, at(1_700_000_000), at(1_700_000_000)) < 0);
     }

@@ -11,9 +11,12 @@ use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 use audience::{ErrorKind, RetryPolicy};
 use serde_json::json;
+use wiremock::Request;
 
 use super::{Folder, all_addresses};
-use support::{contacts, in_time, ok, respond_in_turn, status, summary};
+use support::{
+    contact, contacts, in_time, ok, respond_in_turn, respond_with, status, summary, with,
+};
 
 async fn server(count: usize) -> MockServer {
     let server = MockServer::start().await;
@@ -134,6 +137,38 @@ async fn a_malformed_contact_is_left_out_and_counted_and_the_rest_is_written() {
         fs::read_to_string(folder.file("all.csv")).unwrap(),
         "id\nc3\nc1\n"
     );
+}
+
+#[tokio::test]
+async fn a_contact_that_is_malformed_in_full_is_left_out_and_counted_and_the_rest_is_written() {
+    let named = |contact, id: &str| with(with(contact, "id", id), "email", id);
+    let items = ["3", "2", "1"].map(|id| named(summary(id), id));
+    let list = json!({"data": items, "next": ""});
+    let server = respond_with(move |request: &Request| {
+        match request.url.path().strip_prefix("/contacts/") {
+            Some("2") => ok(json!({"id": "2"})),
+            Some(id) => ok(named(contact(), id)),
+            None if request
+                .url
+                .query()
+                .is_some_and(|query| query.contains("after")) =>
+            {
+                ok(json!({"data": []}))
+            }
+            None => ok(&list),
+        }
+    })
+    .await;
+    let folder = Folder::new("malformed-full");
+    let path = folder.file("all.csv");
+
+    let export = contacts(server.uri())
+        .list()
+        .export(&path, Csv::new(["id"]));
+    let report = export.full().await.unwrap();
+
+    assert_eq!((report.contacts(), report.malformed()), (2, 1));
+    assert_eq!(fs::read_to_string(path).unwrap(), "id\n3\n1\n");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ mod cargo;
 mod rewrite;
 mod run;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +26,8 @@ use run::{End, Test};
 const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [--longest SECONDS] [--total SECONDS] [FILTER]...\n\n\
     Tries the mutants with a FILTER in their name, such as src/webhooks, or all, unless they have a result. With --again,\n\
     tries those that survived or are open. The results are in target/mutants/results.tsv.\n\
-    Tests that take more than --longest (default 60) on their own do not run. For each mutant, the fastest tests run first.\n\
+    Tests that take more than --longest (default 60) on their own do not run. For each mutant, fast tests and\n\
+    those about its function run first.\n\
     A mutant is open if its tests take more than --total (default 60) together, and those that ran within it passed.";
 /// Programs whose tests are about the repository, and tests that start Cargo for another target.
 const LEFT_OUT: [&str; 3] = ["docs", "workspace", "wasm"];
@@ -254,8 +255,7 @@ fn measure(
         }
         Ok(())
     })?;
-    let mut tests = tests.into_inner()?;
-    tests.sort_by_key(|test| test.time);
+    let tests = tests.into_inner()?;
     println!("{} tests pass", tests.len());
     Ok(tests)
 }
@@ -263,7 +263,6 @@ fn measure(
 /// What the trials of all mutants have in common.
 struct Trial<'a> {
     programs: &'a [Program],
-    /// The fastest first.
     tests: &'a [Test],
     /// How long the tests of a mutant may take together, each on its own.
     total: Duration,
@@ -334,14 +333,24 @@ impl Trial<'_> {
             .iter()
             .filter(|test| test.reached.get(number) == Some(&1))
             .collect();
-        if let Some(killers) = self.killers.lock().expect("no thread panics").get(function) {
-            reaching.sort_by_key(|test| {
-                let place = killers
-                    .iter()
-                    .position(|(program, name)| test.program == *program && test.name == *name);
-                place.unwrap_or(killers.len())
-            });
-        }
+        let (all, of_mutant) = (
+            self.killers.lock().expect("no thread panics"),
+            words(function),
+        );
+        let killers = all.get(function).map_or(&[][..], Vec::as_slice);
+        reaching.sort_by_cached_key(|test| {
+            let place = killers
+                .iter()
+                .position(|(program, name)| test.program == *program && test.name == *name);
+            // A test about the file or the function fails more likely than another one, so it may be slower.
+            let own = words(&format!(
+                "{} {}",
+                self.programs[test.program].name, test.name
+            ));
+            let shared = own.intersection(&of_mutant).count().min(8);
+            let time = test.time.as_micros() >> (2 * shared);
+            (place.unwrap_or(killers.len()), time)
+        });
         reaching
     }
 
@@ -351,6 +360,13 @@ impl Trial<'_> {
         killers.retain(|other| *other != killer);
         killers.insert(0, killer);
     }
+}
+
+/// Returns the words of a name that say something, in lowercase.
+fn words(name: &str) -> HashSet<String> {
+    let words = name.split(|character: char| !character.is_alphanumeric());
+    let words = words.filter(|word| word.len() > 3);
+    words.map(str::to_lowercase).collect()
 }
 
 /// The outcome of each mutant, in a file, so that a run can be stopped and continued.

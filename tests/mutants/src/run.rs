@@ -111,6 +111,7 @@ fn watch(child: &mut Child, limit: Duration) -> Result<End, Box<dyn Error>> {
                 .strip_prefix("test ")
                 .and_then(|line| line.rsplit_once(" ... "));
             if let Some((test, outcome)) = test {
+                let test = test.strip_suffix(" - should panic").unwrap_or(test);
                 let failed = (outcome == "FAILED").then(|| test.to_owned());
                 let _ = sender.send(failed);
             }
