@@ -189,7 +189,7 @@ impl Appender {
         let (done, result) = oneshot::channel();
         let sent = self.0.send(Append { lines, done });
         async move {
-            let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
+            let stopped = || Arc::new(io::Error::other("the file is no longer written to"));
             sent.map_err(|_| stopped())?;
             result.await.map_err(|_| stopped())?
         }
@@ -207,14 +207,13 @@ impl Output {
                 .copied()
                 .collect();
             let result = self.write(&lines).map_err(Arc::new);
-            let has_failed = result.is_err();
-            for append in group {
-                // The receiver is gone if the import was cancelled.
-                let _ = append.done.send(result.clone());
-            }
-            if has_failed {
+            // The receiver is gone if the import was cancelled.
+            let reply = |append: Append| _ = append.done.send(result.clone());
+            group.into_iter().for_each(reply);
+            if result.is_err() {
                 // A part of a line may be in the file, so nothing may follow it.
-                return;
+                drop(self);
+                return appends.iter().for_each(reply);
             }
         }
     }
@@ -282,6 +281,6 @@ mod tests {
         let second = writer.append(b"{}\n".to_vec()).await.unwrap_err();
 
         assert_eq!(first.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(second.to_string(), "an earlier write has failed");
+        assert_eq!(second.kind(), io::ErrorKind::StorageFull);
     }
 }
