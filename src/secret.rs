@@ -65,6 +65,7 @@ pub(crate) struct VariableError {
 }
 
 // These are methods, not `From` implementations: the compiler's hints would name the private type.
+#[cfg(feature = "webhooks")]
 impl VariableError {
     pub(crate) fn into_config_error(self) -> ConfigError {
         ConfigError::new(match self.cause {
