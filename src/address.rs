@@ -28,3 +28,130 @@
 pub fn normalized_address(address: &str) -> String {
     address.trim().to_lowercase()
 }
+
+/// Returns an error if a text is certainly no address, so that a signup form can ask again before it sends a mail.
+///
+/// It refuses an empty text, a text without `@`, several addresses, an address with a name (`Ada <ada@example.com>`),
+/// white space and control characters, parts of a domain that are empty or have other characters than letters, digits,
+/// `-` and `_`, and more than 254 bytes. Everything else is for the service to decide. White space around the address is
+/// ignored. A dry run of an [import](crate::import) and of a sync uses the same rules.
+///
+/// # Errors
+///
+/// [`ErrorKind::Input`](crate::ErrorKind::Input). The text says what is wrong, and does not contain the address.
+///
+/// # Example: a signup form
+///
+/// ```
+/// use audience::contacts::check_address;
+///
+/// assert!(check_address(" ada@example.com ").is_ok());
+/// let error = check_address("ada@example.com, bob@example.com").unwrap_err();
+/// assert_eq!(error.to_string(), "the address has two @");
+/// ```
+#[cfg(feature = "client")]
+pub fn check_address(address: &str) -> Result<(), crate::Error> {
+    match address_problem(address) {
+        None => Ok(()),
+        Some(problem) => Err(crate::Error::input(problem)),
+    }
+}
+
+/// Says why a text is certainly no address.
+#[cfg(feature = "client")]
+pub(crate) fn address_problem(address: &str) -> Option<&'static str> {
+    check(address.trim()).err()
+}
+
+/// The longest address that mail servers take (RFC 5321, section 4.5.3.1.3).
+#[cfg(feature = "client")]
+const MAX_ADDRESS: usize = 254;
+
+#[cfg(feature = "client")]
+fn check(address: &str) -> Result<(), &'static str> {
+    if address.is_empty() {
+        return Err("the address is empty");
+    }
+    if address.len() > MAX_ADDRESS {
+        return Err("the address is longer than 254 bytes");
+    }
+    let (local, domain) = address.rsplit_once('@').ok_or("the address has no @")?;
+    if local.is_empty() || domain.is_empty() {
+        return Err("nothing is before or after the @ of the address");
+    }
+    if address.chars().any(char::is_control) {
+        return Err("the address has a control character in it");
+    }
+    let is_quoted = local.len() > 1 && local.starts_with('"') && local.ends_with('"');
+    if !is_quoted && local.contains('@') {
+        return Err("the address has two @");
+    }
+    if !is_quoted && local.chars().any(char::is_whitespace) || domain.contains(char::is_whitespace)
+    {
+        return Err("the address has white space in it");
+    }
+    if !is_quoted && local.contains(['(', ')', '<', '>', '[', ']', ':', ';', ',', '\\', '"']) {
+        return Err("the part before the @ has a character that no address has");
+    }
+    check_domain(domain)
+}
+
+#[cfg(feature = "client")]
+fn check_domain(domain: &str) -> Result<(), &'static str> {
+    if domain.starts_with('[') && domain.ends_with(']') {
+        return Ok(());
+    }
+    if domain.split('.').any(str::is_empty) {
+        return Err("a part of the domain is empty");
+    }
+    let is_valid = |letter: char| {
+        !letter.is_ascii() || letter.is_ascii_alphanumeric() || "-._".contains(letter)
+    };
+    match domain.chars().all(is_valid) {
+        true => Ok(()),
+        false => Err("the part after the @ has a character that no domain has"),
+    }
+}
+
+#[cfg(all(test, feature = "client"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_certainly_not_an_address_is_refused() {
+        for address in [
+            "ada@example.com",
+            " Ada@Example.COM ",
+            "a..b.@docomo.ne.jp",
+            "o'neill+news/x=y@x.io",
+            "\"ada lovelace@home\"@x.io",
+            "ada@localhost",
+            "ada@[192.0.2.1]",
+            "äda@bücher.example",
+            "ada@xn--bcher-kva.example",
+        ] {
+            assert_eq!(address_problem(address), None, "{address}");
+        }
+        let long = format!("{}@x.io", "a".repeat(250));
+        for address in [
+            "",
+            "ada",
+            "@x.io",
+            "ada@",
+            "ada@x..io",
+            "ada@x.io.",
+            "ada@x.io,",
+            "ada @x.io",
+            "ada@x.io;grace@x.io",
+            "ada@x.io grace@x.io",
+            "Ada <ada@x.io>",
+            "<ada@x.io>",
+            "mailto:ada@x.io",
+            "ada@x.io/news",
+            "ada\0@x.io",
+            &long,
+        ] {
+            assert!(address_problem(address).is_some(), "{address}");
+        }
+    }
+}

@@ -994,6 +994,52 @@ impl Error {
     }
 }
 
+/// Returns the status of your own response to a visitor, if an error or one of its causes is of this crate.
+///
+/// It is for a web program whose handlers return any error, for example as a `Box<dyn Error>`. The first error that it
+/// finds decides:
+///
+/// | error | status |
+/// |---|---|
+/// | [`Error`] | [`Error::visitor_status`] |
+/// | [`TopicsError`](crate::contacts::TopicsError) | that of its [`error`](crate::contacts::TopicsError::error) |
+#[cfg_attr(
+    feature = "unsubscribe",
+    doc = "| [`ConsentError`](crate::unsubscribe::ConsentError) | [`ConsentError::visitor_status`](crate::unsubscribe::ConsentError::visitor_status) |"
+)]
+/// | any other | `None` |
+///
+/// # Example: the error of any handler
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::StatusCode;
+///
+/// let error: Box<dyn std::error::Error> = contacts.retrieve("nobody@example.com").await.unwrap_err().into();
+/// assert_eq!(audience::visitor_status(&*error), Some(StatusCode::NOT_FOUND));
+///
+/// let error: Box<dyn std::error::Error> = "the database is down".into();
+/// assert_eq!(audience::visitor_status(&*error), None);
+/// # }
+/// ```
+#[must_use]
+pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    // An error may be its own source.
+    causes.take(100).find_map(|error| {
+        #[cfg(feature = "unsubscribe")]
+        if let Some(error) = error.downcast_ref::<crate::unsubscribe::ConsentError>() {
+            return Some(error.visitor_status());
+        }
+        if let Some(error) = error.downcast_ref::<crate::contacts::TopicsError>() {
+            return Some(error.error().visitor_status());
+        }
+        error.downcast_ref().map(Error::visitor_status)
+    })
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(operation) = self.0.operation {

@@ -6,9 +6,8 @@
 use std::error::Error;
 
 use audience::Outcome;
-use audience::contacts::normalized_address;
+use audience::contacts::{check_address, normalized_address};
 use audience::emails::Email;
-use audience::unsubscribe::ConsentError;
 use audience::webhooks::MailEvent;
 use axum::extract::{Form, Path, State};
 use axum::http::StatusCode;
@@ -61,9 +60,7 @@ impl<E: Into<BoxError>> From<E> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         tracing::error!(error = %self.0, "a page failed");
-        let of_call = self.0.downcast_ref().map(audience::Error::visitor_status);
-        let of_consent = self.0.downcast_ref().map(ConsentError::visitor_status);
-        let status = of_call.or(of_consent);
+        let status = audience::visitor_status(&*self.0);
         let status = status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let text = match status {
             StatusCode::CONFLICT => {
@@ -104,7 +101,7 @@ pub(crate) async fn sign_up(
     let address = normalized_address(values("address").next().map_or("", String::as_str));
     let chosen = TOPICS.map(|topic| values("topic").any(|name| name == topic.0).then_some(topic));
     let (topics, labels): (Vec<_>, Vec<_>) = chosen.into_iter().flatten().unzip();
-    if !is_address(&address) || topics.is_empty() {
+    if check_address(&address).is_err() || topics.is_empty() {
         return Ok(page(
             "<p>Please enter your address, and choose at least one newsletter.</p>",
         ));
@@ -156,10 +153,14 @@ pub(crate) async fn confirm(
         ));
     };
     let (address, topics): (String, Vec<String>) = (row.get("address"), row.get("topics"));
-    app.preferences.subscribe(address, topics).await?;
-    // Last: if something fails before, the next click does all of it again.
-    database.execute(DELETE, &[&token]).await?;
-    Ok(page("<p>Welcome!</p>"))
+    // A task of its own: if the visitor leaves meanwhile, the link must not stay valid after the opt-in.
+    let confirming = tokio::spawn(async move {
+        app.preferences.subscribe(address, topics).await?;
+        // Last: if something fails before, the next click does all of it again.
+        database.execute(DELETE, &[&token]).await?;
+        Ok::<_, Failure>(page("<p>Welcome!</p>"))
+    });
+    confirming.await?
 }
 
 /// Forgets the signup whose mail does not arrive.
@@ -176,14 +177,6 @@ pub(crate) async fn forget(app: &App, mail: &MailEvent) -> Result<(), BoxError> 
         return Err("the id of a mail to this address is not stored yet".into());
     }
     Ok(())
-}
-
-/// Returns whether it is one address, without a name. The service may still refuse it.
-fn is_address(text: &str) -> bool {
-    let is_separator = |c: char| c.is_whitespace() || c.is_control() || "<>()[],;:\\\"".contains(c);
-    let parts = text.split_once('@');
-    parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty() && !host.contains('@'))
-        && !text.contains(is_separator)
 }
 
 fn page(content: &str) -> Html<String> {

@@ -94,7 +94,7 @@
 //!
 //! | field | on | value |
 //! |---|---|---|
-//! | `operation` | call, events | the method, such as `create_batch`; `request` for a raw request |
+//! | `operation` | call, events | the method, such as `create_batch`; `request` for a raw request, and `subscribe` or `unsubscribe` for `set_topic` |
 //! | `url.template` | call, attempt | the path, such as `/contacts/{address}`; `(request)` for a raw request |
 //! | `attempts` | call, WARN | how many attempts the call made, or had made by then |
 //! | `outcome` | call | `ok`, or [`Error::outcome`](crate::Error::outcome) as `not_sent`, `refused`, `unchanged`, `unknown` or `applied`; missing if the call was dropped |

@@ -80,7 +80,7 @@ use crate::Client;
 #[cfg(feature = "import")]
 use crate::client::CallOptions;
 
-pub use crate::address::normalized_address;
+pub use crate::address::{check_address, normalized_address};
 pub use crate::properties::{Properties, PropertyValue};
 pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
 pub use change_address::ChangeAddress;

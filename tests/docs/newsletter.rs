@@ -191,6 +191,42 @@ async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_sign
     assert!(server.contact("ada@x.io").unwrap().topics["news"]);
 }
 
+#[tokio::test]
+async fn a_link_is_used_up_even_if_the_visitor_leaves_before_the_response() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let form = "address=ada%40x.io&topic=news";
+    newsletter.request(Method::POST, "/", form).await;
+    let confirm = link(&server);
+    let delay = Duration::from_secs(1);
+    server.fault(Fault::delay(delay).path("*/subscribe"));
+
+    let click = newsletter.response(Method::POST, &confirm, "");
+    let left = tokio::time::timeout(Duration::from_millis(500), click).await;
+    assert!(left.is_err(), "the service is slow");
+    until(|| {
+        server
+            .contact("ada@x.io")
+            .is_some_and(|ada| ada.topics["news"] && !ada.unsubscribed)
+    })
+    .await;
+
+    let rows = || async {
+        let client = postgres::client(&database.url).await;
+        let count = client.query_one("SELECT count(*) FROM signups", &[]).await;
+        count.unwrap().get::<_, i64>(0)
+    };
+    support::in_time(async {
+        while rows().await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
 /// Returns the URL for one click of the newest mail.
 fn one_click_url(server: &MockServer) -> String {
     let mail = server.sent_mail().pop().unwrap();
