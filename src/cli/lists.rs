@@ -143,7 +143,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         report.merge(done);
         error = stopped;
         // The opt-outs of one file come before the contacts of the next.
-        if error.is_some() || !options.is_finished(&report) {
+        if error.is_some() || report.unfinished().is_some() {
             break;
         }
     }
@@ -334,13 +334,6 @@ impl ImportOptions {
         Ok(import)
     }
 
-    fn is_finished(&self, report: &ImportReport) -> bool {
-        match self.dry_run {
-            true => report.not_sent() == report.valid(),
-            false => report.is_complete() && report.opt_out_failed() == 0,
-        }
-    }
-
     /// Prints the report, and returns the exit status.
     fn finish(
         &self,
@@ -355,7 +348,7 @@ impl ImportOptions {
             None if self.dry_run => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
         };
-        match (error, self.is_finished(report)) {
+        match (error, report.unfinished()) {
             (Some(error), _) => {
                 let failure = Failure::from(error).after("the import stopped");
                 // The same command would fail in the same way.
@@ -365,9 +358,11 @@ impl ImportOptions {
                     false => with_hint(failure),
                 })
             }
-            (None, false) => Err(with_hint(Failure::failed("the import is not finished"))),
-            (None, true) if report.refused() > 0 => Ok(REFUSED.into()),
-            (None, true) => Ok(ExitCode::SUCCESS),
+            (None, Some(reason)) => Err(with_hint(Failure::failed(format!(
+                "the import is not finished: {reason}"
+            )))),
+            (None, None) if report.refused() > 0 => Ok(REFUSED.into()),
+            (None, None) => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -638,12 +633,12 @@ impl SyncOptions {
         };
         output.result(report, |report| self.summary(report))?;
         let changes = report.changes();
-        let is_finished = self.dry_run || changes.is_complete() && changes.opt_out_failed() == 0;
+        let unfinished = report.unfinished().filter(|_| !self.dry_run);
         let is_whole = changes.refused() + report.opt_ins_not_sent() == 0
             && report.opted_out_at_service().is_empty();
         let to_continue = format!("to continue: {same_command}");
-        match result {
-            Err(error) => {
+        match (result, unfinished) {
+            (Err(error), _) => {
                 let failure = Failure::from(error.error()).after("the sync stopped");
                 Err(match error.error().kind() {
                     // The same command would fail in the same way. If there are rows, the file itself is at fault.
@@ -654,17 +649,12 @@ impl SyncOptions {
                     _ => failure.note(&to_continue),
                 })
             }
-            Ok(_) if !is_finished => {
-                Err(Failure::failed("the sync is not finished").note(&to_continue))
+            (Ok(_), Some(reason)) => {
+                let failure = Failure::failed(format!("the sync is not finished: {reason}"));
+                Err(failure.note(&to_continue))
             }
-            Ok(_) if report.missing_ignored() && !self.dry_run => {
-                let failure = Failure::failed(
-                    "--deletes-missing opted out nobody: the key of a row could not be read, and any missing row may be that row",
-                );
-                Err(failure.note("correct the row, and run the same command again"))
-            }
-            Ok(_) if is_whole => Ok(ExitCode::SUCCESS),
-            Ok(_) => Ok(REFUSED.into()),
+            (Ok(_), None) if is_whole => Ok(ExitCode::SUCCESS),
+            (Ok(_), None) => Ok(REFUSED.into()),
         }
     }
 

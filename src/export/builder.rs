@@ -532,9 +532,9 @@ impl fmt::Display for ExportReport {
 ///
 /// The part file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
 ///
-/// `Display` prints the count and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
-/// it unchanged, or as a `Box<dyn std::error::Error>`.
+/// `Display` prints the count and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
+/// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
+/// cannot hold the report. Return it unchanged, or as a `Box<dyn std::error::Error>`.
 pub struct ExportError(Box<Inner>);
 
 struct Inner {
@@ -600,10 +600,11 @@ impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the export stopped after {} contacts: {}",
-            self.report().contacts(),
-            self.error()
-        )
+            "the export stopped after {} contacts: ",
+            self.report().contacts()
+        )?;
+        // With `{:#}`, the error prints its causes.
+        fmt::Display::fmt(self.error(), f)
     }
 }
 

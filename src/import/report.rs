@@ -255,6 +255,42 @@ impl ImportReport {
         self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
     }
 
+    /// Returns why the run has to be repeated, as a sentence for a log. Returns `None` if it is finished: every row was
+    /// sent and has a known outcome, no opt-out failed, and the plan had room for all rows. In a dry run, valid rows need
+    /// not be sent.
+    ///
+    /// Refused rows alone are no reason: they would be refused again.
+    ///
+    /// # Example: end a job with an error
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.set_ceiling(Some(2));
+    /// let report = contacts.import(["ada@example.com", "no address"]).await?;
+    /// assert_eq!(report.unfinished(), None);
+    ///
+    /// let report = contacts.import(["bob@example.com", "cem@example.com"]).await?;
+    /// let reason = report.unfinished().expect("the plan has no room for cem@example.com");
+    /// assert!(reason.contains("the plan's contact ceiling is reached"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&'static str> {
+        if self.quota_exceeded() {
+            return Some(
+                "the plan's contact ceiling is reached; raise the ceiling, then repeat the run",
+            );
+        }
+        // Without the valid rows of a dry run.
+        if self.not_sent + self.unknown > 0 {
+            return Some("some rows were not sent, or their outcome is unknown; repeat the run");
+        }
+        (self.opt_out_failed > 0)
+            .then_some("an opt-out failed; repeat the run, and correct the row if it fails again")
+    }
+
     /// Returns whether the plan's ceiling stopped the import.
     ///
     /// # Example: ask for a larger plan
@@ -572,9 +608,9 @@ impl fmt::Display for RowOutcome {
 
 /// An import that stopped before its end, with its report and the error that stopped it.
 ///
-/// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
-/// it unchanged, or as a `Box<dyn std::error::Error>`.
+/// `Display` prints the counts and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
+/// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
+/// cannot hold the report. Return it unchanged, or as a `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct ImportError {
     inner: Box<Inner>,
@@ -645,7 +681,9 @@ impl ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { report, error } = &*self.inner;
-        write!(f, "the import stopped before its end: {report}: {error}")
+        write!(f, "the import stopped before its end: {report}: ")?;
+        // With `{:#}`, the error prints its causes.
+        fmt::Display::fmt(error, f)
     }
 }
 

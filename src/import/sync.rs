@@ -2218,12 +2218,49 @@ impl SyncReport {
     /// Returns whether the service has everything that the table says: no row was refused, every row was sent, and all
     /// outcomes are known. Otherwise, the next run tries the rest again.
     ///
-    /// A row with an invalid address is refused every night. An alarm that should not sound because of it can look at
-    /// the [`changes`](Self::changes) instead: if they are [complete](ImportReport::is_complete), and no [opt-out
-    /// failed](ImportReport::opt_out_failed), then only refused rows are left.
+    /// A row with an invalid address is refused every night. An alarm that should not sound because of it can call
+    /// [`unfinished`](Self::unfinished) instead.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changes.is_complete() && self.changes.refused() == 0
+    }
+
+    /// Returns why the run has to be repeated or the table corrected, as a sentence for a log or an alarm. Returns
+    /// `None` if the night is fine: the [changes are finished](ImportReport::unfinished), and [no missing row was
+    /// ignored](Self::missing_ignored).
+    ///
+    /// Refused rows alone are no reason, and neither are opt-ins that were not sent: they are the same every night until
+    /// the table is corrected.
+    ///
+    /// # Example: end a nightly job with an error
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-unfinished-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = || [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "no address")];
+    /// let report = contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// assert_eq!(report.unfinished(), None);
+    ///
+    /// # server.fault(audience::mock::Fault::status(501).path("/contacts/*/unsubscribe"));
+    /// let table = table().map(|row| row.subscribed(false));
+    /// let report = contacts.sync(table, SyncState::open(&path)?).await?;
+    /// if let Some(reason) = report.unfinished() {
+    ///     eprintln!("{reason}"); // "an opt-out failed; repeat the run, …"
+    /// }
+    /// # assert!(report.unfinished().is_some());
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&'static str> {
+        let ignored = "the key of a row cannot be read, so nobody was opted out because a row is missing; correct the \
+                       table, and repeat the run";
+        let changes = self.changes.unfinished();
+        changes.or_else(|| self.missing_ignored.then_some(ignored))
     }
 }
 
@@ -2267,9 +2304,9 @@ impl fmt::Display for SyncReport {
 
 /// A sync that stopped before its end, with its report and the error that stopped it.
 ///
-/// `Display` prints the counts and then the error. So `source()` returns the cause of that error, not the error itself:
-/// [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error` cannot hold the report. Return
-/// it unchanged, or as a `Box<dyn std::error::Error>`.
+/// `Display` prints the counts and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
+/// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
+/// cannot hold the report. Return it unchanged, or as a `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct SyncError(Box<(SyncReport, Error)>);
 
@@ -2294,7 +2331,9 @@ impl SyncError {
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, error) = &*self.0;
-        write!(f, "the sync stopped before its end: {report}: {error}")
+        write!(f, "the sync stopped before its end: {report}: ")?;
+        // With `{:#}`, the error prints its causes.
+        fmt::Display::fmt(error, f)
     }
 }
 

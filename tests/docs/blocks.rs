@@ -135,7 +135,8 @@ mod keeping_in_step {
         let schema = guide.split("```sql").nth(1).unwrap();
         let schema = schema.split("```").next().unwrap();
         database.execute_batch(schema).unwrap();
-        let insert = "INSERT INTO users VALUES (1, 'ada@example.com', 'Ada', 'pro', 1, NULL),
+        let insert = "INSERT INTO users (id, email, first_name, plan, newsletter, deleted_at) VALUES
+            (1, 'ada@example.com', 'Ada', 'pro', 1, NULL),
             (2, 'bob@example.com', NULL, 'free', 0, NULL), (3, 'cem@example.com', NULL, 'free', 1, NULL)";
         database.execute_batch(insert).unwrap();
         let server = audience::mock::MockServer::start().await;

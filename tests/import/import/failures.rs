@@ -4,7 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
-use audience::import::{ImportRow, RowOutcome};
+use audience::export::JsonLines;
+use audience::import::{ImportRow, RowOutcome, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
@@ -38,6 +39,33 @@ async fn after_the_plan_is_full_no_further_batch_is_started_and_the_rest_is_not_
 
     assert_eq!(counts(&report), [2_000, 0, 0, 0, 0, 0]);
     assert_eq!(server.contact_count(), 2_000);
+}
+
+#[tokio::test]
+async fn the_alternate_text_of_an_import_a_sync_and_an_export_that_stopped_has_the_causes() {
+    let contacts = MockServer::start().await.client().contacts();
+    let folder = std::env::temp_dir();
+    let state = folder.join(format!("audience-causes-{}.sync", std::process::id()));
+    let sync = contacts.sync(
+        [SyncRow::new(1, "a@x.io")],
+        SyncState::open(&state).unwrap(),
+    );
+    let path = folder.join("no such folder").join("list.csv");
+
+    let import = contacts.import(numbered(1)).rejects_file(&path).await;
+    let sync = sync.rejects_file(&path).await;
+    let export = contacts.list().export(&path, JsonLines).await;
+
+    let _ = std::fs::remove_file(&state);
+    let stopped: [Box<dyn Error>; 3] = [
+        import.unwrap_err().into(),
+        sync.unwrap_err().into(),
+        export.unwrap_err().into(),
+    ];
+    for error in stopped {
+        let cause = error.source().expect("the file system has the reason");
+        assert_eq!(format!("{error:#}"), format!("{error}: {cause}"));
+    }
 }
 
 #[tokio::test]

@@ -950,3 +950,29 @@ async fn the_first_night_of_a_table_keeps_the_reasons_that_the_service_has() {
     assert_eq!((changes.updated(), changes.created()), (2, 1));
     assert_eq!(reason_of(&nights, "a@x.io"), "complaint");
 }
+
+#[tokio::test]
+async fn of_two_users_who_swap_addresses_an_opt_out_at_the_service_counts_for_both() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+
+    nights.run(&[row(1, "b@x.io"), row(2, "a@x.io")]).await;
+
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn whoever_takes_an_address_that_was_opted_out_at_the_service_is_told() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+    let table = [row(1, "c@x.io"), row(2, "a@x.io")];
+
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    // The first row took its opt-out along.
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("c@x.io"));
+    assert_eq!(report.opted_out_at_service(), ["1", "2"]);
+    assert_eq!(report.unfinished(), None);
+}

@@ -178,6 +178,7 @@ async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing(
 
     assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
     assert!(report.missing_ignored() && report.to_string().contains("missing rows ignored"));
+    assert!(report.unfinished().unwrap().contains("correct the table"));
     assert!(calls.is_empty());
     let (report, _) = nights.run(&table).await;
     assert!(!report.missing_ignored(), "nobody asked for missing rows");
@@ -431,6 +432,7 @@ async fn the_line_of_a_dry_run_says_what_would_be_sent() {
     ];
 
     let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
+    assert_eq!(report.unfinished(), None);
 
     // The old contact of a row whose new address would be refused stays.
     assert_eq!(
