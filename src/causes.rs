@@ -1,19 +1,74 @@
 use std::error::Error;
-use std::fmt::Write;
+
+#[cfg(feature = "inbox-postgres")]
+use tokio_postgres::error::DbError;
 
 /// The length from which on no cause is added: an error may be its own source.
 const LONG: usize = 10_000;
 
-/// Returns the text of an error and of what caused it, joined by `: `.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
+/// Returns the text of an error and of what caused it, joined by `: `. The rows that Postgres quotes are left out,
+/// because they may contain personal data.
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = text_of(error);
     let mut source = error.source();
     while let Some(cause) = source
         && text.len() < LONG
     {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, ": {cause}");
+        text.push_str(": ");
+        text.push_str(&text_of(cause));
         source = cause.source();
     }
     text
+}
+
+fn text_of(error: &(dyn Error + 'static)) -> String {
+    #[cfg(feature = "inbox-postgres")]
+    if let Some(error) = error.downcast_ref() {
+        return text_of_postgres(error);
+    }
+    without_rows(error.to_string())
+}
+
+/// The `Display` of the error also has the detail and the hint.
+#[cfg(feature = "inbox-postgres")]
+fn text_of_postgres(error: &DbError) -> String {
+    let (severity, code) = (error.severity(), error.code().code());
+    let names = [("table", error.table()), ("constraint", error.constraint())];
+    let names = names.map(|(kind, name)| name.map(|name| format!(", {kind} {name}")));
+    let names: String = names.into_iter().flatten().collect();
+    format!("{severity}: {} (SQLSTATE {code}{names})", error.message())
+}
+
+/// Where the rows begin that an error of Postgres quotes: in its `Display`, which another error may repeat, and in its
+/// `Debug`, which the message of a panic has. The error of sqlx has the same `Debug`.
+const ROWS: [&str; 3] = ["\nDETAIL: ", "\nHINT: ", " detail: Some("];
+
+/// Cuts a text where it begins to quote rows.
+pub(crate) fn without_rows(mut text: String) -> String {
+    if let Some(end) = ROWS.iter().filter_map(|start| text.find(start)).min() {
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_where_it_begins_to_quote_a_row() {
+        let rows = [
+            ("ERROR: a\nDETAIL: Key (a)=(b)\nHINT: c", "ERROR: a"),
+            ("ERROR: a\nHINT: c", "ERROR: a"),
+            (
+                r#"DbError { message: "a", detail: Some("b") }"#,
+                r#"DbError { message: "a","#,
+            ),
+            ("ERROR: a\nb, detail: None", "ERROR: a\nb, detail: None"),
+        ];
+
+        for (text, expected) in rows {
+            assert_eq!(without_rows(text.to_owned()), expected);
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn causes(error: &dyn StdError) -> Self {
+    pub(super) fn causes(error: &(dyn StdError + 'static)) -> Self {
         Self::failed(with_causes(error))
     }
 

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::causes::with_causes;
+use crate::causes::{with_causes, without_rows};
 
 /// The error of an inbox call.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +200,7 @@ impl Failure {
             .copied()
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         Self::new(match message {
-            Some(message) => format!("the handler panicked: {message}"),
+            Some(message) => without_rows(format!("the handler panicked: {message}")),
             None => "the handler panicked".to_owned(),
         })
     }

@@ -20,8 +20,10 @@ pub(super) enum Undone {
     Retry(StoreError),
     /// The database failed, and a second run would fail, too.
     Store(StoreError),
-    /// The handler returned an error or panicked.
+    /// The handler returned an error.
     Handler(Failure),
+    /// The handler panicked.
+    Panic(Failure),
 }
 
 impl From<StoreError> for Undone {
@@ -53,12 +55,12 @@ impl Undone {
     pub(super) fn into_error(self) -> Box<dyn Error + Send + Sync> {
         match self {
             Self::Retry(error) | Self::Store(error) => error.into(),
-            Self::Handler(failure) => failure.reason().into(),
+            Self::Handler(failure) | Self::Panic(failure) => failure.reason().into(),
         }
     }
 
     pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
-        Self::Handler(Failure::of_panic(panic))
+        Self::Panic(Failure::of_panic(panic))
     }
 }
 
@@ -122,7 +124,7 @@ pub(super) async fn respond_in_time(
     let handled = tokio::time::timeout_at(respond_by, handled).await;
     let receipt = match handled.unwrap_or_else(|_| Err(Undone::Store(late(respond_within)))) {
         Ok(receipt) => receipt,
-        Err(Undone::Handler(failure)) => {
+        Err(Undone::Handler(failure) | Undone::Panic(failure)) => {
             report_rollback(endpoint, &delivery.id, &failure);
             Receipt::Failed
         }

@@ -2173,7 +2173,13 @@ fn report_conflict(endpoint: &str, id: &EventId) {
 }
 
 fn report_store_failure(operation: &'static str, error: &StoreError) {
-    report!(error, operation, %error, cause = Error::source(error), "inbox store failed");
+    report!(
+        error,
+        operation,
+        %error,
+        cause = Error::source(error).map(crate::causes::with_causes),
+        "inbox store failed"
+    );
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! An event and its effect in one transaction of the store's.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use audience::inbox::deadpool_postgres::tokio_postgres::types::{IsNull, ToSql, Type};
 use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, Transaction};
 use audience::inbox::{ClaimState, Inbox, PostgresStore, Receipt, Store};
 use audience::webhooks::{Event, VerifiedEvent, Verifier};
@@ -13,11 +15,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRef, State};
 use axum::routing::post;
+use bytes::BytesMut;
 use http::Request;
 use tower::ServiceExt;
 
 use super::deliveries::{SECRET, body, delivery, delivery_about, id, new_claim};
 use support::postgres::{self, Database};
+use support::trace_log::Log;
 use support::{PATIENCE, in_time};
 
 const TABLES: &str = "CREATE TABLE effects (event_id text);
@@ -231,8 +235,8 @@ impl fmt::Display for NotCounted {
     }
 }
 
-impl std::error::Error for NotCounted {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for NotCounted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.0)
     }
 }
@@ -490,6 +494,151 @@ async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again()
     assert_eq!((report.handled, report.failed), (1, 0));
     assert_eq!(runs.load(Ordering::Relaxed), 3);
     assert_eq!(effects(&database).await, 1);
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// An error of the driver behind an error as thiserror makes it with `transparent`.
+#[derive(Debug)]
+struct Transparent(tokio_postgres::Error);
+
+impl fmt::Display for Transparent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Transparent {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let lose = "DO $$ BEGIN RAISE 'lost' USING ERRCODE = '40P01'; END $$";
+    let runs = AtomicU32::new(0);
+
+    let receipt = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event)
+                .await
+                .map_err(Transparent)?;
+            if runs.fetch_add(1, Ordering::Relaxed) < 2 {
+                transaction.batch_execute(lose).await.map_err(Transparent)?;
+            }
+            Ok::<_, Transparent>(())
+        })
+        .await;
+
+    assert_eq!(receipt, Receipt::Handled);
+    assert_eq!(runs.into_inner(), 3);
+    assert_eq!(effects(&database).await, 1);
+}
+
+const PEOPLE: &str = "CREATE TABLE people (address text PRIMARY KEY, age int NOT NULL);
+    INSERT INTO people VALUES ('ada@example.com', 36)";
+
+#[tokio::test]
+async fn neither_the_log_nor_a_reason_quotes_a_row_that_violates_a_constraint() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    client.batch_execute(PEOPLE).await.unwrap();
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    let violations = [
+        (
+            "INSERT INTO people VALUES ('ada@example.com', 1)",
+            "(SQLSTATE 23505, table people, constraint people_pkey)",
+        ),
+        (
+            "INSERT INTO people VALUES ('ada@example.com', NULL)",
+            "(SQLSTATE 23502, table people)",
+        ),
+    ];
+    let forms: [fn(tokio_postgres::Error) -> BoxError; 5] = [
+        |error| error.into(),
+        |error| Transparent(error).into(),
+        |error| error.into_source().unwrap(),
+        |error| format!("could not store: {}", error.as_db_error().unwrap()).into(),
+        |error| panic!("{error:?}"),
+    ];
+    let log = Log::start();
+
+    for (form, error_of) in forms.into_iter().enumerate() {
+        for (statement, names) in violations {
+            let violate = async move |transaction: &mut Transaction<'_>, _: Event| {
+                let violated = transaction.batch_execute(statement).await;
+                violated.map_err(error_of)
+            };
+            let event = format!("evt_{form}_{}", statement.len());
+            let receipt = store.handle_in("main", delivery(&event), violate).await;
+            assert_eq!(receipt, Receipt::Failed);
+
+            inbox.accept(delivery(&event)).await;
+            let worker = inbox.worker(store.handler_in(&inbox, violate));
+            let report = worker.max_attempts(1).run_until_idle().await.unwrap();
+            assert_eq!(report.parked, 1);
+            let reason = inbox.parked().await.unwrap().remove(0).reason;
+            assert!(inbox.discard(&id(&event)).await.unwrap());
+
+            assert!(!reason.contains("ada@"), "{reason}");
+            assert!(reason.contains("people"), "{reason}");
+            assert!(form > 2 || reason.ends_with(names), "{reason}");
+        }
+    }
+
+    let failures = log.events();
+    let failures = failures.iter().filter(|e| e.fields.contains_key("error"));
+    assert!(failures.count() >= 20);
+    assert!(!log.text().contains("ada@"), "{}", log.text());
+}
+
+/// A value that cannot be encoded.
+#[derive(Debug)]
+struct Panics;
+
+impl ToSql for Panics {
+    fn to_sql(&self, _: &Type, _: &mut BytesMut) -> Result<IsNull, BoxError> {
+        panic!("a bug in an encoder")
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+#[tokio::test]
+async fn a_panic_while_a_value_is_encoded_is_the_reason_for_the_failed_attempt() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    let encode = async |transaction: &mut Transaction<'_>, event: Event| {
+        apply_effect(transaction, event).await?;
+        let insert = "INSERT INTO effects VALUES ($1)";
+        transaction.execute(insert, &[&Panics]).await.map(drop)
+    };
+
+    let receipt = in_time(store.handle_in("main", delivery("evt_1"), encode)).await;
+    inbox.accept(delivery("evt_2")).await;
+    let worker = inbox.worker(store.handler_in(&inbox, encode));
+    let report = worker.max_attempts(1).run_until_idle().await.unwrap();
+    let parked = inbox.parked().await.unwrap();
+
+    assert_eq!((receipt, report.parked), (Receipt::Failed, 1));
+    assert_eq!(
+        parked[0].reason,
+        "the handler panicked: a bug in an encoder"
+    );
+    assert_eq!(effects(&database).await, 0);
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The store in Postgres on a pool of sqlx.
 
+use std::error::Error;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -387,6 +389,43 @@ async fn a_handler_that_panics_or_hides_the_failure_of_a_statement_has_no_effect
     assert_eq!(state, FRESH);
 }
 
+/// An error of the driver behind an error as thiserror makes it with `transparent`.
+#[derive(Debug)]
+struct Transparent(sqlx::Error);
+
+impl fmt::Display for Transparent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Transparent {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let runs = AtomicU32::new(0);
+
+    let receipt = store.handle_in("main", delivery("evt_1"), async |transaction, _| {
+        if runs.fetch_add(1, Ordering::Relaxed) < 2 {
+            let lose = "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END $$";
+            let lost = sqlx::query(lose).execute(&mut **transaction).await;
+            lost.map_err(Transparent)?;
+        }
+        Ok::<_, Transparent>(())
+    });
+    let receipt = in_time(receipt).await;
+
+    assert_eq!(receipt, Receipt::Handled);
+    assert_eq!(runs.into_inner(), 3);
+}
+
 #[tokio::test]
 async fn a_transaction_that_loses_against_another_one_is_run_again() {
     let Some((_database, store)) = set_up().await else {
@@ -597,10 +636,6 @@ async fn a_user_that_does_not_exist_and_absent_tables_make_the_store_unusable() 
     assert_eq!(unknown.unwrap_err().kind(), StoreErrorKind::Unusable);
     let missing = missing.unwrap_err();
     assert_eq!(missing.kind(), StoreErrorKind::Unusable);
-    let text = format!(
-        "{:?} {}",
-        missing,
-        std::error::Error::source(&missing).unwrap()
-    );
+    let text = format!("{:?} {}", missing, Error::source(&missing).unwrap());
     assert!(text.contains("call `migrate`"), "{text}");
 }

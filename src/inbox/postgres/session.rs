@@ -8,6 +8,7 @@ use std::time::Duration;
 use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+use tokio_postgres::error::DbError;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Row, Transaction};
 
@@ -271,8 +272,8 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Failed {
 
 /// Returns whether an error means that the transaction lost against another one.
 pub(super) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
-    let error = error.downcast_ref::<tokio_postgres::Error>();
-    let code = error.and_then(tokio_postgres::Error::code);
+    // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
+    let code = error.downcast_ref().map(DbError::code);
     code.is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
 }
 

@@ -506,6 +506,9 @@ impl SqlxPostgresStore {
     /// the inbox. The id is remembered for the [retention](Self::retention).
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
+    /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
+    /// `async |transaction, event|`, as below.
+    ///
     /// # Panics
     ///
     /// The handler panics outside a tokio runtime.
@@ -622,6 +625,8 @@ impl SqlxPostgresStore {
         match (handled, ended) {
             (handled, Ok(())) => handled,
             (Ok(Receipt::Handled), Err(failed)) => Err(not_committed(failed)),
+            // A panic inside the driver can break the connection.
+            (Err(panic @ Undone::Panic(_)), Err(_)) => Err(panic),
             // It was not the handler that failed, but the connection.
             (_, Err(failed)) => Err(Undone::Store(failed.error)),
         }
@@ -650,7 +655,9 @@ async fn commit(mut transaction: Transaction<'_, Postgres>) -> Result<(), Failed
 
 /// Returns whether an error means that the transaction lost against another one.
 fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
-    let code = error.downcast_ref::<Error>().and_then(code);
+    // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
+    let error = error.downcast_ref::<Box<dyn DatabaseError>>();
+    let code = error.and_then(|error| error.code());
     code.is_some_and(|code| matches!(&*code, "40001" | "40P01"))
 }
 

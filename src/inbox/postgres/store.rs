@@ -525,7 +525,7 @@ impl PostgresStore {
     ///
     /// Its error is the driver's, one of your own that implements [`Error`](std::error::Error), a `String` or a `&str`:
     /// any type that can be converted into `Box<dyn Error + Send + Sync>`. The error's text is logged, so it must not
-    /// contain an address.
+    /// contain an address. The rows that an error of Postgres quotes are left out.
     ///
     /// A text of an event can contain U+0000, which Postgres stores neither as `text` nor as `jsonb`: the statement
     /// fails in every attempt. Remove the character from a text that you store, for example with
@@ -622,6 +622,9 @@ impl PostgresStore {
     /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
     /// the inbox. The id is remembered for the [retention](PostgresStoreBuilder::retention).
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    ///
+    /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
+    /// `async |transaction, event|`, as below.
     ///
     /// # Panics
     ///
@@ -738,6 +741,8 @@ impl PostgresStore {
         match (handled, ended) {
             (handled, Ok(())) => handled,
             (Ok(Receipt::Handled), Err(failed)) => Err(not_committed(failed)),
+            // A panic inside the driver can break the connection.
+            (Err(panic @ Undone::Panic(_)), Err(_)) => Err(panic),
             // It was not the handler that failed, but the connection.
             (_, Err(failed)) => Err(Undone::Store(failed.error)),
         }

@@ -316,6 +316,9 @@ impl SqlxSqliteStore {
     ///
     /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
+    /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
+    /// `async |transaction, event|`, as below.
+    ///
     /// # Panics
     ///
     /// The handler panics outside a tokio runtime.
