@@ -34,7 +34,7 @@ pub fn normalized_address(address: &str) -> String {
 /// It refuses an empty text, a text without `@`, several addresses, an address with a name (`Ada <ada@example.com>`),
 /// white space and control characters, parts of a domain that are empty or have other characters than letters, digits,
 /// `-` and `_`, and more than 254 bytes. Everything else is for the service to decide. White space around the address is
-/// ignored. A dry run of an [import](crate::import) and of a sync uses the same rules.
+/// ignored. A dry run of an import and of a sync uses the same rules.
 ///
 /// # Errors
 ///
