@@ -3,20 +3,29 @@ use std::error::Error;
 #[cfg(feature = "inbox-postgres")]
 use tokio_postgres::error::DbError;
 
-/// The length from which on no cause is added: an error may be its own source.
+/// The length from which on no cause is added.
 const LONG: usize = 10_000;
+
+/// An error may be its own source.
+const LONGEST_CHAIN: usize = 100;
+
+type Cause<'a> = &'a (dyn Error + 'static);
+
+/// Returns an error and its causes, the last one at the end.
+pub(crate) fn causes<'a>(error: Cause<'a>) -> impl Iterator<Item = Cause<'a>> {
+    std::iter::successors(Some(error), |&error| error.source()).take(LONGEST_CHAIN)
+}
 
 /// Returns the text of an error and of what caused it, joined by `: `. The rows that Postgres quotes are left out,
 /// because they may contain personal data.
 pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = text_of(error);
-    let mut source = error.source();
-    while let Some(cause) = source
-        && text.len() < LONG
-    {
+    for cause in causes(error).skip(1) {
+        if text.len() >= LONG {
+            break;
+        }
         text.push_str(": ");
         text.push_str(&text_of(cause));
-        source = cause.source();
     }
     text
 }

@@ -10,7 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 
-use crate::causes::with_causes;
+use crate::causes::{causes, with_causes};
 use crate::string_enum::string_enum;
 
 /// The error of a failed call.
@@ -1026,9 +1026,7 @@ impl Error {
 /// ```
 #[must_use]
 pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    // An error may be its own source.
-    causes.take(100).find_map(|error| {
+    causes(error).find_map(|error| {
         #[cfg(feature = "unsubscribe")]
         if let Some(error) = error.downcast_ref::<crate::unsubscribe::ConsentError>() {
             return Some(error.visitor_status());

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
 use crate::ConfigError;
-use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreAddress, StoreError};
+use crate::inbox::from_env::StoreAddress;
+use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreError};
 use crate::terminal::{Table, print, printable};
 use crate::webhooks::{Event, EventId};
 

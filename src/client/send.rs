@@ -16,6 +16,7 @@ use super::Shared;
 use super::call::{CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
+use crate::causes::causes;
 use crate::{Client, Error, ErrorKind, Outcome};
 
 /// The length of the longest URL that the crate `http` accepts, in bytes.
@@ -739,16 +740,6 @@ fn is_decompression_error(error: &reqwest::Error) -> bool {
                 Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
             )
         })
-}
-
-type Cause<'a> = &'a (dyn StdError + 'static);
-
-/// Returns the error and all its sources.
-fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = Cause<'a>> {
-    std::iter::successors(
-        Some(error as Cause<'a>),
-        |error: &Cause<'a>| -> Option<Cause<'a>> { (*error).source() },
-    )
 }
 
 /// The longest time for which a wait continues after its watch has given up.

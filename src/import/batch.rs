@@ -294,7 +294,7 @@ impl Sender {
     }
 
     /// Leaves out the opt-outs that the contact has already. Another opt-out of everything would replace the reason of
-    /// the first one, and might unlock a contact after a spam report.
+    /// the first one, and might unlock a contact after a spam report. Topics alone need no look at the contact.
     ///
     /// If this fails, the opt-out of everything is not sent, and only topics are left to send.
     async fn leave_out_known(
@@ -305,6 +305,9 @@ impl Sender {
         may_be_gone: bool,
         watch: &Arc<Watch>,
     ) -> Result<(), Error> {
+        if !has(to_send, &EVERYTHING) {
+            return Ok(());
+        }
         match self.retrieve(address, watch).await {
             Ok(Some(contact)) => {
                 let known = opt_outs_of(&contact, false, &[]);
@@ -486,10 +489,9 @@ impl Sender {
             }
             maybe_out.retain(|address| is_among(&entry.to_leave, address));
             entry.maybe_out = maybe_out;
-        } else if has(&to_send, &EVERYTHING)
-            && let Err(error) = self
-                .leave_out_known(row, &before.address, &mut to_send, true, watch)
-                .await
+        } else if let Err(error) = self
+            .leave_out_known(row, &before.address, &mut to_send, true, watch)
+            .await
         {
             return opt_out_not_sent(&EVERYTHING, error);
         }
@@ -549,10 +551,9 @@ impl Sender {
             for entry in &leavers {
                 let is_new = |new: &&OptOut| !has(&entry.taken, new) && !has(&entry.opt_outs, new);
                 let mut new: Vec<_> = found.iter().filter(is_new).cloned().collect();
-                if has(&new, &EVERYTHING)
-                    && let Err(error) = self
-                        .leave_out_known(row, &entry.address, &mut new, true, watch)
-                        .await
+                if let Err(error) = self
+                    .leave_out_known(row, &entry.address, &mut new, true, watch)
+                    .await
                 {
                     return opt_out_not_sent(&EVERYTHING, error);
                 }

@@ -1,18 +1,13 @@
 //! Opens the store that the environment names.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(feature = "inbox-postgres")]
 use super::PostgresStore;
 use super::error::StoreError;
-use super::store::{
-    AcceptState, Backlog, ClaimState, DynStore, EventKey, HeldClaim, NewClaim, NewDelivery,
-    ParkedEvent, Release, Store, Take, TakenEvent, Turnover, delegate_methods, for_each_method,
-};
+use super::store::{DynStore, Store, delegate_store};
 use crate::ConfigError;
 use crate::secret::{VariableError, secret_from_variables};
-use crate::webhooks::EventId;
 
 /// Opens the store whose address is in the environment: in `AUDIENCE_INBOX_URL`, or in the file that
 /// `AUDIENCE_INBOX_URL_FILE` names, such as a secret that Docker or Kubernetes mounts.
@@ -140,11 +135,13 @@ impl OpenedStore {
     }
 }
 
-for_each_method! { delegate_methods, '_, OpenedStore, store }
+delegate_store!(OpenedStore, store);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "inbox-sqlite")]
+    use crate::inbox::store::{AcceptState, EventKey, Fingerprint, NewDelivery};
 
     #[test]
     fn an_address_of_another_database_is_refused_without_its_password() {
@@ -162,12 +159,9 @@ mod tests {
         let address = StoreAddress::parse(&format!("sqlite:{}", file.display()));
         let store = address.unwrap().open().await.unwrap();
 
-        let id = EventId::try_from("evt_1").unwrap();
-        let delivery = NewDelivery::new(
-            EventKey::new("main", &id),
-            b"{}",
-            super::super::store::Fingerprint::of(b"{}"),
-        );
+        let id = crate::webhooks::EventId::try_from("evt_1").unwrap();
+        let fingerprint = Fingerprint::of(b"{}");
+        let delivery = NewDelivery::new(EventKey::new("main", &id), b"{}", fingerprint);
         let accepted = Store::accept(&store, delivery).await.unwrap();
         assert_eq!(accepted, AcceptState::Accepted);
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
 use super::{Settings, report_conflict, report_receipt, report_rollback, report_store_failure};
+use crate::causes::causes;
 use crate::webhooks::VerifiedEvent;
 
 /// Why a transaction had no effect, or why that is not known.
@@ -39,16 +40,11 @@ impl Undone {
         error: Box<dyn Error + Send + Sync>,
         is_conflict: impl Fn(&(dyn Error + 'static)) -> bool,
     ) -> Self {
-        let mut chain = Some(error.as_ref() as &(dyn Error + 'static));
-        // An error may be its own source.
-        for _ in 0..LONGEST_CHAIN {
-            let Some(link) = chain else { break };
-            if is_conflict(link) {
-                return Self::Retry(StoreError::unavailable(error));
-            }
-            chain = link.source();
+        let is_lost = causes(error.as_ref()).any(is_conflict);
+        match is_lost {
+            true => Self::Retry(StoreError::unavailable(error)),
+            false => Self::Handler(Failure::of_error(error.as_ref())),
         }
-        Self::Handler(Failure::of_error(error.as_ref()))
     }
 
     /// Returns the error of a handler that ran in a transaction without effect.
@@ -63,8 +59,6 @@ impl Undone {
         Self::Panic(Failure::of_panic(panic))
     }
 }
-
-const LONGEST_CHAIN: usize = 100;
 
 /// Counts the transactions of one delivery.
 #[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]

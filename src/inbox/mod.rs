@@ -168,7 +168,7 @@ mod exposition;
     feature = "inbox-redis",
     feature = "inbox-sqlite"
 ))]
-mod from_env;
+pub(crate) mod from_env;
 #[cfg(any(
     feature = "inbox-postgres",
     feature = "inbox-sqlx-postgres",
@@ -195,15 +195,6 @@ mod worker;
 
 pub use error::{InboxError, StoreError, StoreErrorKind};
 pub use exposition::prometheus;
-#[cfg(all(
-    feature = "cli",
-    any(
-        feature = "inbox-postgres",
-        feature = "inbox-redis",
-        feature = "inbox-sqlite"
-    )
-))]
-pub(crate) use from_env::StoreAddress;
 #[cfg(any(
     feature = "inbox-postgres",
     feature = "inbox-redis",

@@ -812,6 +812,8 @@ pub(super) use for_each_method;
 /// Implements [`Store`] for a type by a field of it that is a store.
 #[cfg(any(
     feature = "inbox-postgres",
+    feature = "inbox-redis",
+    feature = "inbox-sqlite",
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
@@ -856,13 +858,7 @@ macro_rules! delegate_methods {
     feature = "inbox-sqlx-postgres",
     feature = "inbox-sqlx-sqlite"
 ))]
-pub(super) use delegate_methods;
-#[cfg(any(
-    feature = "inbox-postgres",
-    feature = "inbox-sqlx-postgres",
-    feature = "inbox-sqlx-sqlite"
-))]
-pub(super) use delegate_store;
+pub(super) use {delegate_methods, delegate_store};
 
 macro_rules! share_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {

@@ -385,7 +385,6 @@ impl Verifier {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
             .inspect(|delivery| {
-                self.0.keys.count(delivery.secret_name());
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
             })
             .inspect_err(|error| {
@@ -411,8 +410,8 @@ impl Verifier {
         // Before the age: a late but genuine delivery is reported as late, not as forged. Before the JSON, which is
         // not parsed here: a parser is the last thing that a forged body should reach.
         let keys = &self.0.keys;
-        let secret_name = keys
-            .matching_name(&headers.tag, headers.timestamp_text, body)
+        let secret = keys
+            .matching(&headers.tag, headers.timestamp_text, body)
             .ok_or(VerifyError::SignatureMismatch)?;
         let now = clock
             .now()
@@ -421,7 +420,7 @@ impl Verifier {
             .as_secs();
         let delivery = VerifiedDelivery {
             body,
-            secret_name,
+            secret_name: &secret.name,
             timestamp: headers.timestamp,
             now,
             headers: headers.all,
@@ -429,6 +428,7 @@ impl Verifier {
         let skew = delivery.skew();
         // In whole seconds, because the timestamp has no fractions. A difference of exactly 300 s is accepted.
         if skew.as_secs() <= self.0.tolerance.as_secs() {
+            secret.accepted.fetch_add(1, Ordering::Relaxed);
             Ok(delivery)
         } else if delivery.is_early() {
             Err(VerifyError::TooEarly { skew })
@@ -1183,12 +1183,6 @@ impl KeyRing {
         self.0.iter().map(|named| named.name.as_str()).collect()
     }
 
-    fn count(&self, name: &str) {
-        if let Some(named) = self.0.iter().find(|named| named.name == name) {
-            named.accepted.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     fn counts(&self) -> BTreeMap<String, u64> {
         let counts = self.0.iter();
         let counts =
@@ -1200,11 +1194,11 @@ impl KeyRing {
         self.0.iter().map(|named| &named.key)
     }
 
-    /// Returns the name of the first secret that `tag` was made with.
+    /// Returns the first secret that `tag` was made with.
     ///
     /// Every secret is tried and the match is selected without a branch, so the time taken does not
     /// depend on which secret matched.
-    fn matching_name(&self, tag: &Tag, timestamp: &[u8], body: &[u8]) -> Option<&str> {
+    fn matching(&self, tag: &Tag, timestamp: &[u8], body: &[u8]) -> Option<&NamedKey> {
         let mut found = Choice::from(0);
         let mut index = 0_u64;
         for (candidate, named) in (0_u64..).zip(&self.0) {
@@ -1215,7 +1209,7 @@ impl KeyRing {
         }
 
         let index = usize::try_from(index).ok()?;
-        bool::from(found).then(|| self.0[index].name.as_str())
+        bool::from(found).then(|| &self.0[index])
     }
 }
 
@@ -1402,12 +1396,16 @@ mod tests {
         Tag::parse(signature.as_bytes()).unwrap()
     }
 
+    fn name_of(secret: Option<&NamedKey>) -> Option<&str> {
+        secret.map(|secret| secret.name.as_str())
+    }
+
     #[test]
     fn each_secret_is_found_by_what_it_signed() {
         for (name, secret) in ["1", "2", "3"].into_iter().zip(SECRETS) {
             let ring = key_ring();
 
-            let found = ring.matching_name(&tag(secret), b"1700000000", b"{}");
+            let found = name_of(ring.matching(&tag(secret), b"1700000000", b"{}"));
 
             assert_eq!(found, Some(name));
         }
@@ -1417,8 +1415,8 @@ mod tests {
     fn no_secret_is_found_for_a_forgery() {
         let ring = key_ring();
 
-        let forged = ring.matching_name(&tag(b"another"), b"1700000000", b"{}");
-        let changed = ring.matching_name(&tag(b"the first"), b"1700000000", b"{ }");
+        let forged = name_of(ring.matching(&tag(b"another"), b"1700000000", b"{}"));
+        let changed = name_of(ring.matching(&tag(b"the first"), b"1700000000", b"{ }"));
 
         assert_eq!((forged, changed), (None, None));
     }
@@ -1428,7 +1426,7 @@ mod tests {
         let mut ring = key_ring();
         ring.add("4".to_owned(), b"the second").unwrap();
 
-        let found = ring.matching_name(&tag(b"the second"), b"1700000000", b"{}");
+        let found = name_of(ring.matching(&tag(b"the second"), b"1700000000", b"{}"));
 
         assert_eq!(found, Some("2"));
     }

@@ -303,7 +303,6 @@ async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_lis
     );
 }
 
-/// A service that responds to each consent call in this way, and to a retrieve with a contact.
 /// Responds to all consent calls with this, and to a retrieve request with an opted-out contact.
 async fn respond_to_consent(response: ResponseTemplate) -> MockServer {
     let contact = with(contact(), "topics", json!({"news": false}));

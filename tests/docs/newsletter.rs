@@ -214,13 +214,8 @@ async fn a_link_is_used_up_even_if_the_visitor_leaves_before_the_response() {
     })
     .await;
 
-    let rows = || async {
-        let client = postgres::client(&database.url).await;
-        let count = client.query_one("SELECT count(*) FROM signups", &[]).await;
-        count.unwrap().get::<_, i64>(0)
-    };
     support::in_time(async {
-        while rows().await > 0 {
+        while signups(&database).await > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })

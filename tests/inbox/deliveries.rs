@@ -1,5 +1,7 @@
-//! Verified deliveries, and a store that fails on demand.
+//! Verified deliveries, a store that fails on demand, and an error that hides another one.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -165,4 +167,20 @@ macro_rules! checked {
 impl Store for FailingStore {
     checked! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
     with_store_methods! { checked }
+}
+
+/// An error of the driver behind an error as thiserror makes it with `transparent`.
+#[derive(Debug)]
+pub(crate) struct Transparent<E>(pub(crate) E);
+
+impl<E: fmt::Display> fmt::Display for Transparent<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: Error> Error for Transparent<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
 }

@@ -19,7 +19,7 @@ use bytes::BytesMut;
 use http::Request;
 use tower::ServiceExt;
 
-use super::deliveries::{SECRET, body, delivery, delivery_about, id, new_claim};
+use super::deliveries::{SECRET, Transparent, body, delivery, delivery_about, id, new_claim};
 use support::postgres::{self, Database};
 use support::trace_log::Log;
 use support::{PATIENCE, in_time};
@@ -498,22 +498,6 @@ async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again()
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An error of the driver behind an error as thiserror makes it with `transparent`.
-#[derive(Debug)]
-struct Transparent(tokio_postgres::Error);
-
-impl fmt::Display for Transparent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for Transparent {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
-    }
-}
-
 #[tokio::test]
 async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again() {
     let Some((database, store)) = set_up().await else {
@@ -530,7 +514,7 @@ async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again
             if runs.fetch_add(1, Ordering::Relaxed) < 2 {
                 transaction.batch_execute(lose).await.map_err(Transparent)?;
             }
-            Ok::<_, Transparent>(())
+            Ok::<_, Transparent<tokio_postgres::Error>>(())
         })
         .await;
 

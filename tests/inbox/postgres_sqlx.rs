@@ -1,7 +1,6 @@
 //! The store in Postgres on a pool of sqlx.
 
 use std::error::Error;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +15,7 @@ use audience::inbox::{
 };
 use audience::webhooks::{EventId, VerifiedEvent};
 
-use super::deliveries::{delivery, delivery_about, id, new_claim};
+use super::deliveries::{Transparent, delivery, delivery_about, id, new_claim};
 use super::postgres_conformance::{OUTAGE, OUTAGE_CASES, THREE_ENTRIES};
 use support::postgres::{self, Database};
 use support::{PATIENCE, in_time};
@@ -389,22 +388,6 @@ async fn a_handler_that_panics_or_hides_the_failure_of_a_statement_has_no_effect
     assert_eq!(state, FRESH);
 }
 
-/// An error of the driver behind an error as thiserror makes it with `transparent`.
-#[derive(Debug)]
-struct Transparent(sqlx::Error);
-
-impl fmt::Display for Transparent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for Transparent {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
-    }
-}
-
 #[tokio::test]
 async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again() {
     let Some((_database, store)) = set_up().await else {
@@ -418,7 +401,7 @@ async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again
             let lost = sqlx::query(lose).execute(&mut **transaction).await;
             lost.map_err(Transparent)?;
         }
-        Ok::<_, Transparent>(())
+        Ok::<_, Transparent<sqlx::Error>>(())
     });
     let receipt = in_time(receipt).await;
 

@@ -15,6 +15,7 @@ use tokio_postgres::{Row, Transaction};
 use super::address::Tls;
 use super::entries::{Columns, Driver, Failed, OpenTransaction, keeps_connection};
 use super::statements::{Statement, Value};
+use crate::causes::causes;
 use crate::inbox::error::StoreError;
 
 /// How long a request to cancel a statement may take.
@@ -279,17 +280,11 @@ pub(super) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
 
 /// Returns whether an error of the driver means that the connection was lost: it has no source, or an I/O error.
 fn is_connection_lost(error: &tokio_postgres::Error) -> bool {
-    let mut source = error.source();
-    if source.is_none() {
-        return true;
+    let io_error = causes(error).find_map(|cause| cause.downcast_ref::<io::Error>());
+    match io_error {
+        Some(io_error) => !is_refused_by_tls(io_error),
+        None => error.source().is_none(),
     }
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return !is_refused_by_tls(error);
-        }
-        source = error.source();
-    }
-    false
 }
 
 /// Returns whether one side did not accept the certificate or the version of the other one.
