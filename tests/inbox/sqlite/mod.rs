@@ -19,6 +19,7 @@ use audience::inbox::{
     SqliteStore, Store, StoreError, Token,
 };
 use audience::webhooks::{EventId, EventType, Signer, VerifiedEvent, Verifier};
+use support::PATIENCE;
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -43,7 +44,8 @@ impl Folder {
     }
 
     fn open(&self) -> SqliteStore {
-        SqliteStore::open(self.file()).unwrap()
+        let builder = SqliteStore::builder().busy_timeout(PATIENCE);
+        builder.open(self.file()).unwrap()
     }
 
     /// A connection of a user's own.

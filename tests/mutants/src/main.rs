@@ -37,8 +37,8 @@ const ROOTS: [&str; 3] = [
     "tests/inbox/main.rs",
     "tests/interleavings.rs",
 ];
-/// A run ends if no test ends for this long, and four times the time of its slowest test on its own.
-const LIMIT: Duration = Duration::from_secs(20);
+/// A run ends if no test ends for this long, and eight times the time of its slowest test on its own.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The default of `--longest` and `--total`.
 const SECONDS: Duration = Duration::from_secs(60);
@@ -292,7 +292,7 @@ impl Trial<'_> {
             for (index, program) in self.programs.iter().enumerate() {
                 let group = group.iter().filter(|test| test.program == index);
                 let slowest = group.clone().map(|test| test.time).max();
-                let limit = LIMIT + slowest.unwrap_or_default() * 4;
+                let limit = LIMIT + slowest.unwrap_or_default() * 8;
                 let mut names: Vec<&str> = group.map(|test| test.name.as_str()).collect();
                 while !names.is_empty() {
                     match program.run(&names, variable, limit)? {
