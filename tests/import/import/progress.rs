@@ -62,7 +62,7 @@ async fn the_total_is_what_the_caller_says_or_what_the_iterator_knows() {
 
     let unknown = progress_of(contacts.import(rows())).await;
     let said = progress_of(contacts.import(rows()).total(2_000)).await;
-    let streamed = stream::iter(numbered(150).collect::<Vec<_>>());
+    let streamed = stream::iter(numbered(2_000).collect::<Vec<_>>());
     let streamed = progress_of(contacts.import_stream(streamed)).await;
 
     assert_eq!(unknown[0].total(), None);
@@ -72,7 +72,7 @@ async fn the_total_is_what_the_caller_says_or_what_the_iterator_knows() {
     assert!(
         streamed
             .iter()
-            .all(|progress| progress.total() == Some(150))
+            .all(|progress| progress.total() == Some(2_000))
     );
 }
 
