@@ -1123,7 +1123,7 @@ async fn at_the_edge(
 ) -> Option<(SampleEvent, Outcome)> {
     let started = Instant::now();
     for attempt in 0.. {
-        if attempt >= ATTEMPTS && started.elapsed() > run.timeout {
+        if is_given_up(attempt, started.elapsed(), run.timeout) {
             break;
         }
         let event = run.event();
@@ -1148,6 +1148,11 @@ async fn at_the_edge(
         }
     }
     None
+}
+
+/// Returns whether to end after this many attempts, which took this long together.
+fn is_given_up(attempts: usize, elapsed: Duration, timeout: Duration) -> bool {
+    attempts >= ATTEMPTS && elapsed > timeout
 }
 
 async fn deliver(run: &Run, event: &SampleEvent, offset: i64) -> Outcome {
@@ -1212,10 +1217,7 @@ async fn slow_body(run: &Run) -> Grade {
         let start = Instant::now();
         let outcome = run.deliver_slowly(&event, PIECES).await;
         attempts += 1;
-        // If this program had to wait for the processor, the body took longer than a receiver has to allow.
-        let was_cut = matches!(outcome, Outcome::Response(_) | Outcome::Broken(_));
-        let was_too_slow = start.elapsed() >= PATIENCE && was_cut && !outcome.is_success();
-        if !was_too_slow || attempts == 3 {
+        if !was_too_slow(&outcome, start.elapsed()) || attempts == 3 {
             break outcome;
         }
     };
@@ -1224,6 +1226,13 @@ async fn slow_body(run: &Run) -> Grade {
     let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
     let grade = accepted(&outcome, delivery, remedy, run.timeout);
     with_expectation(grade, &event, Effect::Once)
+}
+
+/// Returns whether the receiver may have given up on a body, because it took longer than a receiver has to allow. That
+/// happens if this program had to wait for the processor.
+fn was_too_slow(outcome: &Outcome, elapsed: Duration) -> bool {
+    let was_cut = matches!(outcome, Outcome::Response(_) | Outcome::Broken(_));
+    elapsed >= PATIENCE && was_cut && !outcome.is_success()
 }
 
 /// Delivers an event while the body of [`slow_body`] is on its way. Returns whether the receiver accepts it soon.
@@ -1327,18 +1336,13 @@ pub(super) fn serialized_again() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::mock::examine::exchange::Received;
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn response(status: u16) -> Outcome {
-        Outcome::Response(Received {
-            status,
-            elapsed: Duration::ZERO,
-            retry_after: None,
-            date: None,
-            body: Bytes::new(),
-        })
-    }
+    use http::StatusCode;
+
+    use super::*;
+    use crate::mock::examine::tests::{response, run_with};
 
     #[test]
     fn a_genuine_delivery_needs_a_2xx_in_time() {
@@ -1356,6 +1360,27 @@ mod tests {
         }
         assert_eq!(verdict(&Outcome::TimedOut), Verdict::Failed);
         assert_eq!(verdict(&Outcome::Broken("x".into())), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_redirect_and_a_410_have_a_reason_and_a_remedy_of_their_own() {
+        for (status, reason, remedy) in [
+            (299, LOST, "do"),
+            (300, "a redirected POST", "final URL"),
+            (399, "a redirected POST", "final URL"),
+            (400, LOST, "do"),
+            (410, "gone permanently", "other than 410"),
+            (503, LOST, "do"),
+        ] {
+            let timeout = Duration::from_secs(10);
+
+            let finding = not_accepted(&response(status), "It", "do", timeout);
+
+            let problem = format!("It got the response {status}.");
+            assert_eq!(finding.problem, problem);
+            assert!(finding.reason.contains(reason), "{status}: {finding:?}");
+            assert!(finding.remedy.contains(remedy), "{status}: {finding:?}");
+        }
     }
 
     #[test]
@@ -1385,6 +1410,89 @@ mod tests {
             grade(&Outcome::Broken("x".into())).verdict,
             Verdict::Warning
         );
+        let refused = io::ErrorKind::ConnectionRefused;
+        let not_connected = Outcome::NotConnected(refused, "x".into());
+        assert_eq!(grade(&not_connected).verdict, Verdict::Failed);
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_removes_white_space_has_one_finding_about_the_raw_body() {
+        let run = run_with(|_, body| match body.iter().any(u8::is_ascii_control) {
+            true => StatusCode::UNAUTHORIZED,
+            false => StatusCode::OK,
+        })
+        .await;
+
+        let grade = raw_body(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        assert_eq!(grade.findings, [serialized_again()]);
+    }
+
+    #[tokio::test]
+    async fn a_rejected_event_header_has_the_reason_that_the_header_is_not_signed() {
+        let run = run_with(|_, _| StatusCode::BAD_REQUEST).await;
+
+        let grade = event_header(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Warning);
+        assert_eq!(grade.findings.len(), 2);
+        for finding in grade.findings {
+            assert!(finding.reason.starts_with("The header is not signed"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_error_for_a_body_that_is_not_json_has_a_reason_and_a_remedy_of_its_own() {
+        let run = run_with(|_, _| StatusCode::INTERNAL_SERVER_ERROR).await;
+
+        let grade = not_json(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Warning);
+        let [finding] = &grade.findings[..] else {
+            panic!("it is the same for every body: {grade:?}");
+        };
+        assert!(finding.reason.contains("the same body ten times"));
+        assert!(finding.remedy.contains("store the body for a person"));
+    }
+
+    #[tokio::test]
+    async fn one_server_error_among_simultaneous_duplicates_is_a_failure() {
+        let requests = AtomicUsize::new(0);
+        let run = run_with(move |_, _| match requests.fetch_add(1, Ordering::SeqCst) {
+            4 => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::OK,
+        })
+        .await;
+
+        let grade = concurrent_duplicates(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        assert_eq!(grade.observed, "19 × 200, 1 × 500");
+    }
+
+    #[test]
+    fn a_delivery_at_the_edge_is_attempted_four_times_and_until_the_timeout() {
+        let timeout = Duration::from_secs(10);
+        let later = timeout + Duration::from_millis(1);
+
+        assert!(!is_given_up(3, later, timeout));
+        assert!(!is_given_up(4, timeout, timeout));
+        assert!(is_given_up(4, later, timeout));
+    }
+
+    #[test]
+    fn a_slow_body_is_sent_again_only_if_the_receiver_may_have_given_up_on_it() {
+        let broken = Outcome::Broken("x".into());
+
+        for outcome in [&response(400), &response(408), &broken] {
+            assert!(was_too_slow(outcome, PATIENCE), "{outcome:?}");
+            let sooner = PATIENCE.saturating_sub(Duration::from_nanos(1));
+            assert!(!was_too_slow(outcome, sooner), "{outcome:?}");
+        }
+        for outcome in [&response(200), &Outcome::TimedOut] {
+            assert!(!was_too_slow(outcome, PATIENCE), "{outcome:?}");
+        }
     }
 
     #[test]

@@ -62,8 +62,7 @@ impl Probe<'_> {
                         Ok(counted) => counted,
                         Err(problem) => return unusable(problem),
                     };
-                    let is_missing = expectation.effect == Effect::Once && counted.count == 0;
-                    if !is_missing || Instant::now() >= until {
+                    if is_settled(expectation.effect, counted.count, Instant::now(), until) {
                         break;
                     }
                     tokio::time::sleep(POLL).await;
@@ -115,6 +114,12 @@ impl Probe<'_> {
             outcome => Err(format!("The probe did not return a count: {outcome}.")),
         }
     }
+}
+
+/// Returns whether to stop waiting for the effect of an event, of which the application showed `count` at `now`.
+fn is_settled(effect: Effect, count: u64, now: Instant, until: Instant) -> bool {
+    let is_missing = effect == Effect::Once && count == 0;
+    !is_missing || now >= until
 }
 
 /// How the application recognizes a duplicate, as far as the counts of all events show it.
@@ -273,6 +278,18 @@ mod tests {
     use crate::mock::examine::report::Verdict;
 
     #[test]
+    fn only_an_effect_that_is_missing_is_waited_for_and_not_for_ever() {
+        let now = Instant::now();
+        let later = now + POLL;
+
+        assert!(!is_settled(Effect::Once, 0, now, later));
+        assert!(is_settled(Effect::Once, 0, later, later));
+        assert!(is_settled(Effect::Once, 1, now, later));
+        assert!(is_settled(Effect::AtMostOnce, 0, now, later));
+        assert!(is_settled(Effect::Never, 0, now, later));
+    }
+
+    #[test]
     fn the_counts_show_how_an_application_recognizes_a_duplicate() {
         for (distinct, duplicates, identity) in [
             ([1, 1, 1], [1, 1, 1], Identity::Id),
@@ -297,6 +314,68 @@ mod tests {
             assert_eq!(of_counts, identity, "{distinct:?} {duplicates:?}");
         }
         assert_eq!(Identity::of(|_| Vec::new()), Identity::Id);
+    }
+
+    #[test]
+    fn a_lost_event_has_the_cause_that_the_counts_or_the_check_show() {
+        for (identity, check, problem, remedy) in [
+            (
+                Identity::Timestamp,
+                Check::Genuine,
+                "both have the same webhook-timestamp",
+                BY_ID,
+            ),
+            (
+                Identity::OtherMembers,
+                Check::Genuine,
+                "Both have different ids",
+                BY_ID,
+            ),
+            (
+                Identity::Id,
+                Check::ForgedId,
+                "after a forged delivery with the same id",
+                VERIFY_FIRST,
+            ),
+            (Identity::Id, Check::DistinctIds, LOST, BY_ID),
+            (
+                Identity::Id,
+                Check::Genuine,
+                LOST,
+                "only after the event is stored",
+            ),
+        ] {
+            let finding = lost(check, identity);
+
+            assert!(finding.problem.contains(problem), "{finding:?}");
+            assert!(finding.remedy.contains(remedy), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_duplicate_effect_has_the_cause_that_the_counts_show() {
+        for (identity, check, cause) in [
+            (
+                Identity::IdOfAttempt,
+                Check::LaterDuplicate,
+                "if webhook-timestamp and webhook-signature are new",
+            ),
+            (
+                Identity::LastIds,
+                Check::DuplicateAfterMany,
+                "It had forgotten the event",
+            ),
+            (
+                Identity::LastIds,
+                Check::LaterDuplicate,
+                "It had forgotten the event",
+            ),
+            (Identity::LastIds, Check::Duplicate, "2 times on one event."),
+        ] {
+            let finding = acted_again(check, 2, identity);
+
+            assert!(finding.problem.contains(cause), "{finding:?}");
+        }
     }
 
     #[test]

@@ -381,6 +381,36 @@ mod tests {
     }
 
     #[test]
+    fn each_spelling_has_its_own_white_space_and_escapes() {
+        let event = json!({"id": [1, 2], "data": "a@b/c"});
+        for (spelling, text) in [
+            (Spelling::Documented, r#"{"id":[1,2],"data":"a@b/c"}"#),
+            (Spelling::Reordered, r#"{"data":"a@b/c","id":[1,2]}"#),
+            (
+                Spelling::OddlySpaced,
+                "{\n\t \"id\"  :\r\n [\n\t 1 ,\t\n\t 2\n\t ] ,\t\n\t \"data\"  :\r\n \"a\\u0040b\\/c\"\n\t }",
+            ),
+            (
+                Spelling::OddlySpacedLine,
+                "{\t \"id\"  :\t [\t 1 ,\t\t 2\t ] ,\t\t \"data\"  :\t \"a\\u0040b\\/c\"\t }",
+            ),
+            (Spelling::Sorted, r#"{"data":"a@b/c","id":[1,2]}"#),
+            (
+                Spelling::Padded,
+                "\n {\"id\":[1,2],\"data\":\"a@b/c\"} \r\n",
+            ),
+            (Spelling::Python, r#"{"id": [1, 2], "data": "a@b/c"}"#),
+            (Spelling::SortedPython, r#"{"data": "a@b/c", "id": [1, 2]}"#),
+            (
+                Spelling::Indented,
+                "{\n  \"id\": [\n    1,\n    2\n  ],\n  \"data\": \"a@b/c\"\n}",
+            ),
+        ] {
+            assert_eq!(spelling.write(&event), text, "{spelling:?}");
+        }
+    }
+
+    #[test]
     fn reordered_members_are_in_no_order_that_a_serializer_would_choose() {
         let body = event().spelled(Spelling::Reordered).body;
 
@@ -411,6 +441,25 @@ mod tests {
         assert_eq!(misreadings(&event, hex_secret, now).len(), 9);
         for misreading in misreadings(&event, "6Jm0nFq2pXvZk4Tt", now) {
             assert_ne!(misreading.headers, genuine, "{}", misreading.mistake);
+        }
+    }
+
+    #[test]
+    fn a_misreading_of_the_prefix_differs_from_a_genuine_delivery_by_nothing_else() {
+        let now = SystemTime::now();
+        let genuine = Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let genuine = genuine.sign(&event().event_type, now, &event().body);
+
+        let misreadings = misreadings(&event(), "6Jm0nFq2pXvZk4Tt", now);
+
+        for prefix in ["sha256=", "v1="] {
+            let is_about = |misreading: &&Misreading| misreading.mistake.contains(prefix);
+            let headers = &misreadings.iter().find(is_about).unwrap().headers;
+            let signature = genuine[SIGNATURE_HEADER].to_str().unwrap();
+            assert_eq!(headers[SIGNATURE_HEADER], format!("{prefix}{signature}"));
+            for name in [TIMESTAMP_HEADER, EVENT_HEADER] {
+                assert_eq!(headers[name], genuine[name]);
+            }
         }
     }
 }
