@@ -1166,6 +1166,13 @@ mod tests {
         assert!(!faults.remove(1) && !faults.remove(2));
     }
 
+    #[cfg(feature = "mock-server")]
+    #[test]
+    fn the_delay_of_the_command_is_a_number_of_milliseconds() {
+        assert_eq!(parse_milliseconds("1500"), Ok(Duration::from_millis(1_500)));
+        assert!(parse_milliseconds("1.5").is_err());
+    }
+
     fn kinds(faults: &mut Active<Fault>, requests: &[(&str, &str)]) -> Vec<Option<FaultKind>> {
         requests
             .iter()

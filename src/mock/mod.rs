@@ -1798,7 +1798,8 @@ struct Exchange {
 }
 
 /// Ends the connection without an ordinary response: sends `bytes` as they are, then closes or resets it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("the server ended the connection without a response")]
 struct Disconnect {
     bytes: Vec<u8>,
     /// Whether to send a TCP `RST` instead of closing.
@@ -1812,14 +1813,6 @@ impl Disconnect {
         head.map_or(&self.bytes, |end| &self.bytes[end + 4..])
     }
 }
-
-impl fmt::Display for Disconnect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server ended the connection without a response")
-    }
-}
-
-impl std::error::Error for Disconnect {}
 
 /// How many watchers there may be simultaneously. Each is an open connection.
 const MAX_WATCHERS: usize = 64;

@@ -767,6 +767,18 @@ mod tests {
             .expect("it happens in less than 30 s")
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_address_of_another_machine_is_refused_immediately_and_not_called_in_use() {
+        let started = tokio::time::Instant::now();
+
+        // No machine has this address: RFC 5737 reserves it for documentation.
+        let error = bind("192.0.2.1:8080".parse().unwrap()).await.unwrap_err();
+
+        assert_ne!(error.kind(), io::ErrorKind::AddrInUse);
+        // The clock moves only if something waits for it.
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
     #[tokio::test]
     async fn a_connection_without_a_complete_request_is_closed_after_a_while() {
         for unfinished in [

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request};
+use http::Request;
 
 use super::MockServer;
 use super::builder::MockServerBuilder;
 use super::clock::MockClock;
+use super::http::with_content_type;
 use super::service::mail::{SentMail, report_spam};
 use super::service::seed::{SeedContact, StoredContact, put_contact};
 use super::service::{Audience, ContactFilter};
@@ -298,18 +298,12 @@ impl Respond for MockService {
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
         audience.take_events();
         let response = handled.unwrap_or_else(|refusal| audience.error_response(&refusal));
+        let response = with_content_type(response);
         let mut template = ResponseTemplate::new(response.status());
         for (name, value) in response.headers() {
             template = template.insert_header(name, value);
         }
-        let json = HeaderValue::from_static("application/json");
-        let content_type = response.headers().get(CONTENT_TYPE).unwrap_or(&json);
-        match content_type.to_str() {
-            Ok(content_type) if !response.body().is_empty() => {
-                template.set_body_raw(response.body().clone(), content_type)
-            }
-            _ => template,
-        }
+        template.set_body_bytes(response.into_body())
     }
 }
 

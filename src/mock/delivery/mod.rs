@@ -1745,6 +1745,39 @@ mod tests {
         assert_eq!(endpoints, [2]);
     }
 
+    /// Returns a queue whose only attempt is held back until the clock shows 40: one of event 2 to endpoint 1.
+    fn queue_with_an_attempt_held_back() -> AttemptQueue {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 2, 1, AttemptKind::Automatic(1));
+        let started = queue.start_due(5, true).unwrap();
+        queue.hold_back(&started, 40);
+        queue
+    }
+
+    #[test]
+    fn an_attempt_that_is_held_back_waits_for_one_of_a_later_event() {
+        let mut queue = queue_with_an_attempt_held_back();
+
+        queue.release(1, 1, 6);
+        queue.release(1, 2, 6);
+        assert_eq!(queue.next_due(true), Some(40));
+
+        queue.release(1, 3, 6);
+        assert_eq!(queue.next_due(true), Some(6));
+    }
+
+    #[test]
+    fn an_endpoint_holds_back_another_attempt_only_after_the_first_is_given_up() {
+        let mut queue = queue_with_an_attempt_held_back();
+        queue.add(5, 3, 1, AttemptKind::Automatic(1));
+
+        assert_eq!(queue.remove_event(3), 1);
+        assert!(queue.holds_back(1));
+
+        assert_eq!(queue.remove_event(2), 1);
+        assert!(!queue.holds_back(1));
+    }
+
     #[test]
     fn a_kind_of_attempt_is_open_until_the_last_endpoint_is_finished() {
         let mut queue = AttemptQueue::default();

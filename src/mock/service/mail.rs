@@ -1393,6 +1393,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_body_that_is_too_long_is_left_out_of_a_list() {
+        let mut service = Service::new();
+        for length in [MAX_SHOWN_BODY, MAX_SHOWN_BODY + 1] {
+            let mail = |text: String| json!({"from": "me@x.io", "to": "ada@x.io", "text": text});
+            let rest = length - mail(String::new()).to_string().len();
+            service.post("/emails", &mail("a".repeat(rest)));
+        }
+
+        let newest = service.audience.mails.newest("", 2);
+
+        assert_eq!(newest[0].body, Value::Null);
+        assert_eq!(newest[1].body["to"], "ada@x.io");
+    }
+
+    #[test]
     fn consent_does_not_affect_transactional_mail() {
         let mut service = Service::new();
         service.create("ada@x.io");
