@@ -719,6 +719,17 @@ mod tests {
     use crate::address::normalized_address;
 
     #[test]
+    fn an_address_that_is_empty_and_one_of_dots_are_refused_with_their_own_reasons() {
+        let reason = |address| address_segment(address).unwrap_err().to_string();
+
+        assert!(reason(" ").contains("is empty"), "{}", reason(" "));
+        for dots in [".", ".."] {
+            assert!(reason(dots).contains("`.` or `..`"), "{}", reason(dots));
+        }
+        assert_eq!(address_segment(" A@x.io ").unwrap(), "a@x.io");
+    }
+
+    #[test]
     fn members_that_are_missing_null_or_empty_are_none_or_empty() {
         let base = json!({"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5});
         for absent in [

@@ -152,6 +152,21 @@ mod tests {
         assert!(!text.contains("hunter2"), "{text}");
     }
 
+    #[cfg(all(feature = "inbox-postgres", feature = "inbox-redis"))]
+    #[test]
+    fn each_scheme_chooses_its_store() {
+        for address in ["postgres://h/d", "postgresql://h/d"] {
+            let parsed = StoreAddress::parse(address);
+
+            assert!(matches!(parsed, Ok(StoreAddress::Postgres(_))), "{address}");
+        }
+        for address in ["redis://h", "rediss://h"] {
+            let parsed = StoreAddress::parse(address);
+
+            assert!(matches!(parsed, Ok(StoreAddress::Redis(_))), "{address}");
+        }
+    }
+
     #[cfg(feature = "inbox-sqlite")]
     #[tokio::test]
     async fn the_store_of_an_address_works_as_the_store_itself() {

@@ -1413,6 +1413,9 @@ mod tests {
         let refused = io::ErrorKind::ConnectionRefused;
         let not_connected = Outcome::NotConnected(refused, "x".into());
         assert_eq!(grade(&not_connected).verdict, Verdict::Failed);
+        let problem = |status| grade(&response(status)).findings.remove(0).problem;
+        assert!(problem(304).contains("304"), "{}", problem(304));
+        assert!(problem(307).contains("a redirect"), "{}", problem(307));
     }
 
     #[tokio::test]

@@ -405,4 +405,27 @@ mod tests {
             assert_eq!(judged.verdict, verdict, "{effect:?} {count}");
         }
     }
+
+    #[test]
+    fn the_type_is_needed_only_to_see_whether_the_event_header_was_believed() {
+        let expectation = Expectation {
+            event_id: "evt_1".into(),
+            event_type: "email.sent".into(),
+            effect: Effect::Once,
+        };
+        let verdict = |check, event_type: Option<&str>| {
+            let counted = EventCount {
+                count: 1,
+                event_type: event_type.map(Into::into),
+            };
+            judge(check, &expectation, &counted, Identity::Id).verdict
+        };
+
+        assert_eq!(verdict(Check::EventHeader, None), Verdict::NotSeen);
+        assert_eq!(verdict(Check::Duplicate, None), Verdict::Passed);
+        let sent = Some("email.sent");
+        assert_eq!(verdict(Check::EventHeader, sent), Verdict::Passed);
+        let other = Some("email.opened");
+        assert_eq!(verdict(Check::EventHeader, other), Verdict::Failed);
+    }
 }
