@@ -680,10 +680,11 @@ impl Parts {
         }
     }
 
+    /// Returns whether the list has ended with the error that [`next`](Self::next) has just returned.
     fn has_ended(&self) -> bool {
         match &self.source {
             Source::Pages(pages) => pages.is_terminated(),
-            Source::Full(stream) => stream.is_terminated() && self.failed.is_none(),
+            Source::Full(stream) => stream.is_terminated(),
         }
     }
 }

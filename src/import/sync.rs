@@ -1592,7 +1592,6 @@ impl Plan {
                 self.free(&entry);
                 Entry {
                     is_gone: true,
-                    is_untold: false,
                     is_opt_in: false,
                     ..settled(entry)
                 }

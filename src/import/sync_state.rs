@@ -813,14 +813,11 @@ impl StateWriter {
         for (row, contact, outcome) in rows {
             let Some(task) = row.row.task() else { continue };
             let (is_sent, is_done) = (contact.is_applied(), outcome.is_applied());
-            entries.extend(match (task.kind, contact) {
-                (TaskKind::Look(_) | TaskKind::Leave, _) => None,
+            // Only a contact that is created or updated has an entry for the other two outcomes.
+            entries.extend(match contact {
                 _ if is_sent && is_done => task.done.clone(),
-                (TaskKind::OptOut | TaskKind::OptOutListed, _) => None,
                 _ if is_sent => task.applied.clone(),
-                (TaskKind::Upsert, RowOutcome::Refused { .. }) if contact == outcome => {
-                    task.refused.clone()
-                }
+                RowOutcome::Refused { .. } if contact == outcome => task.refused.clone(),
                 _ => None,
             });
         }
@@ -840,5 +837,59 @@ impl StateWriter {
         let until = Record::HeldUntil(unix_now().saturating_add(wait.as_secs()));
         let line = to_line(&until).map_err(|error| Arc::new(error.into()))?;
         self.appender.append(line).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a path that no other test uses.
+    fn path(name: &str) -> PathBuf {
+        let name = format!("audience-state-{name}-{}.sync", std::process::id());
+        std::env::temp_dir().join(name)
+    }
+
+    #[test]
+    fn an_entry_of_any_length_is_read_and_one_that_is_cut_off_is_an_error() {
+        let path = path("entry");
+        let entry = Entry {
+            key: "k".repeat(2_000),
+            ..Entry::default()
+        };
+        let line = to_line(&RowRecord::Row(&entry)).unwrap();
+        let read = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            read_entry(&File::open(&path).unwrap(), 0)
+        };
+
+        let whole = read(&line);
+        let cut_off = read(&line[..1_000]);
+
+        fs::remove_file(&path).unwrap();
+        assert_eq!(whole.unwrap(), entry);
+        assert_eq!(cut_off.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_wait_that_the_service_asked_for_is_in_the_file_also_after_it_was_written_anew() {
+        let path = path("hold");
+        let mut state = SyncState::open(&path).unwrap();
+        let writer = state.start("https://service.example").await.unwrap();
+
+        let hour = Duration::from_secs(3_600);
+        writer.record_hold(hour).await.unwrap();
+        let recorded = SyncState::open(&path).unwrap();
+        let header = recorded.contents.header.as_ref().unwrap();
+        let new = path.with_extension("new");
+        recorded.rewrite(header, &new).unwrap();
+        let rewritten = SyncState::open(&path).unwrap();
+
+        fs::remove_file(&path).unwrap();
+        assert_eq!(rewritten.contents.header.as_ref().unwrap().rewritten, 1);
+        for state in [recorded, rewritten] {
+            assert!(state.hold() > hour / 2, "{:?}", state.hold());
+        }
     }
 }

@@ -517,3 +517,30 @@ fn an_address_is_changed_without_a_runtime() {
     let missing = contacts.change_address("nobody@example.com", NEW).wait();
     assert!(missing.unwrap_err().is_not_found());
 }
+
+#[tokio::test]
+async fn an_opt_out_of_a_topic_that_is_new_goes_along_with_those_of_all_others() {
+    let ada = contact(ADA, Some(Reason::Preferences)).answer("news", false);
+    let server = MockServer::builder().topic("news", true).seed_contact(ada);
+    let server = server.start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let mut call = pin!(contacts.change_address(ADA, NEW).into_future());
+    // Both opt-outs were sent, and the old contact was not retrieved again.
+    until_sent(&server, 4, call.as_mut()).await;
+
+    server.topic("offers", false);
+    in_time(call).await.unwrap();
+
+    let expected = [
+        "GET /ada@example.com",
+        "POST",
+        "POST /ada@example.net/unsubscribe preferences",
+        "POST /ada@example.net/unsubscribe news",
+        "GET /ada@example.net",
+        "GET /ada@example.com",
+        "POST /ada@example.net/unsubscribe offers",
+        "GET /ada@example.net",
+        "GET /ada@example.com",
+    ];
+    assert_eq!(sent(&server), expected);
+}

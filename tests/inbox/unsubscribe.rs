@@ -577,6 +577,22 @@ async fn a_template_can_tell_that_the_answers_are_not_known() {
 }
 
 #[tokio::test]
+async fn a_template_that_panics_after_a_click_is_a_503_and_the_opt_out_is_kept() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .template(|page| panic!("no page for {:?}", page.notice))
+        .build();
+
+    let reply = post_form(&service, &links().link(ADA), "unsubscribe=all").await;
+
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reply.headers["retry-after"], "60");
+    assert_eq!(reply.headers["cache-control"], "no-store");
+    assert_eq!(service.pending().await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn a_topic_that_the_service_does_not_have_has_no_box_that_opts_out_of_everything() {
     let server = mock().await;
     let contacts = server.client().contacts();
@@ -1438,6 +1454,24 @@ async fn a_404_of_a_gateway_ends_no_opt_out() {
             assert!(!contact.topics["news"] && !contact.unsubscribed, "{body}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_attempt_sends_each_request_once() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.builder().build());
+    post_form(&service, &links().link(ADA), ONE_CLICK).await;
+    server.clear_requests();
+    server.fault(Fault::status(404).path("/contacts/*"));
+    server.fault(Fault::status(503).path("/contacts"));
+
+    service.worker().run_until_idle().await.unwrap();
+
+    let requests = server.requests().into_iter();
+    let requests: Vec<_> = requests.map(|request| request.method).collect();
+    assert_eq!(requests, ["POST", "GET", "GET"], "the last one is the list");
+    assert_eq!(service.pending().await.unwrap(), 1);
 }
 
 #[tokio::test]

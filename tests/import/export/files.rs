@@ -8,7 +8,7 @@ use std::time::Duration;
 use audience::export::{Csv, JsonLines};
 #[cfg(unix)]
 use audience::import::Journal;
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Fault, MockServer, SeedContact};
 use audience::{ErrorKind, RetryPolicy};
 use serde_json::json;
 use wiremock::Request;
@@ -213,6 +213,39 @@ async fn a_page_that_fails_twice_is_fetched_again_and_one_that_fails_on_stops_th
         .unwrap();
     assert_eq!((report.contacts(), report.resumed()), (3, 2));
     assert_eq!(fs::read_to_string(path).unwrap(), all_addresses(3));
+}
+
+#[tokio::test]
+async fn a_contact_or_page_of_a_full_export_that_fails_twice_is_fetched_again() {
+    for path in ["/contacts/1@x.io", "/contacts"] {
+        let server = server(3).await;
+        let folder = Folder::new("failing-full");
+        let file = folder.file("all.csv");
+        let list = server.client().contacts().list().limit(1);
+        server.fault(Fault::status(500).path(path).times(2));
+
+        let export = list.retry(RetryPolicy::none());
+        let export = export.export(&file, Csv::new(["email"])).full();
+        let report = export.await.unwrap();
+
+        assert_eq!(report.contacts(), 3, "{path}");
+        assert_eq!(fs::read_to_string(file).unwrap(), all_addresses(3));
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_fails_twice_while_columns_are_found_is_fetched_again() {
+    let server = server(1).await;
+    server.seed_contact(SeedContact::new("1@x.io").property("plan", "pro"));
+    let list = server.client().contacts().list().retry(RetryPolicy::none());
+    server.fault(Fault::status(500).times(2));
+
+    let csv = Csv::find_columns(list.clone()).await.unwrap();
+
+    assert!(csv.header().contains("plan"), "{csv:?}");
+    server.fault(Fault::status(500));
+    let failed = Csv::find_columns(list).await.unwrap_err();
+    assert_eq!(failed.status().unwrap(), 500);
 }
 
 #[tokio::test]

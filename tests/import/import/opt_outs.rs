@@ -426,6 +426,51 @@ async fn a_row_that_must_not_be_sent_twice_and_was_in_flight_at_a_crash_gets_its
 }
 
 #[tokio::test]
+async fn a_row_that_must_not_be_sent_twice_and_got_no_response_gets_its_opt_outs_when_resumed() {
+    let server = server().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    server.fault(Fault::close_after().path("/contacts/batch"));
+    let run = || {
+        let import = contacts.import([strict("ada@x.io")]);
+        import.journal(journal.open())
+    };
+
+    let first = in_time(run()).await.unwrap();
+    let was_opted_out = server.contact("ada@x.io").unwrap().unsubscribed;
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&first), [0, 0, 0, 0, 0, 1]);
+    assert!(!was_opted_out);
+    assert_eq!(counts(&resumed), [0, 0, 0, 0, 0, 1]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(batches(&server).len(), 1, "the contact is not sent again");
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_row_whose_status_is_not_known_is_sent_by_one_resumed_import() {
+    let server = server().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let body = r#"{"data": [{"email": "ada@x.io"}]}"#;
+    server.fault(Fault::wrong_body(body).path("/contacts/batch"));
+    server.fault(Fault::status(400).path("*/unsubscribe").times(1));
+    let run = || {
+        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+        contacts.import([row]).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    let resumed = in_time(run()).await.unwrap();
+    let requests = server.requests().len();
+    let last = in_time(run()).await.unwrap();
+
+    assert_eq!(failed.opt_out_failed(), 1);
+    assert_eq!(counts(&resumed), [0, 0, 0, 0, 0, 1]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(last, resumed);
+    assert_eq!(server.requests().len(), requests, "everything is finished");
+}
+
+#[tokio::test]
 async fn the_opt_outs_of_a_batch_that_was_in_flight_at_a_crash_are_sent_even_if_it_is_refused_when_resumed()
  {
     let server = server().await;

@@ -293,6 +293,18 @@ async fn a_changed_address_costs_four_requests_and_the_old_one_is_opted_out() {
 }
 
 #[tokio::test]
+async fn an_opt_out_with_a_changed_address_goes_to_both_and_the_old_one_is_counted_once() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+
+    let (report, _) = nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
+
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
+    assert_eq!(report.changes().skipped(), 0);
+}
+
+#[tokio::test]
 async fn a_changed_address_takes_its_opt_outs_with_it() {
     let nights = Nights::new().await;
     nights
@@ -826,6 +838,28 @@ async fn an_opt_in_that_is_not_sent_is_told_until_a_run_has_ended() {
     assert_eq!(report.opt_ins_not_sent(), 2);
     let (report, calls) = nights.run(&table).await;
     assert_eq!((report.opt_ins_not_sent(), calls.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_opt_in_that_no_finished_run_has_told_is_told_although_its_row_was_missing_in_another() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    let yes = || SyncRow::new(1, contact("a@x.io").first_name("B"));
+    // The opt-in is recorded, and then the run ends with an error.
+    let refused = Fault::status(401).method("GET");
+    nights.server.fault(refused.times(1));
+    let sync = nights.sync(&[yes()]);
+    in_time(sync.into_future()).await.unwrap_err();
+    // Another row has its address.
+    let other = row(2, "a@x.io");
+    let stops = |sync: SyncContacts| sync.deletes_missing().stop_when(std::future::ready(()));
+    nights.run_with(std::slice::from_ref(&other), stops).await;
+
+    let (report, _) = nights.run(&[yes(), other.clone()]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    let (report, _) = nights.run(&[yes(), other]).await;
+    assert_eq!(report.opt_ins_not_sent(), 0);
 }
 
 fn reason_of(nights: &Nights, address: &str) -> String {

@@ -318,3 +318,33 @@ async fn each_key_is_told_once_in_the_order_of_the_table_and_written_back_it_cos
     let contact = nights.server.contact("a@x.io").unwrap();
     assert_eq!(contact.unsubscribe_reason, "complaint");
 }
+
+#[tokio::test]
+async fn a_row_that_is_not_subscribed_says_nothing_about_the_address_that_another_row_took_from_it()
+{
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let table = [row(1, "c@x.io").subscribed(false), row(2, "a@x.io")];
+
+    nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("c@x.io") && !nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_yes_of_before_its_row_was_missing_is_told_as_an_opt_out_at_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    // Another row has its address.
+    let other = row(2, "a@x.io");
+    let missing = SyncContacts::deletes_missing;
+    nights.run_with(std::slice::from_ref(&other), missing).await;
+
+    let table = [row(1, "a@x.io"), other];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 0);
+    assert_eq!(report.opted_out_at_service(), ["1", "2"]);
+}

@@ -248,3 +248,25 @@ async fn what_the_person_takes_back_at_the_new_address_is_not_taken_from_the_old
     assert_eq!((b.topics["news"], b.topics["offers"]), (true, false));
     assert!(nights.is_opted_out("a@x.io"));
 }
+
+#[tokio::test]
+async fn an_opt_out_that_moves_goes_to_a_new_contact_without_a_response_even_if_its_row_is_not_passed()
+ {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+    nights
+        .server
+        .fault(Fault::close_after().path("/contacts/batch"));
+    let (report, _) = nights.run_with(&[row(1, "b@x.io")], once).await;
+    assert_eq!(report.changes().unknown(), 1);
+    nights.server.clear_faults();
+
+    let (_, calls) = nights.run(&[]).await;
+
+    assert_eq!(calls, ["POST /b@x.io/unsubscribe news"]);
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!b.topics["news"] && !b.unsubscribed);
+    assert!(!nights.is_opted_out("a@x.io"), "its row may come back");
+}
