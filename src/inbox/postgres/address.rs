@@ -353,6 +353,10 @@ const TLS_REQUIRED: &str = "the address of the database requires TLS: turn on th
 #[cfg(test)]
 mod tests {
     use std::error::Error;
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::inbox::error::StoreErrorKind;
@@ -453,5 +457,60 @@ mod tests {
         );
         let config: Config = words.parse().unwrap();
         assert_eq!(config.get_password(), Some(&br"a ?'b"[..]));
+    }
+
+    #[test]
+    fn each_mode_of_tls_is_read() {
+        for (name, expected) in [
+            ("disable", TlsMode::Disable),
+            ("prefer", TlsMode::Prefer),
+            ("require", TlsMode::Require),
+            ("verify-ca", TlsMode::VerifyCa),
+            ("verify-full", TlsMode::VerifyFull),
+        ] {
+            let address = format!("host=localhost sslmode={name}");
+
+            let (_, options) = take_tls_options(&address).unwrap();
+
+            assert_eq!(options.mode(), expected);
+        }
+    }
+
+    /// Refuses each connection with this SQLSTATE. Notes whether it asked for limits for its statements.
+    async fn refuse(listener: &TcpListener, code: &str, limited: &Mutex<Vec<bool>>) {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let length = client.read_u32().await.unwrap();
+            let mut settings = vec![0; usize::try_from(length).unwrap() - 4];
+            client.read_exact(&mut settings).await.unwrap();
+            let settings = String::from_utf8_lossy(&settings);
+            let is_limited = settings.contains("statement_timeout");
+            limited.lock().unwrap().push(is_limited);
+            let error = format!("SFATAL\0C{code}\0Mit is refused\0\0");
+            client.write_u8(b'E').await.unwrap();
+            let length = u32::try_from(error.len()).unwrap() + 4;
+            client.write_u32(length).await.unwrap();
+            client.write_all(error.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_pooler_that_refuses_the_limits_gets_another_connection_without_them() {
+        let cases: [(&str, &[bool]); 2] = [("08P01", &[true, false]), ("28P01", &[true])];
+        for (code, expected) in cases {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let address = format!("host=127.0.0.1 port={port} user=inbox sslmode=disable");
+            let address = Address::parse(&address).unwrap();
+            let (pool, _) = address.pool(1, Duration::from_secs(1)).unwrap();
+            let limited = Mutex::default();
+
+            tokio::select! {
+                connected = pool.get() => assert!(connected.is_err()),
+                () = refuse(&listener, code, &limited) => unreachable!("it never ends"),
+            }
+
+            assert_eq!(limited.into_inner().unwrap(), expected, "{code}");
+        }
     }
 }

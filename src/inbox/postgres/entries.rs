@@ -859,14 +859,17 @@ struct MissingRight(#[source] Box<dyn Error + Send + Sync>);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicI32, Ordering};
+    use std::cell::Cell;
+    use std::future::ready;
+    use std::sync::Mutex;
 
     use super::*;
     use crate::inbox::Token;
 
-    /// A database whose search is slow and finds one event, whose lease always has ended.
+    /// A database whose search is slow and finds one event, whose lease always has ended. It notes how many events each
+    /// search may take.
     #[derive(Clone, Default)]
-    struct Database(Arc<AtomicI32>);
+    struct Database(Arc<Mutex<Vec<i64>>>);
 
     /// `attempts` of it.
     struct Row(i32);
@@ -877,10 +880,15 @@ mod tests {
         async fn query(
             &self,
             statement: &'static Statement,
-            _: &[Value<'_>],
+            values: &[Value<'_>],
         ) -> Result<Vec<Row>, Failed> {
             assert_eq!(statement.sql, TAKE.sql);
-            Ok(vec![Row(self.0.fetch_add(1, Ordering::SeqCst) + 1)])
+            let Value::Count(limit) = values[6] else {
+                panic!("the statement has a limit");
+            };
+            let mut limits = self.0.lock().unwrap();
+            limits.push(limit);
+            Ok(vec![Row(i32::try_from(limits.len()).unwrap())])
         }
     }
 
@@ -912,7 +920,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_that_both_searches_of_a_call_found_is_taken_once() {
-        let entries = Entries::new(Database::default(), DEFAULT_TIMEOUT);
+        let database = Database::default();
+        let entries = Entries::new(database.clone(), DEFAULT_TIMEOUT);
         let take = Take::new("main", Token::random(), Duration::ZERO, 10);
 
         // Slow, so that the next call begins where this one found an event, and then looks at the beginning.
@@ -921,6 +930,210 @@ mod tests {
 
         let attempts: Vec<u32> = taken.iter().map(|event| event.attempt).collect();
         assert_eq!(attempts, [3]);
+        // The last search is for the rest.
+        assert_eq!(*database.0.lock().unwrap(), [10, 10, 9]);
+    }
+
+    /// A database that is down.
+    #[derive(Clone)]
+    struct Down;
+
+    impl Driver for Down {
+        type Row = Row;
+
+        async fn query(&self, _: &'static Statement, _: &[Value<'_>]) -> Result<Vec<Row>, Failed> {
+            Err(failed(Aftermath::ConnectionLost))
+        }
+    }
+
+    fn failed(aftermath: Aftermath) -> Failed {
+        Failed {
+            error: StoreError::unavailable("it failed"),
+            aftermath,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_completion_that_fails_has_taken_nothing_if_nothing_was_to_be_taken() {
+        let entries = Entries::new(Down, DEFAULT_TIMEOUT);
+        let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+        let held = [HeldClaim::new(EventKey::new("main", &id), token)];
+
+        for (limit, is_known) in [(0, true), (1, false)] {
+            let take = Take::new("main", token, Duration::ZERO, limit);
+            let turnover = entries.complete_and_take(&held, Duration::ZERO, take).await;
+
+            assert!(turnover.completed.is_err());
+            assert_eq!(turnover.taken.is_ok(), is_known, "{limit}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_is_run_again_only_if_that_is_safe_and_may_help() {
+        for (aftermath, is_repeatable, expected) in [
+            (Aftermath::NothingHappened, false, 1 + MAX_CONFLICTS),
+            (Aftermath::NothingHappened, true, 1 + MAX_CONFLICTS),
+            (Aftermath::ConnectionLost, false, 1),
+            (Aftermath::ConnectionLost, true, 2),
+            (Aftermath::Aborted, true, 1),
+            (Aftermath::Refused, true, 1),
+        ] {
+            let runs = Cell::new(0);
+            let attempt = || {
+                runs.set(runs.get() + 1);
+                assert!(runs.get() < 100, "{aftermath:?}: it does not end");
+                ready(Err::<(), _>(failed(aftermath)))
+            };
+
+            with_retries(is_repeatable, attempt).await.unwrap_err();
+
+            assert_eq!(runs.get(), expected, "{aftermath:?}");
+        }
+    }
+
+    #[test]
+    fn a_commit_that_is_refused_for_good_is_a_failure_of_the_handler() {
+        let undone = |aftermath, error| match not_committed(Failed { error, aftermath }) {
+            Undone::Retry(_) => "retry",
+            Undone::Store(_) => "store",
+            Undone::Handler(_) => "handler",
+            Undone::Panic(_) => "panic",
+        };
+        let (temporary, lasting) = (StoreError::unavailable, StoreError::unusable);
+
+        let refused = Aftermath::Refused;
+        assert_eq!(undone(refused, lasting("a constraint")), "handler");
+        assert_eq!(undone(refused, temporary("a disk failed")), "store");
+        let lost = Aftermath::ConnectionLost;
+        assert_eq!(undone(lost, temporary("connection reset")), "store");
+        let nothing = Aftermath::NothingHappened;
+        assert_eq!(undone(nothing, temporary("a conflict")), "retry");
+        let aborted = Aftermath::Aborted;
+        assert_eq!(undone(aborted, temporary("aborted")), "handler");
+    }
+
+    /// A transaction on a database whose tables have this version.
+    struct Migration {
+        version: Option<i32>,
+        executed: Vec<&'static str>,
+    }
+
+    impl OpenTransaction for Migration {
+        type Row = Survey;
+
+        async fn execute(&mut self, sql: &'static str) -> Result<(), Failed> {
+            self.executed.push(sql);
+            Ok(())
+        }
+
+        async fn query_one(&mut self, _: &'static str, _: &[Value<'_>]) -> Result<Survey, Failed> {
+            Ok(Survey(self.version))
+        }
+    }
+
+    /// The version of the tables.
+    struct Survey(Option<i32>);
+
+    impl Columns for Survey {
+        fn text(&self, _: &str) -> Result<Option<&str>, StoreError> {
+            Ok(Some("UTF8"))
+        }
+
+        fn bytes(&self, _: &str) -> Result<Option<&[u8]>, StoreError> {
+            unreachable!("the statements return no bytes")
+        }
+
+        fn boolean(&self, _: &str) -> Result<bool, StoreError> {
+            Ok(self.0.is_some())
+        }
+
+        fn integer(&self, name: &str) -> Result<i32, StoreError> {
+            match name {
+                "server_version" => Ok(OLDEST_SERVER),
+                _ => Ok(self.0.unwrap()),
+            }
+        }
+
+        fn bigint(&self, _: &str) -> Result<i64, StoreError> {
+            unreachable!("the statements return no bigint")
+        }
+
+        fn float(&self, _: &str) -> Result<f64, StoreError> {
+            unreachable!("the statements return no float")
+        }
+    }
+
+    #[tokio::test]
+    async fn tables_are_created_if_they_are_absent_and_left_alone_if_not() {
+        let newer = SCHEMA_VERSION + 1;
+        for (version, expected) in [
+            (None, Ok(vec![LOCK, SCHEMA])),
+            // A role without the right to create tables can call it, too.
+            (Some(SCHEMA_VERSION), Ok(vec![LOCK])),
+            (Some(newer), Err(vec![LOCK])),
+        ] {
+            let executed = Vec::new();
+            let mut migration = Migration { version, executed };
+
+            let migrated = migrate(&mut migration).await;
+
+            let executed = migration.executed;
+            let result = match migrated {
+                Ok(()) => Ok(executed),
+                Err(failed) => {
+                    let text = failed.error.source().unwrap().to_string();
+                    assert!(text.contains(&format!("version {newer}")), "{text}");
+                    Err(executed)
+                }
+            };
+            assert_eq!(result, expected, "{version:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_migration_is_repeated_until_the_database_responds() {
+        let last: [fn() -> Result<(), StoreError>; 2] =
+            [|| Ok(()), || Err(StoreError::unusable("no right"))];
+        for last in last {
+            let mut runs = 0;
+            let migrate = || {
+                runs += 1;
+                ready(match runs {
+                    1 | 2 => Err(StoreError::unavailable("it is down")),
+                    3 => last(),
+                    _ => panic!("it is not repeated after a response"),
+                })
+            };
+
+            let migrated = when_available(migrate).await;
+
+            assert_eq!(runs, 3);
+            assert_eq!(migrated.is_ok(), last().is_ok());
+        }
+    }
+
+    #[test]
+    fn an_error_that_a_setting_or_a_right_mends_says_which() {
+        for (code, remedy) in [
+            ("42P05", "call `unnamed_statements`"),
+            ("42P01", "call `migrate`"),
+            ("42501", "grant the rights"),
+        ] {
+            let error = Failed::of_code(code, "refused").error;
+
+            let text = error.source().unwrap().to_string();
+            assert!(text.contains(remedy), "{code}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_unless_it_is_lost_or_its_prepared_statements_are_stale() {
+        for code in ["23505", "40001", "42P01", "53100"] {
+            assert!(keeps_connection(code), "{code}");
+        }
+        for code in ["0A000", "26000", "57P01", "08006"] {
+            assert!(!keeps_connection(code), "{code}");
+        }
     }
 
     #[test]

@@ -135,6 +135,7 @@ mod tests {
         assert!(search.from < 50.0 && search.from > 49.9);
         assert!(heads.search("another").is_full());
         learn(&heads, search, QUICK);
+        assert!(heads.search("main").from < 50.0);
         tokio::time::advance(SHORTEST_PAUSE - Duration::from_millis(100)).await;
         assert!(!heads.search("main").is_full());
         tokio::time::advance(Duration::from_millis(300)).await;
@@ -146,11 +147,12 @@ mod tests {
         let heads = QueueHeads::default();
         learn(&heads, Search::FULL, SLOW);
 
-        let immediately = heads.is_worth_full_search("main");
-        // The search took 100 ms.
-        tokio::time::advance(Duration::from_millis(2_150)).await;
+        // The search took 100 ms, so another one is worth it 2 s after its end.
+        tokio::time::advance(Duration::from_millis(2_050)).await;
+        let early = heads.is_worth_full_search("main");
+        tokio::time::advance(Duration::from_millis(100)).await;
 
-        assert!(!immediately);
+        assert!(!early);
         assert!(heads.is_worth_full_search("main"));
         assert!(!heads.search("main").is_full());
     }

@@ -300,3 +300,99 @@ fn is_refused_by_tls(error: &io::Error) -> bool {
 fn is_refused_by_tls(_: &io::Error) -> bool {
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+    use tokio::task::JoinHandle;
+    use tokio_postgres::Config;
+
+    use super::super::address::Address;
+    use super::*;
+    use crate::inbox::error::StoreErrorKind;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    /// The code in the request to cancel a statement.
+    const CANCEL: [u8; 4] = [0x04, 0xd2, 0x16, 0x2e];
+
+    #[derive(Debug, PartialEq)]
+    enum Seen {
+        CancelRequest,
+        ClosedConnection,
+    }
+
+    /// A server that lets everybody in, and ends no statement.
+    async fn serve(mut client: TcpStream, seen: UnboundedSender<Seen>) {
+        let length = client.read_u32().await.unwrap();
+        let mut packet = vec![0; usize::try_from(length).unwrap() - 4];
+        client.read_exact(&mut packet).await.unwrap();
+        if packet.starts_with(&CANCEL) {
+            seen.send(Seen::CancelRequest).ok();
+            return;
+        }
+        // The login succeeded, the session has this number and this key, and it is idle.
+        let login = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x01\0\0\0\x02Z\0\0\0\x05I";
+        client.write_all(login).await.unwrap();
+        client.read_to_end(&mut packet).await.ok();
+        seen.send(Seen::ClosedConnection).ok();
+    }
+
+    /// Starts a server. The task accepts its connections.
+    async fn start() -> (Session, UnboundedReceiver<Seen>, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, seen) = unbounded_channel();
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(client, sender.clone()));
+            }
+        });
+        let address = format!("host=127.0.0.1 port={port} user=inbox sslmode=disable");
+        let address = Address::parse(&address).unwrap();
+        let (pool, tls) = address.pool(1, PATIENCE).unwrap();
+        let session = Session {
+            pool,
+            names_statements: true,
+            tls,
+        };
+        (session, seen, accepting)
+    }
+
+    async fn next(seen: &mut UnboundedReceiver<Seen>) -> Seen {
+        let next = timeout(PATIENCE, seen.recv()).await;
+        next.expect("something happens").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_statement_outlasts_a_request_to_cancel_it_is_kept_for_another_one()
+    {
+        let (session, mut seen, _accepting) = start().await;
+
+        drop(session.connection().await.unwrap());
+
+        assert_eq!(next(&mut seen).await, Seen::CancelRequest);
+        assert_eq!(next(&mut seen).await, Seen::CancelRequest);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_closed_if_no_request_to_cancel_its_statement_reaches_the_server() {
+        let (session, mut seen, accepting) = start().await;
+        let connection = session.connection().await.unwrap();
+        accepting.abort();
+        accepting.await.unwrap_err();
+
+        drop(connection);
+
+        assert_eq!(next(&mut seen).await, Seen::ClosedConnection);
+    }
+
+    #[test]
+    fn invalid_settings_are_no_outage() {
+        let invalid = "port=none".parse::<Config>().unwrap_err();
+
+        assert_eq!(failed(invalid).error.kind(), StoreErrorKind::Unusable);
+    }
+}

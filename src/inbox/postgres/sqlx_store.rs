@@ -894,4 +894,11 @@ mod tests {
             StoreErrorKind::Unavailable
         );
     }
+
+    #[test]
+    fn a_pool_without_a_free_connection_may_have_one_later() {
+        let failed = failed(Error::PoolTimedOut);
+
+        assert_eq!(failed.error.kind(), StoreErrorKind::Unavailable);
+    }
 }

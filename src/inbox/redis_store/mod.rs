@@ -806,9 +806,13 @@ fn escape(text: &str, special: &[char]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashSet, VecDeque};
     use std::error::Error;
+    use std::future::ready;
     use std::io;
+    use std::sync::Mutex;
+
+    use redis::{Pipeline, RedisFuture};
 
     use super::*;
     use crate::inbox::error::StoreErrorKind::{self, Full, Unavailable, Unusable};
@@ -882,7 +886,7 @@ mod tests {
 
     #[test]
     fn a_response_of_the_server_tells_whether_a_later_call_may_succeed() {
-        let cases: [(&str, StoreErrorKind); 24] = [
+        let cases: [(&str, StoreErrorKind); 25] = [
             (
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 Full,
@@ -923,6 +927,7 @@ mod tests {
             ("NOAUTH Authentication required.", Unusable),
             ("WRONGPASS invalid username-password pair", Unusable),
             ("NOPERM this user has no permissions", Unusable),
+            ("NOPERM No permissions to access a key: -OOM 1", Unusable),
             ("ERR unknown command 'EVALSHA'", Unusable),
             (
                 "CROSSSLOT Keys in request don't hash to the same slot",
@@ -952,6 +957,109 @@ mod tests {
             let error = RedisError::from(io::Error::from(kind));
 
             assert_eq!(store_error(error).kind(), Unavailable, "{kind}");
+        }
+    }
+
+    #[cfg(feature = "inbox-redis-rustls")]
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_no_outage() {
+        let refused = rustls::Error::General("it is not trusted".to_owned());
+
+        let error = RedisError::from(io::Error::other(refused));
+
+        assert_eq!(store_error(error).kind(), Unusable);
+    }
+
+    /// A server that returns these responses in turn.
+    #[derive(Clone)]
+    struct Server {
+        responses: Arc<Mutex<VecDeque<RedisResult<Value>>>>,
+        commands: Arc<Mutex<Vec<Vec<String>>>>,
+    }
+
+    impl Server {
+        fn new(responses: impl IntoIterator<Item = RedisResult<Value>>) -> Self {
+            Self {
+                responses: Arc::new(Mutex::new(responses.into_iter().collect())),
+                commands: Arc::default(),
+            }
+        }
+    }
+
+    impl ConnectionLike for Server {
+        fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+            let args = command.args_iter().map(|arg| match arg {
+                Arg::Simple(arg) => String::from_utf8_lossy(arg).into_owned(),
+                _ => panic!("only a command that scans has a cursor"),
+            });
+            self.commands.lock().unwrap().push(args.collect());
+            let response = self.responses.lock().unwrap().pop_front();
+            Box::pin(ready(response.expect("another command is not expected")))
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            _: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            unreachable!("each call is one command")
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    async fn replay(server: &Server) -> Result<bool, StoreError> {
+        let id = EventId::try_from("evt_1").unwrap();
+        let store = RedisStore::new(server.clone());
+        store.replay(EventKey::new("main", &id)).await
+    }
+
+    #[tokio::test]
+    async fn a_script_that_the_server_does_not_know_is_sent_in_full() {
+        let server = Server::new([
+            Err(response("NOSCRIPT No matching script.")),
+            Ok(Value::Int(1)),
+        ]);
+
+        let replayed = replay(&server).await.unwrap();
+
+        assert!(replayed);
+        let commands = server.commands.lock().unwrap();
+        let [known, full] = &commands[..] else {
+            panic!("{commands:?}");
+        };
+        assert_eq!(known[..2], ["EVALSHA", &REPLAY.hash]);
+        assert_eq!(full[..2], ["EVAL", REPLAY.code]);
+        assert_eq!(known[2..], full[2..]);
+    }
+
+    #[tokio::test]
+    async fn a_script_that_the_server_refuses_to_run_is_not_sent_again() {
+        let server = Server::new([Err(response("BUSY Redis is busy running a script."))]);
+
+        let error = replay(&server).await.unwrap_err();
+
+        assert_eq!(error.kind(), Unavailable);
+        assert_eq!(server.commands.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_purge_deletes_nothing_and_fails_if_the_server_evicts_keys_or_is_down() {
+        for (info, expected) in [
+            (Ok(info("noeviction")), Ok(0)),
+            (Ok(info("allkeys-lru")), Err(Unusable)),
+            (Err(response("NOPERM this user has no permissions")), Ok(0)),
+            (Err(response("ERR unknown command 'INFO'")), Ok(0)),
+            (Err(response("LOADING Redis is loading")), Err(Unavailable)),
+        ] {
+            let store = RedisStore::new(Server::new([info]));
+
+            let purged = store.purge(10).await;
+
+            assert_eq!(purged.map_err(|error| error.kind()), expected);
         }
     }
 

@@ -168,3 +168,65 @@ fn numbers(metadata: &Metadata) -> Option<Identity> {
 fn numbers(_: &Metadata) -> Option<Identity> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with a file, until it is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let name = format!("audience-disk-{:016x}", fastrand::u64(..));
+            let folder = Self(std::env::temp_dir().join(name));
+            fs::create_dir(&folder.0).unwrap();
+            fs::write(folder.file(), "").unwrap();
+            folder
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("inbox.db")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    #[test]
+    fn a_disk_is_full_if_it_has_no_reserve() {
+        let folder = Folder::new();
+        let disk = Disk::new(&folder.file()).unwrap();
+
+        let before = disk.is_full();
+        disk.write_reserve();
+        let reserved = disk.is_full();
+        disk.give_up();
+
+        assert!(before && !reserved && disk.is_full());
+        assert!(!folder.0.join("inbox.db-reserve").exists());
+    }
+
+    #[test]
+    fn a_reserve_that_another_program_kept_from_being_written_is_due_immediately() {
+        let folder = Folder::new();
+        let disk = Disk::new(&folder.file()).unwrap();
+
+        assert!(disk.should_reserve());
+        disk.try_again();
+
+        assert!(disk.should_reserve());
+    }
+
+    #[test]
+    fn a_reserve_is_given_up_once() {
+        let folder = Folder::new();
+        fs::write(folder.0.join("inbox.db-reserve"), "reserve").unwrap();
+
+        assert!(give_up_reserve(&folder.file()));
+        assert!(!give_up_reserve(&folder.file()));
+    }
+}

@@ -319,14 +319,8 @@ impl<'s, 'c> Periods<'s, 'c> {
                 rows
             }
         };
-        let remembered = || {
-            known
-                .closed
-                .values()
-                .map(|filter| filter.hashes)
-                .sum::<usize>()
-        };
-        Ok((rows > 0 && age >= old) || (rows >= PERIOD_ROWS && rows >= remembered() / PERIODS))
+        let closed = known.closed.values().map(|filter| filter.hashes);
+        Ok((rows > 0 && age >= old) || is_large(rows, closed))
     }
 
     /// Deletes up to this many events that may be forgotten. Returns how many.
@@ -369,6 +363,11 @@ impl<'s, 'c> Periods<'s, 'c> {
         }
         Ok(purged)
     }
+}
+
+/// Returns whether a period with this many events is large enough, beside closed ones with so many.
+fn is_large(rows: usize, closed: impl Iterator<Item = usize>) -> bool {
+    rows >= PERIOD_ROWS && rows >= closed.sum::<usize>() / PERIODS
 }
 
 fn load(session: &Session<'_>, period: i64) -> rusqlite::Result<Filter> {
@@ -464,5 +463,17 @@ mod tests {
             assert!(plan.contains(expected), "{sql}\n{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
         }
+    }
+
+    #[test]
+    fn the_more_events_are_remembered_the_larger_is_a_period() {
+        let least = |closed: &[usize]| {
+            let is_enough = |rows: &usize| is_large(*rows, closed.iter().copied());
+            (0..1 << 20).step_by(1 << 12).find(is_enough)
+        };
+
+        assert_eq!(least(&[]), Some(PERIOD_ROWS));
+        assert_eq!(least(&[PERIOD_ROWS; PERIODS]), Some(PERIOD_ROWS));
+        assert_eq!(least(&[PERIOD_ROWS; 3 * PERIODS]), Some(3 * PERIOD_ROWS));
     }
 }

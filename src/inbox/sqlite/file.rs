@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fs::OpenOptions;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,8 +74,14 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
             Err(StoreError::unusable("this path is not a regular file"))
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) if error.kind() == ErrorKind::StorageFull => Err(StoreError::full(error)),
-        Err(error) => Err(StoreError::unusable(error)),
+        Err(error) => Err(not_created(error)),
+    }
+}
+
+fn not_created(error: io::Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::StorageFull => StoreError::full(error),
+        _ => StoreError::unusable(error),
     }
 }
 
@@ -276,4 +282,43 @@ pub(super) fn plan(sql: &str) -> String {
         plan += "\n";
     }
     plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::error::StoreErrorKind;
+
+    #[test]
+    fn a_file_that_cannot_be_created_on_a_full_disk_may_be_created_later() {
+        let kind = |kind| not_created(io::Error::from(kind)).kind();
+
+        assert_eq!(kind(ErrorKind::StorageFull), StoreErrorKind::Full);
+        assert_eq!(kind(ErrorKind::PermissionDenied), StoreErrorKind::Unusable);
+    }
+
+    #[test]
+    fn a_log_that_another_program_prevents_is_asked_for_until_the_busy_timeout() {
+        let name = format!("audience-log-{:016x}.db", fastrand::u64(..));
+        let path = std::env::temp_dir().join(name);
+        let (first, other) = (
+            Connection::open(&path).unwrap(),
+            Connection::open(&path).unwrap(),
+        );
+        first.busy_timeout(Duration::ZERO).unwrap();
+        let lock = "CREATE TABLE other (number INTEGER); BEGIN EXCLUSIVE";
+        other.execute_batch(lock).unwrap();
+        let busy_timeout = Duration::from_millis(50);
+
+        let start = Instant::now();
+        let error = use_log(&first, busy_timeout).unwrap_err();
+        let waited = start.elapsed();
+        other.execute_batch("ROLLBACK").unwrap();
+        use_log(&first, busy_timeout).unwrap();
+
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+        assert!(waited >= busy_timeout, "{waited:?}");
+        drop((first, other));
+        std::fs::remove_file(&path).unwrap();
+    }
 }

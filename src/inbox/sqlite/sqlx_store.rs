@@ -557,3 +557,16 @@ impl fmt::Debug for SqlxSqliteStore {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_without_a_free_connection_may_have_one_later() {
+        let error = Error::PoolTimedOut;
+
+        assert!(!is_busy(&error));
+        assert_eq!(failed(error).kind(), StoreErrorKind::Unavailable);
+    }
+}

@@ -317,6 +317,7 @@ mod tests {
 
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
+    use rusqlite::ffi;
     use tokio::task::unconstrained;
 
     use super::super::SqliteStore;
@@ -449,5 +450,22 @@ mod tests {
         }
 
         println!("{sequences} sequences");
+    }
+
+    #[test]
+    fn the_reserve_is_only_for_what_fails_on_a_full_disk_and_adds_no_event() {
+        let work = |_: &Entries<'_, '_>| Ok(());
+        for (purpose, code, expected) in [
+            (Purpose::Always, ffi::SQLITE_FULL, true),
+            (Purpose::Caller, ffi::SQLITE_FULL, true),
+            (Purpose::Add, ffi::SQLITE_FULL, false),
+            (Purpose::Always, ffi::SQLITE_BUSY, false),
+        ] {
+            let (mut operation, _reply) = Operation::<_, ()>::new(work, purpose);
+
+            operation.fail(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+
+            assert_eq!(operation.needs_reserve(), expected, "{purpose:?} {code}");
+        }
     }
 }
