@@ -1978,7 +1978,9 @@ fn upsert(
             let carried = carried.filter(|_| before.left.is_empty())?;
             let mut opt_outs = wanted.to_vec();
             add_missing(&mut opt_outs, carried);
-            let mut taken = carried.clone();
+            // Addresses from before may still be to leave, and their opt-outs were taken along already.
+            let mut taken = before.taken.clone();
+            add_missing(&mut taken, carried);
             add_missing(&mut taken, of_others);
             (opt_outs, Vec::new(), Vec::new(), taken)
         }

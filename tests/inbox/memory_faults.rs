@@ -1,6 +1,6 @@
 //! The suite finds what is wrong with a broken store.
 
-use audience::inbox::conformance::Report;
+use audience::inbox::conformance::{CaseResult, Report};
 
 use super::faulty_store::{Fault, FaultyStore};
 use super::memory_conformance::TestClock;
@@ -75,4 +75,24 @@ async fn a_store_without_a_fault_passes() {
 )]
 async fn a_failed_run_panics_with_what_was_expected() {
     run(Fault::CompletesOnlyOnce).await.assert_passed();
+}
+
+#[tokio::test]
+async fn a_report_says_how_many_cases_passed_failed_and_were_not_run() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(clock.store(), Fault::CompletesOnlyOnce);
+
+    // The cases of a full store are not run.
+    let report = clock.suite(store).run().await;
+
+    let count = |is_counted: fn(&CaseResult) -> bool| {
+        let results = report.cases().iter().map(|case| &case.result);
+        results.filter(|result| is_counted(result)).count()
+    };
+    let passed = count(|result| *result == CaseResult::Passed);
+    let failed = count(|result| matches!(result, CaseResult::Failed(_)));
+    let not_run = count(|result| matches!(result, CaseResult::NotRun(_)));
+    assert!(passed > failed + not_run && failed > 0 && not_run > 0);
+    let counts = format!("{passed} cases passed, {failed} failed, {not_run} not run\n");
+    assert!(report.to_string().starts_with(&counts), "{report}");
 }

@@ -306,6 +306,53 @@ async fn tables_are_created_as_soon_as_the_database_responds_and_a_role_that_may
     assert_eq!(claim(&native, "evt_1").await.unwrap(), FRESH);
 }
 
+/// The address of a database that is down.
+fn down() -> String {
+    closed_url().replace("http://", "postgres://audience@") + "/shop"
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_database_is_down_a_migration_is_repeated_and_logged_each_minute() {
+    let native = PostgresStore::connect_lazy(&down()).unwrap();
+    let sqlx = SqlxPostgresStore::new(PgPool::connect_lazy(&down()).unwrap());
+
+    let log = Log::start();
+    let (native, sqlx) = tokio::join!(
+        tokio::time::timeout(10 * MINUTE, native.migrate_when_available()),
+        tokio::time::timeout(10 * MINUTE, sqlx.migrate_when_available()),
+    );
+
+    assert!(native.is_err() && sqlx.is_err());
+    let lines = operations(&log);
+    // Of two stores: the first failure, and then at most one a minute.
+    assert!((10..=22).contains(&lines.len()), "{lines:?}");
+    assert!(lines.iter().all(|operation| operation == "migrate"));
+}
+
+/// The operations in the lines about failures of a store.
+fn operations(log: &Log) -> Vec<String> {
+    let lines = log.events().into_iter();
+    let failures = lines.filter(|line| line.fields["message"] == "inbox store failed");
+    failures
+        .map(|line| line.fields["operation"].clone())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_a_database_does_not_say_that_it_could_not_complete_events() {
+    let store = PostgresStore::connect_lazy(&down()).unwrap();
+    let inbox = Inbox::builder(store).build().unwrap();
+
+    let log = Log::start();
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let shutdown = tokio::time::sleep(MINUTE);
+    worker.run_until(shutdown).await.unwrap();
+
+    let operations = operations(&log);
+    let has = |name: &str| operations.iter().any(|operation| operation == name);
+    assert!(has("take") && !has("complete"), "{operations:?}");
+}
+
 #[tokio::test]
 async fn a_probe_fails_if_the_database_is_down_or_allows_no_writes() {
     let Some((database, store)) = set_up().await else {

@@ -952,6 +952,8 @@ async fn many_clicks_on_one_link_wait_as_one_opt_out() {
 
     // One for each of the two topics, and one for everything.
     assert_eq!(service.pending().await.unwrap(), 3);
+    let metrics = service.inbox().metrics();
+    assert_eq!((metrics.accepted, metrics.duplicates), (3, 197));
 }
 
 #[tokio::test]

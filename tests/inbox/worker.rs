@@ -457,6 +457,23 @@ async fn a_job_waits_for_a_store_that_is_down_and_continues_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_that_was_handled_while_the_store_was_down_is_completed_afterwards() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    accept(&inbox, ["evt_1"]).await;
+    store.fail(&["complete"], unavailable);
+
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let (report, ()) = tokio::join!(worker.run_until_idle(), async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        store.recover();
+    });
+
+    assert_eq!((report.unwrap().handled, inbox.metrics().handled), (1, 1));
+    assert_eq!(inbox.backlog().await.unwrap().in_progress, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_takes_an_event_as_soon_as_its_process_accepts_it() {
     let inbox = inbox();
     let (handled, was_handled) = oneshot::channel();

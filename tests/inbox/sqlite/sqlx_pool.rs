@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::{Folder, HOUR};
 use crate::deliveries::{delivery, delivery_about, id, new_claim};
+use support::trace_log::Log;
 use support::{PATIENCE, in_time};
 
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
@@ -504,6 +505,20 @@ async fn absent_tables_and_a_file_that_was_replaced_are_errors_that_say_so() {
         }
         assert!(Instant::now() < end, "it does not notice");
     }
+}
+
+#[tokio::test]
+async fn a_pool_that_may_not_write_is_an_error_that_says_so() {
+    let folder = Folder::new("sqlx-query-only");
+    let options = folder.options().pragma("query_only", "ON");
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let store = SqlxSqliteStore::open(pool).await.unwrap();
+
+    let log = Log::start();
+    let receipt = handle(&store, "evt_1").await;
+
+    assert_eq!(receipt, Receipt::Unavailable);
+    assert!(log.text().contains("readonly database"), "{}", log.text());
 }
 
 async fn folder_store(folder: &Folder) -> SqlxSqliteStore {
