@@ -32,11 +32,14 @@ proptest! {
     #[test]
     fn any_part_of_a_second_is_rounded_down(seconds in 0..253_402_300_799_u64, part in 0..1_000_000_000_u32) {
         let after = UNIX_EPOCH + Duration::new(seconds, part);
-        let before = UNIX_EPOCH - Duration::new(seconds, part);
+        // Windows has no time before 1601.
+        let before = UNIX_EPOCH.checked_sub(Duration::new(seconds, part));
 
         let whole = i64::try_from(seconds).unwrap();
         prop_assert_eq!(Timestamp::from(after).as_unix(), whole);
-        prop_assert_eq!(Timestamp::from(before).as_unix(), -whole - i64::from(part > 0));
+        if let Some(before) = before {
+            prop_assert_eq!(Timestamp::from(before).as_unix(), -whole - i64::from(part > 0));
+        }
         let text = Timestamp::from(after).to_string().replace('Z', &format!(".{part:09}Z"));
         prop_assert_eq!(text.parse(), Ok(Timestamp::from(after)));
     }

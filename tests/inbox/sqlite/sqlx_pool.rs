@@ -582,7 +582,7 @@ fn a_runtime_that_ends_under_a_handler_leaves_no_lock_behind() {
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
         let runtime = runtime.enable_all().build().unwrap();
-        let (entered, is_entered) = std::sync::mpsc::channel();
+        let (entered, mut is_entered) = tokio::sync::mpsc::unbounded_channel();
         runtime.block_on(async {
             let pool = SqlitePoolOptions::new().min_connections(2);
             let pool = pool.connect_with(folder.options()).await.unwrap();
@@ -595,9 +595,9 @@ fn a_runtime_that_ends_under_a_handler_leaves_no_lock_behind() {
                 store.handle_in("main", delivery("evt_1"), handler).await
             };
             tokio::spawn(handled);
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // In here: a runtime of one thread runs no task afterwards.
+            is_entered.recv().await.unwrap();
         });
-        is_entered.recv().unwrap();
         drop(runtime);
 
         assert!(
