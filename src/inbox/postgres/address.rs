@@ -502,7 +502,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let address = format!("host=127.0.0.1 port={port} user=inbox sslmode=disable");
             let address = Address::parse(&address).unwrap();
-            let (pool, _) = address.pool(1, Duration::from_secs(1)).unwrap();
+            let (pool, _) = address.pool(1, Duration::from_secs(300)).unwrap();
             let limited = Mutex::default();
 
             tokio::select! {
