@@ -8,9 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::record_file::{
-    Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
-};
+use super::record_file::{Appender, Kind, Lengths, lock_in_time, sync_directory, to_line};
 use super::report::RowOutcome;
 use super::row::{ImportRow, OptOut, OptOutsLeft, Source};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
@@ -110,11 +108,7 @@ impl Journal {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (path, mut file) = JOURNAL.open(path.as_ref())?;
-        // Windows forbids to read a file that another import has locked.
-        let contents = read(&mut file).map_err(|error| match try_lock(&file) {
-            true => error,
-            false => JOURNAL.in_use(),
-        })?;
+        let contents = read(&mut file).map_err(|error| JOURNAL.unless_in_use(&file, error))?;
         Ok(Self {
             path,
             file,

@@ -122,6 +122,15 @@ impl Kind {
         ))
     }
 
+    /// Returns why a file could not be read. Windows forbids to read one that another run has locked.
+    pub(super) fn unless_in_use(self, file: &File, error: Error) -> Error {
+        if !try_lock(file) {
+            return self.in_use();
+        }
+        unlock(file);
+        error
+    }
+
     pub(super) fn in_use(self) -> Error {
         let Self { name, user, .. } = self;
         Error::config(format!(
@@ -282,5 +291,29 @@ mod tests {
 
         assert_eq!(first.kind(), io::ErrorKind::StorageFull);
         assert_eq!(second.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_left_unlocked() {
+        let name = format!("audience-record-file-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let open = || File::create(&path).unwrap();
+        let kind = Kind {
+            name: "journal",
+            user: "import",
+            advice: "",
+            header: "",
+            records: &[],
+        };
+        // Still open, as in a process that is being started.
+        let (file, other) = (open(), open());
+
+        let error = kind.unless_in_use(&file, Error::config("damaged"));
+
+        assert_eq!(error.to_string(), "damaged");
+        assert!(try_lock(&other));
+        let error = kind.unless_in_use(&file, Error::config("damaged"));
+        assert!(error.to_string().contains("is using"));
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -11,9 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::record_file::{
-    Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
-};
+use super::record_file::{Appender, Kind, Lengths, lock_in_time, sync_directory, to_line};
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
@@ -135,11 +133,7 @@ impl SyncState {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (path, mut file) = STATE.open(path.as_ref())?;
-        // Windows forbids to read a file that another sync has locked.
-        let contents = read(&mut file).map_err(|error| match try_lock(&file) {
-            true => error,
-            false => STATE.in_use(),
-        })?;
+        let contents = read(&mut file).map_err(|error| STATE.unless_in_use(&file, error))?;
         Ok(Self {
             path,
             file,

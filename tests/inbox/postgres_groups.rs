@@ -375,6 +375,38 @@ async fn an_event_of_a_worker_that_is_locked_holds_up_neither_the_others_nor_new
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_completes_nothing_waits_for_a_slow_database() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let event = id("evt_1");
+    let delivery = NewDelivery::new(EventKey::new("main", &event), b"{}", Fingerprint::of(b"{}"));
+    store.accept(delivery).await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    let trigger = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_advisory_xact_lock(1);
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER wait BEFORE UPDATE ON audience_inbox FOR EACH ROW EXECUTE FUNCTION wait();
+        SELECT pg_advisory_lock(1)";
+    admin.batch_execute(trigger).await.unwrap();
+
+    let taking = tokio::spawn(async move {
+        let take = Take::new("main", Token::random(), MINUTE, 5);
+        store.take(take).await
+    });
+    wait_for_lock(&admin).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    admin
+        .batch_execute("SELECT pg_advisory_unlock(1)")
+        .await
+        .unwrap();
+
+    let taken = in_time(taking).await.unwrap().unwrap();
+    assert_eq!(taken.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_share_statements_through_a_pooler_in_transaction_mode_too() {
     let Some(server) = postgres::server().await else {
         return;

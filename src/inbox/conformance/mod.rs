@@ -333,12 +333,12 @@ mod claims;
 mod data;
 mod failures;
 
-use std::error::Error;
 use std::fmt::{self, Debug, Display};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::causes::with_causes;
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, DynStore, EventKey, Fingerprint, HeldClaim, NewClaim,
@@ -1050,10 +1050,7 @@ struct Failed(String);
 
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
-        let cause = error
-            .source()
-            .map_or_else(String::new, |source| format!(": {source}"));
-        Self(format!("a call failed: {error}{cause}"))
+        Self(format!("a call failed: {}", with_causes(&error)))
     }
 }
 

@@ -2,13 +2,13 @@
 -- $1 endpoint.
 -- To be completed: $2 ids, none twice, $3 their tokens, 16 bytes each, one after the other, $4 retention in seconds.
 -- To be taken: $5 token, $6 lease in seconds, $7 limit, $8 from when on, in seconds since 1970.
--- $9 how long to wait for another transaction, such as '20ms', $10 'take'.
+-- $9 how long to wait for another transaction if something is completed, such as '20ms', $10 'take'.
 -- Returns what was completed, with 0 attempts, and what was taken, the oldest first. Since when it was due is in seconds
 -- since 1970, and `searched` is after how many seconds it was found.
 -- Completes like complete.sql.
 WITH settings AS MATERIALIZED (
     SELECT set_config('lock_timeout', $9::text, true)
-    WHERE $10::text = 'take'
+    WHERE $10::text = 'take' AND cardinality($2::text[]) > 0
 ), completions AS MATERIALIZED (
     -- The endpoint is here, and the condition is always true but lets one row be expected, so that the plan looks up each
     -- entry by the primary key, however small the table was when the plan was made.
