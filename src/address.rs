@@ -117,6 +117,16 @@ fn check_domain(domain: &str) -> Result<(), &'static str> {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "client")]
+    #[test]
+    fn an_address_is_refused_with_what_is_wrong_and_not_with_itself() {
+        let error = check_address("ada@example.com, bob@example.com").unwrap_err();
+
+        assert_eq!(error.kind(), crate::ErrorKind::Input);
+        assert_eq!(error.to_string(), "the address has two @");
+        check_address(" ada@example.com ").unwrap();
+    }
+
     #[test]
     fn only_what_is_certainly_not_an_address_is_refused() {
         for address in [

@@ -2286,4 +2286,20 @@ mod tests {
             .is_ok()
         );
     }
+
+    #[cfg(feature = "unsubscribe")]
+    #[tokio::test]
+    async fn an_event_whose_hold_is_released_is_due_immediately() {
+        let (store, minute) = (MemoryStore::new(), Duration::from_secs(60));
+        let inbox = Inbox::of_own_events(store, "own", minute, "it failed");
+        let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+        assert!(inbox.store_held(&id, b"{}", token).await.unwrap());
+
+        let held = inbox.backlog().await.unwrap();
+        inbox.release_hold(&id, token).await;
+        let released = inbox.backlog().await.unwrap();
+
+        assert_eq!((held.waiting, held.in_progress), (0, 1));
+        assert_eq!((released.waiting, released.in_progress), (1, 0));
+    }
 }

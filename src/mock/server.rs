@@ -939,6 +939,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_connection_has_a_write_timeout_only_if_its_client_keeps_it_open_and_does_not_read() {
+        for closes in [false, true] {
+            let mut server = server();
+            server.write_timeout = SHORT;
+            // A request fits into it, and a response does not.
+            let (mut client, stream) = tokio::io::duplex(64);
+            let request = b"GET /_mock/health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            client.write_all(request).await.unwrap();
+            let _open = (!closes).then_some(client);
+
+            let (_, error) = serve_requests(stream, server.ip, &server).await.unwrap();
+
+            let has_timed_out = error.as_ref().is_some_and(is_write_timeout);
+            assert_eq!(has_timed_out, !closes, "{error:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_slow_reader_gets_everything_if_it_makes_progress() {
         let (stream, mut reader) = tokio::io::duplex(1);
         let mut stream = WriteTimeout::new(stream, TIMEOUT);

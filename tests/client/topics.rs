@@ -471,6 +471,28 @@ async fn the_time_that_one_request_takes_is_not_there_for_the_next() {
 }
 
 #[tokio::test]
+async fn an_opt_out_is_recorded_even_if_the_contact_is_deleted_before_it_can_be_retrieved() {
+    let retrieved = AtomicUsize::new(0);
+    let server = respond_with(move |request: &wiremock::Request| {
+        match (request.method.as_str(), request.url.path()) {
+            ("GET", "/contacts") => ok(json!({"data": [], "next": null})),
+            ("GET", _) if retrieved.fetch_add(1, Ordering::Relaxed) == 0 => {
+                ok(with(contact(), "topics", json!({"news": true})))
+            }
+            ("GET", _) => status(404).set_body_json(json!({"code": "not_found"})),
+            _ => status(204),
+        }
+    })
+    .await;
+
+    let call = contacts(server.uri()).set_topics(ADA, [("news", false)]);
+    let error = call.await.unwrap_err();
+
+    assert_eq!(error.recorded(), &map([("news", false)]));
+    assert_eq!(error.failed(), None);
+}
+
+#[tokio::test]
 async fn the_contact_is_the_services_last_word_even_if_someone_else_changed_it() {
     let shown = with(contact(), "topics", json!({"news": true, "offers": false}));
     let changed_by_others = with(contact(), "topics", json!({"news": false, "offers": true}));

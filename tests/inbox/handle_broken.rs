@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use audience::inbox::{Inbox, MemoryStore, Receipt, StoreError};
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::deliveries::{FailingStore, Runs, delivery, store_in_test_time, unavailable};
@@ -171,6 +172,25 @@ fn the_end_of_a_runtime_cuts_a_handler_off_and_its_event_is_handled_after_the_le
         assert_eq!(handle().await, Receipt::Handled);
     });
     assert_eq!(runs.count(), 1);
+}
+
+#[test]
+fn a_handler_that_the_end_of_its_runtime_cuts_off_is_a_503_and_no_failure_of_the_store() {
+    let inbox = inbox();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let handler = |_, _| std::future::pending::<Result<(), String>>();
+    // This future outlives the runtime, which has the handler in a task.
+    let mut handled = Box::pin(inbox.handle(delivery("evt_1"), handler));
+
+    let early = runtime.block_on(async { handled.as_mut().now_or_never() });
+    drop(runtime);
+    let receipt = handled.now_or_never();
+
+    assert_eq!((early, receipt), (None, Some(Receipt::Unavailable)));
+    assert_eq!(inbox.metrics().store_errors, 0);
 }
 
 #[tokio::test(start_paused = true)]

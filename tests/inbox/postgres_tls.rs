@@ -311,7 +311,10 @@ async fn an_address_whose_options_for_tls_cannot_be_used_is_refused_before_it_co
         ("sslrootcert=/no/such/file", "No such file"),
         ("sslrootcert=/no/such/file", "`sslrootcert`"),
         (&not_pem, "`sslrootcert`"),
-        ("sslcert=/no/such/file&sslkey=/no/such/file", "`sslkey`"),
+        (
+            "sslcert=/no/such/file&sslkey=/no/such/file",
+            "that `sslkey`",
+        ),
         ("sslcert=/no/such/file", "both"),
         ("sslcrl=/no/such/file", "`sslcrl`"),
     ] {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use audience::Client;
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
     SqliteStore, Store, Take, Token,
@@ -13,6 +12,7 @@ use audience::inbox::{
 use audience::mock::{Dialect, Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::tower::BytesBody;
+use audience::{Client, RetryPolicy};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
@@ -735,7 +735,8 @@ async fn whoever_comes_back_after_an_opt_out_of_everything_gets_only_what_they_c
     // A form without a check leaves everybody where they are.
     post_form(&service, &url, "unsubscribe=all").await;
     service.worker().run_until_idle().await.unwrap();
-    post_form(&service, &url, &page.form(&[])).await;
+    let saved = post_form(&service, &url, &page.form(&[])).await;
+    assert!(saved.form(&[]).contains("paused"));
     service.worker().run_until_idle().await.unwrap();
     assert!(server.contact(ADA).unwrap().unsubscribed);
 }
@@ -1517,6 +1518,36 @@ async fn a_2xx_response_without_a_contact_ends_the_opt_out_of_an_address_that_is
     service.worker().run_until_idle().await.unwrap();
 
     assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_2xx_response_ends_the_opt_out_of_a_contact_that_cannot_be_read() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(204).path("*/unsubscribe"));
+    let damaged = format!(r#"{{"id": "c1", "email": "{ADA}", "unsubscribed": null}}"#);
+    server.fault(Fault::status(200).body(damaged).method("GET"));
+
+    post_form(&service, &links().link(ADA), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_contact_that_was_maybe_created_is_opted_out_later_and_a_refused_one_is_forgotten() {
+    for (status, pending) in [(422, 0), (503, 1)] {
+        let server = mock().await;
+        let client = server.client_builder().retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+        let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new()).build();
+        server.fault(Fault::status(status).method("POST").path("/contacts"));
+
+        let subscribed = service.subscribe("bob@example.com", ["news"]).await;
+
+        assert!(subscribed.is_err());
+        assert_eq!(service.pending().await.unwrap(), pending, "{status}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! A Postgres for tests: one of the test's own, if the programs are installed, else the one at the address in
-//! `AUDIENCE_TEST_POSTGRES`.
+//! A Postgres for tests: the one at the address in `AUDIENCE_TEST_POSTGRES`, or one of the test's own, if the programs
+//! are installed.
 
 use std::env;
 use std::ffi::OsStr;
@@ -96,14 +96,14 @@ impl Drop for Pooler {
 pub async fn database() -> Option<Database> {
     static SHARED: OnceCell<Option<Server>> = OnceCell::const_new();
 
-    if let Some(server) = SHARED.get_or_init(Server::start_if_installed).await {
-        return Some(server.database().await);
+    if let Ok(address) = env::var("AUDIENCE_TEST_POSTGRES") {
+        return Some(Database::in_schema(address).await);
     }
-    let Ok(address) = env::var("AUDIENCE_TEST_POSTGRES") else {
+    let Some(server) = SHARED.get_or_init(Server::start_if_installed).await else {
         crate::skip("no Postgres: install the package postgresql, or set AUDIENCE_TEST_POSTGRES");
         return None;
     };
-    Some(Database::in_schema(address).await)
+    Some(server.database().await)
 }
 
 /// Returns a server that the test may stop. Skips the test and returns `None` if the programs are not installed.

@@ -220,7 +220,10 @@ fn serve_actix(
             None => app,
         }
     });
+    // Its clock is late on a busy machine. A time limit that is over when it begins ends nothing there.
     let server = server
+        .client_request_timeout(PATIENCE)
+        .client_disconnect_timeout(Duration::from_secs(20))
         .workers(1)
         .disable_signals()
         .listen(listener)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::skip;
 
-/// The address of a server, in this variable, if `redis-server` is not installed.
+/// The variable with the address of a server to use instead of one of the tests' own.
 const ADDRESS: &str = "AUDIENCE_TEST_REDIS";
 const START_LIMIT: Duration = Duration::from_secs(300);
 const START_ATTEMPTS: u32 = 5;
@@ -51,6 +51,9 @@ impl Redis {
 /// Returns the server that all tests share. `None` if there is none, which was said.
 pub async fn server() -> Option<Redis> {
     static SERVER: OnceLock<Option<OwnRedis>> = OnceLock::new();
+    if let Ok(url) = std::env::var(ADDRESS) {
+        return Some(Redis { url });
+    }
     let started = tokio::task::spawn_blocking(|| {
         SERVER
             .get_or_init(|| is_installed().then(|| OwnRedis::launch(&[])))
@@ -58,7 +61,6 @@ pub async fn server() -> Option<Redis> {
             .map(OwnRedis::url)
     });
     let url = started.await.expect("the server starts");
-    let url = url.or_else(|| std::env::var(ADDRESS).ok());
     if url.is_none() {
         skip(&format!(
             "redis-server is not installed, and {ADDRESS} is not set"

@@ -175,6 +175,8 @@ cases! { OUTAGE, Outage:
 
 /// How long a call may take while the server is down.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long the server runs before it is stopped, and how long it is down.
+const BEFORE_CHANGE: Duration = Duration::from_millis(200);
 
 async fn an_outage_is_an_error_in_time_and_loses_nothing(subject: Subject) -> Verdict {
     let Some((stop, start)) = subject.capabilities.outage.clone() else {
@@ -240,9 +242,9 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
         Ok(accepted)
     });
     // This waits in real time: the calls and the restart take real time, even if a test moves the clock of the store.
-    tokio::time::sleep(SHORT * 10).await;
+    tokio::time::sleep(BEFORE_CHANGE).await;
     stop().await;
-    tokio::time::sleep(SHORT * 10).await;
+    tokio::time::sleep(BEFORE_CHANGE).await;
     start().await;
     let accepted = calls.await.map_err(|error| Failed(error.to_string()))??;
 

@@ -460,6 +460,17 @@ mod tests {
     }
 
     #[test]
+    fn a_quote_within_a_value_is_a_part_of_it() {
+        let address = "host=localhost password=a'b sslcert=c'd";
+
+        let (rest, options) = take_tls_options(address).unwrap();
+
+        assert_eq!(options.certificate.as_deref(), Some("c'd"));
+        let config: Config = rest.parse().unwrap();
+        assert_eq!(config.get_password(), Some(&b"a'b"[..]));
+    }
+
+    #[test]
     fn each_mode_of_tls_is_read() {
         for (name, expected) in [
             ("disable", TlsMode::Disable),

@@ -934,6 +934,47 @@ mod tests {
         assert_eq!(*database.0.lock().unwrap(), [10, 10, 9]);
     }
 
+    /// A database in which a claim waits for another transaction. It notes the statements.
+    #[derive(Clone, Default)]
+    struct Busy(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Driver for Busy {
+        type Row = Row;
+
+        async fn query(
+            &self,
+            statement: &'static Statement,
+            _: &[Value<'_>],
+        ) -> Result<Vec<Row>, Failed> {
+            self.0.lock().unwrap().push(statement.sql);
+            if statement.sql == CLAIM.sql {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+            Ok(vec![Row(1)])
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_of_which_half_passed_before_the_response_is_extended() {
+        for (seconds, expected) in [
+            (4, vec![CLAIM.sql, EXTEND.sql]),
+            (60, vec![CLAIM.sql]),
+            // It keeps nobody out.
+            (0, vec![CLAIM.sql]),
+        ] {
+            let database = Busy::default();
+            let entries = Entries::new(database.clone(), DEFAULT_TIMEOUT);
+            let id = EventId::try_from("evt_1").unwrap();
+            let lease = Duration::from_secs(seconds);
+            let claim = NewClaim::new(EventKey::new("main", &id), Token::random(), lease, lease);
+
+            let state = entries.claim(claim).await.unwrap();
+
+            assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+            assert_eq!(*database.0.lock().unwrap(), expected, "{seconds}");
+        }
+    }
+
     /// A database that is down.
     #[derive(Clone)]
     struct Down;

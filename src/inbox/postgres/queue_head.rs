@@ -138,7 +138,24 @@ mod tests {
         assert!(heads.search("main").from < 50.0);
         tokio::time::advance(SHORTEST_PAUSE - Duration::from_millis(100)).await;
         assert!(!heads.search("main").is_full());
-        tokio::time::advance(Duration::from_millis(300)).await;
+        // The search ended 100 ms after its start, so the pause ends now.
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert!(heads.search("main").is_full());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_search_that_takes_longer_is_repeated_later() {
+        let heads = QueueHeads::default();
+        let start = Instant::now();
+        let end = start + Duration::from_secs(1);
+        heads.learn("main", Search::FULL, Some((50.0, 1.0)), 0, start, end);
+
+        // The pause is 20 s.
+        tokio::time::advance(Duration::from_millis(20_900)).await;
+        let early = heads.search("main");
+        tokio::time::advance(Duration::from_millis(200)).await;
+
+        assert!(!early.is_full());
         assert!(heads.search("main").is_full());
     }
 

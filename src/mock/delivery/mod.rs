@@ -1767,6 +1767,23 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_counts_as_released_from_its_release_until_it_has_been_made() {
+        let mut queue = queue_with_an_attempt_held_back();
+        // It is due by then, but no later event has released it.
+        assert!(!queue.has_released(40));
+
+        queue.release(1, 3, 6);
+        assert!(queue.has_released(6));
+        // The clock was set back.
+        assert!(!queue.has_released(5));
+
+        let released = queue.start_due(6, true).unwrap();
+        assert!(queue.has_released(6));
+        queue.finish(&released);
+        assert!(!queue.has_released(6));
+    }
+
+    #[test]
     fn an_endpoint_holds_back_another_attempt_only_after_the_first_is_given_up() {
         let mut queue = queue_with_an_attempt_held_back();
         queue.add(5, 3, 1, AttemptKind::Automatic(1));

@@ -1037,17 +1037,24 @@ async fn outside(run: &Run, near: i64, far: i64, what: &str) -> Grade {
     let event = run.event();
     let outcome = deliver(run, &event, far).await;
     if outcome.is_success() {
-        let (_, of_old_event) = deliver_old_event(run).await;
-        return match of_old_event.status() {
-            Some(400..500) => Grade::failed(outcome.to_string(), by_created_at(what)),
-            _ => grade,
-        };
+        return without_window(run, grade, &outcome, what).await;
     }
     let problem = format!(
         "The receiver accepted {what}. Its window is wider than 300 s, or its clock is wrong."
     );
     Grade::warning("accepted", Finding::new(problem, REPLAY, CHECK))
         .expect(event.expect(Effect::Never))
+}
+
+/// Grades a receiver that accepted a delivery from far outside the window, with the outcome `far`.
+///
+/// Returns `grade`, unless the receiver measures the age of the event instead.
+async fn without_window(run: &Run, grade: Grade, far: &Outcome, what: &str) -> Grade {
+    let (_, of_old_event) = deliver_old_event(run).await;
+    match of_old_event.status() {
+        Some(400..500) => Grade::failed(far.to_string(), by_created_at(what)),
+        _ => grade,
+    }
 }
 
 fn by_created_at(what: &str) -> Finding {
@@ -1203,6 +1210,8 @@ fn stayed_on_its_side(signed: SystemTime, arrived: SystemTime, offset: i64) -> b
 const PIECES: Pace = Pace::Pieces(7, Duration::from_millis(500));
 /// How soon a receiver responds that serves several connections.
 const SOON: Duration = Duration::from_millis(500);
+/// How often an event with a slow body is delivered, at most.
+const SLOW_ATTEMPTS: usize = 3;
 /// How long a receiver has at least to respond to half of a body. How long it has to wait for a whole one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a receiver has to notice that connections have ended.
@@ -1212,20 +1221,24 @@ const STATUS_LINE: usize = "HTTP/1.1 200".len();
 
 async fn slow_body(run: &Run) -> Grade {
     let event = run.event();
-    let mut attempts = 0;
-    let outcome = loop {
-        let start = Instant::now();
-        let outcome = run.deliver_slowly(&event, PIECES).await;
-        attempts += 1;
-        if !was_too_slow(&outcome, start.elapsed()) || attempts == 3 {
-            break outcome;
-        }
-    };
+    let outcome = deliver_in_time(async || run.deliver_slowly(&event, PIECES).await).await;
     let remedy = "Read until all Content-Length bytes of the body have arrived: one read may return only a part of them. Allow \
         at least 5 s for a body.";
     let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
     let grade = accepted(&outcome, delivery, remedy, run.timeout);
     with_expectation(grade, &event, Effect::Once)
+}
+
+/// Calls `deliver` until the body did not arrive too slowly, or [`SLOW_ATTEMPTS`] times. Returns the last outcome.
+async fn deliver_in_time(deliver: impl AsyncFn() -> Outcome) -> Outcome {
+    for _ in 1..SLOW_ATTEMPTS {
+        let start = Instant::now();
+        let outcome = deliver().await;
+        if !was_too_slow(&outcome, start.elapsed()) {
+            return outcome;
+        }
+    }
+    deliver().await
 }
 
 /// Returns whether the receiver may have given up on a body, because it took longer than a receiver has to allow. That
@@ -1336,13 +1349,15 @@ pub(super) fn serialized_again() -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::StatusCode;
+    use tokio::net::TcpSocket;
 
     use super::*;
-    use crate::mock::examine::tests::{response, run_with};
+    use crate::mock::examine::tests::{response, run_at, run_with};
 
     #[test]
     fn a_genuine_delivery_needs_a_2xx_in_time() {
@@ -1433,6 +1448,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_receiver_that_rejects_only_line_breaks_changes_line_endings() {
+        let run = run_with(|_, body| match body.contains(&b'\r') {
+            true => StatusCode::UNAUTHORIZED,
+            false => StatusCode::OK,
+        })
+        .await;
+
+        let grade = raw_body(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        assert_eq!(grade.findings, [line_endings()]);
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_rejects_only_white_space_around_the_body_removes_it() {
+        let run = run_with(|_, body| match body.trim_ascii() == body {
+            true => StatusCode::OK,
+            false => StatusCode::UNAUTHORIZED,
+        })
+        .await;
+
+        let grade = raw_body(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        assert_eq!(grade.findings, [trimmed()]);
+    }
+
+    #[tokio::test]
     async fn a_rejected_event_header_has_the_reason_that_the_header_is_not_signed() {
         let run = run_with(|_, _| StatusCode::BAD_REQUEST).await;
 
@@ -1460,6 +1503,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_receiver_that_is_gone_fails_the_check_of_bodies_that_are_not_json() {
+        // It is bound and does not listen, so nothing else gets its port and each connection is refused.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let run = run_at(&format!("http://{}/hook", socket.local_addr().unwrap()));
+
+        let grade = not_json(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        let [finding] = &grade.findings[..] else {
+            panic!("it is the same for every body: {grade:?}");
+        };
+        assert!(finding.reason.contains("no longer accepts connections"));
+        assert!(finding.remedy.contains("a crash"));
+    }
+
+    #[tokio::test]
     async fn one_server_error_among_simultaneous_duplicates_is_a_failure() {
         let requests = AtomicUsize::new(0);
         let run = run_with(move |_, _| match requests.fetch_add(1, Ordering::SeqCst) {
@@ -1472,6 +1532,25 @@ mod tests {
 
         assert_eq!(grade.verdict, Verdict::Failed);
         assert_eq!(grade.observed, "19 × 200, 1 × 500");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_without_a_window_is_told_if_it_measures_the_age_of_the_event() {
+        for (status, is_told) in [
+            (StatusCode::OK, false),
+            (StatusCode::UNAUTHORIZED, true),
+            (StatusCode::INTERNAL_SERVER_ERROR, false),
+        ] {
+            let run = run_with(move |_, _| status).await;
+            let finding = Finding::new("The receiver accepted it.", REPLAY, CHECK);
+            let grade = Grade::failed("200", finding);
+
+            let grade = without_window(&run, grade, &response(200), "it").await;
+
+            assert_eq!(grade.verdict, Verdict::Failed);
+            let problem = &grade.findings[0].problem;
+            assert_eq!(problem.contains("by `created_at`"), is_told, "{problem}");
+        }
     }
 
     #[test]
@@ -1495,6 +1574,27 @@ mod tests {
         }
         for outcome in [&response(200), &Outcome::TimedOut] {
             assert!(!was_too_slow(outcome, PATIENCE), "{outcome:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_sent_three_times_if_the_receiver_gives_up_on_it_each_time() {
+        for (status, elapsed, count) in [
+            (200, PATIENCE, 1),
+            (408, PATIENCE - Duration::from_secs(1), 1),
+            (408, PATIENCE, 3),
+        ] {
+            let attempts = Cell::new(0);
+
+            let outcome = deliver_in_time(async || {
+                attempts.set(attempts.get() + 1);
+                tokio::time::sleep(elapsed).await;
+                response(status)
+            })
+            .await;
+
+            assert_eq!(outcome.status(), Some(status));
+            assert_eq!(attempts.get(), count, "{status} after {elapsed:?}");
         }
     }
 

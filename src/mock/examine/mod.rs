@@ -865,7 +865,7 @@ mod tests {
         run_at(&format!("http://{address}/hook"))
     }
 
-    fn run_at(url: &str) -> Run {
+    pub(super) fn run_at(url: &str) -> Run {
         let examination = examine(url, "6Jm0nFq2pXvZk4Tt").timeout(Duration::from_secs(60));
         prepare(&examination.0).unwrap().0
     }
@@ -980,6 +980,27 @@ mod tests {
             run.clock_skew.set(skew);
 
             assert_eq!(wrong_clock(&run).is_some(), is_wrong, "{skew:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_rejects_everything_has_another_secret_or_fails() {
+        let run = run_with(|_, _| StatusCode::UNAUTHORIZED).await;
+        for (status, remedy) in [
+            (400, "Compare the receiver's secret"),
+            (401, "Compare the receiver's secret"),
+            (403, "Compare the receiver's secret"),
+            (413, "an unhandled error"),
+            (422, "Compare the receiver's secret"),
+            (500, "an unhandled error"),
+        ] {
+            let opening = explain(&run, &[(EventType::Delivered, response(status))]).await;
+
+            let (check, grade) = &opening.grades[1];
+            assert_eq!(*check, Check::Genuine);
+            let finding = &grade.findings[0];
+            assert!(finding.remedy.contains(remedy), "{status}: {finding:?}");
+            assert!(!opening.continues);
         }
     }
 

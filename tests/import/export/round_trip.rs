@@ -6,7 +6,7 @@ use std::path::Path;
 use audience::contacts::Contact;
 use audience::export::{Csv, ExportColumn, Format, JsonLines};
 use audience::import::{CsvRows, ImportReport, ImportRow};
-use audience::mock::{MockServer, MockServerBuilder, Reason, SeedContact};
+use audience::mock::{Fault, MockServer, MockServerBuilder, Reason, SeedContact};
 use serde_json::json;
 
 use super::Folder;
@@ -169,4 +169,16 @@ async fn a_csv_with_properties_and_topics_as_json_is_imported_exactly() {
         "id",
     ];
     carry_over(&server, &folder.file("all.csv"), Csv::new(columns)).await;
+}
+
+#[tokio::test]
+async fn the_search_for_columns_goes_on_after_two_failures_and_not_after_three() {
+    let server = server().await;
+    for (failures, is_found) in [(2, true), (3, false)] {
+        server.fault(Fault::status(401).times(failures));
+
+        let found = Csv::find_columns(server.client().contacts().list()).await;
+
+        assert_eq!(found.is_ok(), is_found, "{failures}");
+    }
 }

@@ -8,8 +8,8 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 
 use super::{claim, commands, connect, id};
-use support::in_time;
 use support::redis::OwnRedis;
+use support::{PATIENCE, in_time};
 
 const NODES: u16 = 3;
 const SLOTS: u16 = 16_384;
@@ -66,7 +66,8 @@ impl Cluster {
     async fn connection(&self) -> ClusterConnection {
         let urls: Vec<_> = self.nodes.iter().map(OwnRedis::url).collect();
         let client = ClusterClient::builder(urls)
-            .response_timeout(Duration::from_secs(5))
+            .connection_timeout(PATIENCE)
+            .response_timeout(PATIENCE)
             .build();
         client.unwrap().get_async_connection().await.unwrap()
     }

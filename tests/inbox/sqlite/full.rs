@@ -106,6 +106,26 @@ async fn a_transaction_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_
     assert_eq!(last, Receipt::Full);
 }
 
+#[tokio::test]
+async fn the_reserve_is_given_up_for_an_event_that_is_stored_and_not_for_a_new_one() {
+    let folder = Folder::new("full-reserve");
+    let store = folder.open();
+    let (event, token) = (id("evt_1"), Token::random());
+    claim(&store, &event, token).await.unwrap();
+    limit_pages(&store, 0).await;
+    let reserve = folder.0.join("inbox.db-reserve");
+
+    let long = "x".repeat(1_000_000);
+    let accepted = accept(&store, &id("evt_2"), long.as_bytes()).await;
+    let is_kept = reserve.exists();
+    let held = HeldClaim::new(key(&event), token);
+    let parked = store.park(held, &long).await;
+
+    assert_eq!(accepted.unwrap_err().kind(), StoreErrorKind::Full);
+    assert_eq!(parked.unwrap_err().kind(), StoreErrorKind::Full);
+    assert!(is_kept && !reserve.exists());
+}
+
 /// A file system that has little room.
 #[cfg(target_os = "linux")]
 struct SmallDisk(Folder);

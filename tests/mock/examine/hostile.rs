@@ -9,7 +9,7 @@ use audience::mock::{Check, Examination, Verdict, examine};
 
 use super::{found, text};
 use crate::receiver::SECRET;
-use support::{closed_url, in_time};
+use support::{PATIENCE, closed_url, in_time};
 
 async fn examined(url: impl Into<String>) -> Examination {
     let examination = examine(url, SECRET).timeout(Duration::from_secs(2));
@@ -123,7 +123,7 @@ async fn a_response_without_an_end_is_not_read_for_ever() {
         while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
     });
 
-    let examination = examined(url).await;
+    let examination = in_time(examine(url, SECRET).timeout(PATIENCE)).await;
 
     assert_eq!(found(&examination), [Check::Reachable]);
     assert!(text(&examination).contains("longer than 16777216 bytes"));

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use audience::Timestamp;
 use audience::mock::{Check, Examination, Verdict};
@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{examine, found, text};
 use crate::receiver::SECRET;
+use support::PATIENCE;
 
 /// How a server differs from others.
 #[derive(Clone)]
@@ -301,12 +302,19 @@ async fn one_thread_is_enough_even_if_the_time_is_short() {
         ..PLAIN
     });
 
-    let examination = examine(url).timeout(Duration::from_secs(2)).await;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let examination = examine(&url).timeout(Duration::from_secs(2)).await;
 
-    let mut found = found(&examination);
-    // A busy machine may take more than half of that time.
-    found.retain(|check| *check != Check::ResponseTime);
-    assert_eq!(found, [], "{examination}");
+        let mut found = found(&examination);
+        // A busy machine may take more than half of that time.
+        found.retain(|check| *check != Check::ResponseTime);
+        if found.is_empty() {
+            return;
+        }
+        // Or even more than all of it, now and then.
+        assert!(Instant::now() < end, "{examination}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

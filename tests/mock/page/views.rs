@@ -118,12 +118,12 @@ fn a_button_moves_the_clock_and_the_retry_appears() {
         return;
     };
     page.wait_for_text("[data-list=events]", "Being delivered");
-    assert_eq!(attempts(&mut page), ["500", "next"]);
+    wait_for_attempts(&mut page, &["500", "next"]);
 
     page.click("[data-advance='60']");
 
     page.wait_for_text("[data-list=events]", "Delivered");
-    assert_eq!(attempts(&mut page), ["500", "200"]);
+    wait_for_attempts(&mut page, &["500", "200"]);
     assert_eq!(server.now().as_unix(), START + 60);
     page.wait_for_text("#clock-time", "22:14:20");
     page.wait_for_text("#message", "The clock moved 1 min forward.");
@@ -136,12 +136,13 @@ fn a_button_moves_the_clock_and_the_retry_appears() {
     page.assert_no_problems();
 }
 
-/// Returns the results of the attempts in the first timeline.
-fn attempts(page: &mut Page) -> Vec<String> {
-    let results = page.eval(
-        "[...document.querySelector('.track').querySelectorAll('strong')].map((result) => result.innerText)",
-    );
-    serde_json::from_value(results).unwrap()
+/// Waits until the first timeline has attempts with these results.
+fn wait_for_attempts(page: &mut Page, results: &[&str]) {
+    let expected = json!(results);
+    page.wait_for(&format!(
+        "JSON.stringify([...(document.querySelector('.track')?.querySelectorAll('strong') ?? [])]
+            .map((result) => result.innerText)) === JSON.stringify({expected})"
+    ));
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn ten_attempts_are_a_timeline_that_shows_which_signatures_are_valid() {
     };
 
     page.wait_for_text("[data-list=events]", "Failed");
-    assert_eq!(attempts(&mut page), ["500"; 10]);
+    wait_for_attempts(&mut page, &["500"; 10]);
     let marks =
         page.eval("[...document.querySelectorAll('.track li')].map((mark) => mark.textContent)");
     let marks: Vec<String> = serde_json::from_value(marks).unwrap();

@@ -372,7 +372,7 @@ fn words(name: &str) -> HashSet<String> {
 /// The outcome of each mutant, in a file, so that a run can be stopped and continued.
 struct Results<'a> {
     mutants: &'a [Mutant],
-    /// A hash of the mutant's name and its file: an outcome holds until the file changes.
+    /// A hash of the mutant's name and its file without the tests: an outcome holds until that changes.
     keys: Vec<String>,
     outcomes: Mutex<HashMap<String, String>>,
     file: Mutex<File>,
@@ -394,7 +394,7 @@ impl<'a> Results<'a> {
         let keys = mutants.iter().map(|mutant| {
             let text = texts
                 .entry(&mutant.file)
-                .or_insert_with(|| hash(&fs::read(root.join(&mutant.file)).ok()));
+                .or_insert_with(|| hash(&without_tests(&root.join(&mutant.file))));
             format!("{:016x}", hash(&(*text, &mutant.name)))
         });
         Ok(Self {
@@ -469,6 +469,15 @@ impl<'a> Results<'a> {
             );
         }
     }
+}
+
+/// Returns the text of a file before its tests.
+fn without_tests(file: &Path) -> Option<String> {
+    let mut text = fs::read_to_string(file).ok()?;
+    if let Some(tests) = text.find("\n#[cfg(test)]\nmod tests {") {
+        text.truncate(tests);
+    }
+    Some(text)
 }
 
 /// Calls a function with each item, in several threads. Returns the first error.
