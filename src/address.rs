@@ -53,7 +53,7 @@ pub fn normalized_address(address: &str) -> String {
 pub fn check_address(address: &str) -> Result<(), crate::Error> {
     match address_problem(address) {
         None => Ok(()),
-        Some(problem) => Err(crate::Error::input(problem)),
+        Some(problem) => Err(crate::Error::input(problem).malformed_contact()),
     }
 }
 
@@ -124,6 +124,10 @@ mod tests {
 
         assert_eq!(error.kind(), crate::ErrorKind::Input);
         assert_eq!(error.to_string(), "the address has two @");
+        assert_eq!(
+            error.visitor_status(),
+            crate::StatusCode::UNPROCESSABLE_ENTITY
+        );
         check_address(" ada@example.com ").unwrap();
     }
 

@@ -264,7 +264,7 @@ impl Error {
             }
             None => self.0.message.to_string(),
         };
-        let is_opt_in = self.0.operation == Some("subscribe");
+        let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
         match self.outcome() {
             Outcome::Unknown if is_opt_in => {
                 text += "; the opt-in may have been recorded or not: look at the contact";
@@ -582,11 +582,12 @@ impl Error {
     /// |---|---|
     /// | 404 | the contact does not exist: [`missing`](Error::missing) returns [`Missing::Contact`] |
     /// | 409 | the contact reported spam, or exists already: [`is_complaint_locked`](Error::is_complaint_locked), [`is_already_exists`](Error::is_already_exists) |
-    /// | 422 | the service refused the input: [`is_validation_error`](Error::is_validation_error) |
+    /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or [`check_address`](crate::contacts::check_address) the address |
     /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
     ///
-    /// An error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the call.
+    /// Any other error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the
+    /// call.
     ///
     /// # Example: a visitor whose address is unknown
     ///
@@ -607,7 +608,7 @@ impl Error {
             StatusCode::NOT_FOUND
         } else if self.is_complaint_locked() || self.is_already_exists() {
             StatusCode::CONFLICT
-        } else if self.is_validation_error() {
+        } else if self.is_validation_error() || self.is_refused_address() {
             StatusCode::UNPROCESSABLE_ENTITY
         } else if self.is_retryable() {
             StatusCode::SERVICE_UNAVAILABLE
@@ -616,12 +617,18 @@ impl Error {
         }
     }
 
+    /// Returns whether the address is certainly none, so that no request was sent.
+    fn is_refused_address(&self) -> bool {
+        self.kind() == ErrorKind::Input && self.0.is_malformed_contact
+    }
+
     /// Returns whether the error is about one contact that cannot be read or addressed, so that a loop over contacts
     /// can log it and continue with the next one.
     ///
     /// `true` if an item of a list or the contact in the response to a retrieve request does not have the form that the
-    /// interface document shows, and if an address is empty, `.` or `..`, so that no request can name its contact. It
-    /// is `false` if the response is no JSON object or reports an error: then the next contact would fail, too.
+    /// interface document shows, and if an address is empty, `.` or `..`, so that no request can name its contact, or
+    /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object or
+    /// reports an error: then the next contact would fail, too.
     ///
     /// A stream continues after such an error: see [`ContactStream`](crate::contacts::ContactStream).
     ///
@@ -2139,6 +2146,12 @@ mod tests {
         let opt_in = refused(StatusCode::TOO_MANY_REQUESTS).at("subscribe");
         let opt_in = opt_in.explanation();
         assert!(opt_in.ends_with("ask the person again before you repeat an opt-in"));
+        let confirmed = refused(StatusCode::SERVICE_UNAVAILABLE).at("confirm_opt_in");
+        assert!(
+            confirmed
+                .explanation()
+                .ends_with("look at the contact; ask the person again before you repeat an opt-in")
+        );
         let key = refused(StatusCode::UNAUTHORIZED).explanation();
         assert!(key.starts_with("the service does not accept the key"));
         for text in [opt_in, key] {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
-use super::{Settings, report_conflict, report_receipt, report_rollback, report_store_failure};
+use super::{FailureLog, Settings, report_conflict, report_receipt, report_rollback};
 use crate::causes::causes;
 use crate::webhooks::VerifiedEvent;
 
@@ -109,6 +109,7 @@ where
 /// Awaits the transactions of a delivery, but not for longer than the service waits for the response. Reports and
 /// returns the receipt.
 pub(super) async fn respond_in_time(
+    failures: &FailureLog,
     endpoint: &str,
     delivery: &VerifiedEvent,
     handled: impl Future<Output = Result<Receipt, Undone>>,
@@ -123,7 +124,7 @@ pub(super) async fn respond_in_time(
             Receipt::Failed
         }
         Err(Undone::Retry(error) | Undone::Store(error)) => {
-            report_store_failure("handle_in", &error);
+            failures.report("handle_in", &error);
             Receipt::of_store_error(&error)
         }
     };

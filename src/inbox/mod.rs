@@ -894,7 +894,7 @@ impl Inbox {
     /// Waits until all handlers that [`handle`](Self::handle) started have finished.
     ///
     /// Such a handler continues when its connection is closed. Before a program exits, stop accepting connections,
-    /// then call this. A [`Worker`] waits for its handlers itself.
+    /// then call this. A [`Worker`] of this inbox waits for them, and for its own, itself.
     ///
     /// # Example: exit without cutting a handler off
     ///
@@ -1201,6 +1201,12 @@ impl Inbox {
         let late = |_| Err(StoreError::unavailable("it did not respond in time"));
         let state = claimed.unwrap_or_else(late);
         state.inspect_err(|error| shared.store_failed("claim", error))
+    }
+
+    /// Counts a task that a [`Worker`] waits for when it shuts down, until the returned value is dropped.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn start_task(&self) -> impl Send + use<> {
+        self.0.running.start()
     }
 
     /// Ends a hold, and forgets the event that was stored with it. Returns whether the id was held until now. If the
@@ -1722,8 +1728,7 @@ struct Shared {
     metrics: Mutex<InboxMetrics>,
     running: Arc<Running>,
     purge_timer: PurgeTimer,
-    /// When the last failure of each operation of the store was logged.
-    logged: Mutex<BTreeMap<&'static str, Instant>>,
+    failures: FailureLog,
     /// Wakes the workers of this process when an event was accepted.
     accepted: Notify,
 }
@@ -1736,7 +1741,7 @@ impl Shared {
             metrics: Mutex::default(),
             running: Arc::default(),
             purge_timer: PurgeTimer::start(),
-            logged: Mutex::default(),
+            failures: FailureLog::default(),
             accepted: Notify::new(),
         }
     }
@@ -1828,23 +1833,13 @@ impl Shared {
         );
     }
 
-    /// An outage of hours must not fill the log, so each operation has one line a minute.
     fn store_failed(&self, operation: &'static str, error: &StoreError) {
         self.count(|metrics| metrics.store_errors += 1);
-        let now = Instant::now();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = logged.get(operation);
-        if last.is_none_or(|&last| now - last >= REPORT_INTERVAL) {
-            logged.insert(operation, now);
-            drop(logged);
-            report_store_failure(operation, error);
-        }
+        self.failures.report(operation, error);
     }
 
     fn store_recovered(&self, operation: &'static str, outage: Duration) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        logged.clear();
-        drop(logged);
+        self.failures.clear();
         report!(
             info,
             operation,
@@ -2086,6 +2081,31 @@ async fn purge_all(store: &dyn DynStore) -> Result<u64, StoreError> {
         if portion < PORTION {
             return Ok(purged);
         }
+    }
+}
+
+/// When the last failure of each operation of a store was logged. An outage of hours must not fill the log, so each
+/// operation has one line a minute.
+#[derive(Debug, Default)]
+struct FailureLog(Mutex<BTreeMap<&'static str, Instant>>);
+
+impl FailureLog {
+    fn report(&self, operation: &'static str, error: &StoreError) {
+        let now = Instant::now();
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = logged.get(operation);
+        if last.is_none_or(|&last| now - last >= REPORT_INTERVAL) {
+            logged.insert(operation, now);
+            drop(logged);
+            report_store_failure(operation, error);
+        }
+    }
+
+    fn clear(&self) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }
 

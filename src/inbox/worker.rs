@@ -228,8 +228,8 @@ impl<F> Worker<F> {
         self
     }
 
-    /// Sets how long [`run_until`](Self::run_until) waits for the running handlers after the shutdown. Default: 25 s.
-    /// `Duration::MAX` means no limit.
+    /// Sets how long [`run_until`](Self::run_until) waits for the running handlers after the shutdown, also for those
+    /// that [`Inbox::handle`](super::Inbox::handle) started. Default: 25 s. `Duration::MAX` means no limit.
     ///
     /// Handlers that run for longer are cut off at their next `await`, and their claims are released, so that another
     /// worker handles these events immediately instead of after their lease. A cut-off attempt counts as an attempt.
@@ -713,8 +713,12 @@ where
 
     /// Finishes within the time that a shutdown may take.
     async fn finish_in_time(&mut self) {
-        let limit = self.settings.shutdown_timeout;
-        if tokio::time::timeout(limit, self.finish()).await.is_ok() {
+        let (limit, shared) = (self.settings.shutdown_timeout, Arc::clone(&self.shared));
+        let finishing = async {
+            self.finish().await;
+            shared.running.wait_idle().await;
+        };
+        if tokio::time::timeout(limit, finishing).await.is_ok() {
             return;
         }
         self.cut_off.send_replace(true);

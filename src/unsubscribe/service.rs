@@ -328,8 +328,11 @@ impl UnsubscribeService {
         let address = address.into();
         let topics: BTreeSet<String> = topics.into_iter().map(Into::into).collect();
         let service = self.clone();
+        // The worker waits for it when the program is told to stop.
+        let running = service.0.inbox.start_task();
         // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
+            let _running = running;
             let key = Target::new(&address, None).address;
             let confirm = service.0.contacts.confirm_opt_in(&address, &topics);
             let mut creation = None;

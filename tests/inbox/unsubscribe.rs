@@ -14,6 +14,7 @@ use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, Unsubs
 use audience::webhooks::tower::BytesBody;
 use audience::{Client, RetryPolicy};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -1548,6 +1549,22 @@ async fn a_contact_that_was_maybe_created_is_opted_out_later_and_a_refused_one_i
         assert!(subscribed.is_err());
         assert_eq!(service.pending().await.unwrap(), pending, "{status}");
     }
+}
+
+#[tokio::test]
+async fn the_shutdown_of_the_worker_waits_for_the_opt_in_of_a_visitor_who_has_left() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::delay(Duration::from_millis(100)));
+
+    let left = service.subscribe("bob@example.com", ["news"]);
+    assert!(left.now_or_never().is_none());
+    let worker = service.worker().run_until(std::future::ready(()));
+    worker.await.unwrap();
+
+    let bob = server.contact("bob@example.com").unwrap();
+    assert!(!bob.unsubscribed && bob.topics["news"]);
+    assert_eq!(service.pending().await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -23,7 +23,9 @@ use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
-use crate::inbox::{ClaimTarget, PurgeTimer, REPORT_INTERVAL, purge_all, report_store_failure};
+use crate::inbox::{
+    ClaimTarget, FailureLog, PurgeTimer, REPORT_INTERVAL, purge_all, report_store_failure,
+};
 use crate::webhooks::EventId;
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,6 +77,7 @@ pub(super) struct Entries<D> {
     /// How long a call may take, the wait for a connection included.
     pub(super) timeout: Duration,
     purge_timer: Arc<PurgeTimer>,
+    pub(super) failures: Arc<FailureLog>,
     /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
     pub(super) claim_commit: &'static str,
     pub(super) group: Group,
@@ -323,6 +326,7 @@ impl<D: Driver> Entries<D> {
             driver,
             timeout,
             purge_timer,
+            failures: Arc::default(),
             claim_commit: "",
             group: Group::default(),
             heads: QueueHeads::default(),

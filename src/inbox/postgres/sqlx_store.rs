@@ -481,7 +481,7 @@ impl SqlxPostgresStore {
     {
         let claim = ClaimTarget::from(&delivery);
         let handled = self.transact(endpoint, claim, &delivery, handler);
-        let receipt = respond_in_time(endpoint, &delivery, handled).await;
+        let receipt = respond_in_time(&self.entries.failures, endpoint, &delivery, handled).await;
         self.entries.purge_if_due();
         receipt
     }

@@ -11,18 +11,19 @@ use rusqlite::{OptionalExtension, Row, ffi};
 use super::disk::Disk;
 use super::done::{Done, Filters, Hash, List, Periods};
 use super::session::{Session, from_ms, to_ms, to_past_ms};
-use crate::inbox::PurgeTimer;
 use crate::inbox::entry::{Entry, State};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Take, TakenEvent, Token,
 };
+use crate::inbox::{FailureLog, PurgeTimer};
 use crate::webhooks::{Clock, EventId};
 
 /// The state that the clones of a store share, whatever connection they use.
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) purge_timer: PurgeTimer,
+    pub(super) failures: FailureLog,
     pub(super) filters: Filters,
     /// The files; `None` for a store in memory.
     pub(super) disk: Option<Disk>,

@@ -38,7 +38,7 @@ use crate::inbox::store::{
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 use crate::inbox::{
-    Attempt, ClaimTarget, DEFAULT_RETENTION, Inbox, PurgeTimer, Settings, purge_all,
+    Attempt, ClaimTarget, DEFAULT_RETENTION, FailureLog, Inbox, PurgeTimer, Settings, purge_all,
     report_conflict, report_receipt, report_rollback, report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
@@ -670,6 +670,7 @@ fn start(
     let shared = Arc::new(Shared {
         clock,
         purge_timer: PurgeTimer::due(),
+        failures: FailureLog::default(),
         filters: Filters::default(),
         disk,
     });
@@ -830,6 +831,19 @@ impl SqliteStore {
             work(transaction).map_err(|error| TransactionError::RolledBack(error.into()))
         };
         self.run_transaction(work).await
+    }
+
+    fn receipt_of(&self, endpoint: &str, id: &EventId, error: &TransactionError) -> Receipt {
+        match error {
+            TransactionError::RolledBack(error) => {
+                report_rollback(endpoint, id, &Failure::of_error(error.as_ref()));
+                Receipt::Failed
+            }
+            TransactionError::Store(error) => {
+                self.shared.failures.report("handle_in", error);
+                Receipt::of_store_error(error)
+            }
+        }
     }
 
     async fn run_transaction<T: Send + 'static>(
@@ -1046,7 +1060,7 @@ impl SqliteStore {
         let handled = self.apply(endpoint, fingerprint, delivery.into_event(), handler);
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
-            Ok(Err(error)) => receipt_of(endpoint, &id, &error),
+            Ok(Err(error)) => self.receipt_of(endpoint, &id, &error),
             // Nothing is undone: if the closure runs by now, it commits, and the next delivery is a duplicate.
             Err(_) => Receipt::StillRunning,
         };
@@ -1163,18 +1177,5 @@ impl SqliteStore {
             }
         };
         self.run_transaction(work).await
-    }
-}
-
-fn receipt_of(endpoint: &str, id: &EventId, error: &TransactionError) -> Receipt {
-    match error {
-        TransactionError::RolledBack(error) => {
-            report_rollback(endpoint, id, &Failure::of_error(error.as_ref()));
-            Receipt::Failed
-        }
-        TransactionError::Store(error) => {
-            report_store_failure("handle_in", error);
-            Receipt::of_store_error(error)
-        }
     }
 }

@@ -295,7 +295,7 @@ impl SqlxSqliteStore {
     {
         let claim = ClaimTarget::from(&delivery);
         let handled = self.transact(endpoint, claim, &delivery, handler);
-        respond_in_time(endpoint, &delivery, handled).await
+        respond_in_time(&self.store.shared.failures, endpoint, &delivery, handled).await
     }
 
     /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
