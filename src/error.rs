@@ -582,7 +582,7 @@ impl Error {
     /// |---|---|
     /// | 404 | the contact does not exist: [`missing`](Error::missing) returns [`Missing::Contact`] |
     /// | 409 | the contact reported spam, or exists already: [`is_complaint_locked`](Error::is_complaint_locked), [`is_already_exists`](Error::is_already_exists) |
-    /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or [`check_address`](crate::contacts::check_address) the address |
+    /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or the address was refused before a request, by [`check_address`](crate::contacts::check_address) or because it is empty |
     /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
     ///

@@ -23,9 +23,7 @@ use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
-use crate::inbox::{
-    ClaimTarget, FailureLog, PurgeTimer, REPORT_INTERVAL, purge_all, report_store_failure,
-};
+use crate::inbox::{ClaimTarget, FailureLog, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -672,15 +670,10 @@ pub(super) async fn when_available<M>(mut migrate: impl FnMut() -> M) -> Result<
 where
     M: Future<Output = Result<(), StoreError>>,
 {
-    let mut reported: Option<Instant> = None;
+    let failures = FailureLog::default();
     loop {
         match migrate().await {
-            Err(error) if error.is_temporary() => {
-                if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
-                    report_store_failure("migrate", &error);
-                    reported = Some(Instant::now());
-                }
-            }
+            Err(error) if error.is_temporary() => failures.report("migrate", &error),
             result => return result,
         }
         tokio::time::sleep(MIGRATION_PAUSE).await;

@@ -297,11 +297,12 @@ async fn an_opt_out_with_a_changed_address_goes_to_both_and_the_old_one_is_count
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
 
-    let (report, _) = nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
+    let (report, calls) = nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
 
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
     assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
     assert_eq!(report.changes().skipped(), 0);
+    assert_eq!(calls.len(), 5, "{calls:?}");
 }
 
 #[tokio::test]

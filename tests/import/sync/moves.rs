@@ -166,17 +166,6 @@ async fn an_opt_out_before_the_old_address_is_left_goes_to_the_new_contact() {
 }
 
 #[tokio::test]
-async fn an_opt_out_with_another_address_opts_out_both_and_counts_once() {
-    let nights = Nights::new().await;
-    nights.run(&[row(1, "a@x.io")]).await;
-
-    let (report, calls) = nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
-
-    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
-    assert_eq!((report.opted_out(), calls.len()), (1, 5), "{calls:?}");
-}
-
-#[tokio::test]
 async fn the_opt_out_of_an_old_address_by_the_sync_does_not_go_to_the_new_contact() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
