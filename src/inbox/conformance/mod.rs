@@ -793,10 +793,14 @@ impl Display for Report {
             self.cases.len() - passed - failed
         )?;
         for case in &self.cases {
-            match &case.result {
-                CaseResult::Passed => {}
-                CaseResult::Failed(message) => write!(f, "\nfailed: {}\n  {message}", case.name)?,
-                CaseResult::NotRun(reason) => write!(f, "\nnot run: {}\n  {reason}", case.name)?,
+            if let CaseResult::NotRun(reason) = &case.result {
+                write!(f, "\nnot run: {}\n  {reason}", case.name)?;
+            }
+        }
+        // At the end, where they are seen.
+        for case in &self.cases {
+            if let CaseResult::Failed(message) = &case.result {
+                write!(f, "\nfailed: {}\n  {message}", case.name)?;
             }
         }
         Ok(())

@@ -209,10 +209,8 @@ impl<D: Driver> Store for Entries<D> {
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
         let call = async {
-            let (_, taken) = self
-                .take_with_retries(&Ids::default(), Duration::ZERO, &take)
-                .await?;
-            Ok(taken)
+            let search = self.heads.search(take.endpoint);
+            self.take_with_retries(&take, search).await
         };
         in_time(self.timeout, call).await
     }
@@ -236,7 +234,8 @@ impl<D: Driver> Store for Entries<D> {
             ids.push(held.key.id, held.token);
         }
         let end = Instant::now() + self.timeout;
-        let call = async { Ok(self.take_once(&ids, retention, &take).await) };
+        let search = self.heads.search(take.endpoint);
+        let call = async { Ok(self.take_once(&ids, retention, &take, search).await) };
         let failed = match in_time(self.timeout, call).await {
             Ok(Ok((done, taken))) => {
                 let is_done = |held: &HeldClaim<'_>| {
@@ -259,12 +258,7 @@ impl<D: Driver> Store for Entries<D> {
             (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
             // One of the entries to complete may be the reason. The caller completes each of them alone.
             _ => {
-                let call = async {
-                    let (_, taken) = self
-                        .take_with_retries(&Ids::default(), retention, &take)
-                        .await?;
-                    Ok(taken)
-                };
+                let call = self.take_with_retries(&take, Search::FULL);
                 in_time(end.saturating_duration_since(Instant::now()), call).await
             }
         };
@@ -311,8 +305,8 @@ impl<D: Driver> Store for Entries<D> {
 
 /// The time between two attempts to create the tables while the database is down.
 const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
-/// How often a statement that lost against another transaction is retried.
-const MAX_CONFLICTS: u32 = 8;
+/// The delay before another attempt grows up to this.
+const MAX_DELAY: Duration = Duration::from_millis(256);
 /// How often a statement that found another entry than it locked is run.
 const MAX_LOST_RACES: u32 = 100;
 const LOST_RACES: &str = "other transactions kept changing the entry, or a connection pooler mixes up prepared statements";
@@ -389,25 +383,31 @@ impl<D: Driver> Entries<D> {
         Err(StoreError::unavailable(LOST_RACES))
     }
 
-    /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted.
+    /// Takes events. Only the first attempt begins its search where `search` says: what an attempt had found when it
+    /// failed is due again, and may be before the place where others began theirs meanwhile.
     async fn take_with_retries(
         &self,
-        completed: &Ids<'_>,
-        retention: Duration,
         take: &Take<'_>,
-    ) -> Result<(Vec<bool>, Vec<TakenEvent>), StoreError> {
-        let attempt = || self.take_once(completed, retention, take);
-        with_retries(TAKE.is_repeatable, attempt).await
+        search: Search,
+    ) -> Result<Vec<TakenEvent>, StoreError> {
+        let mut first = Some(search);
+        let nothing = Ids::default();
+        let attempt = || {
+            let search = first.take().unwrap_or(Search::FULL);
+            self.take_once(&nothing, Duration::ZERO, take, search)
+        };
+        let (_, taken) = with_retries(TAKE.is_repeatable, self.timeout, attempt).await?;
+        Ok(taken)
     }
 
-    /// Makes one attempt. The search for the oldest due event begins where the last one was found: see [`QueueHeads`].
+    /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted. Makes one attempt.
     async fn take_once(
         &self,
         completed: &Ids<'_>,
         retention: Duration,
         take: &Take<'_>,
+        search: Search,
     ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
-        let search = self.heads.search(take.endpoint);
         let (done, mut taken) = self.look(completed, retention, take, search).await?;
         if taken.len() < take.limit
             && !search.is_full()
@@ -510,16 +510,22 @@ impl<D: Driver> Entries<D> {
         values: &[Value<'_>],
     ) -> Result<Vec<D::Row>, StoreError> {
         let attempt = || self.driver.query(statement, values);
-        with_retries(statement.is_repeatable, attempt).await
+        with_retries(statement.is_repeatable, self.timeout, attempt).await
     }
 }
 
 /// Makes attempts for as long as another one is safe and may help.
+///
+/// A statement that loses against other transactions is retried for half of `limit`, the time that the whole call has:
+/// if many callers meet in a database whose transactions are serializable, only one of them may win at a time. The other
+/// half is for the last attempt, so that its error is told instead of a timeout.
 async fn with_retries<T, F: Future<Output = Result<T, Failed>>>(
     is_repeatable: bool,
-    attempt: impl Fn() -> F,
+    limit: Duration,
+    mut attempt: impl FnMut() -> F,
 ) -> Result<T, StoreError> {
-    let mut conflicts = 0;
+    let start = Instant::now();
+    let mut max_delay = Duration::from_millis(2);
     let mut lost_connection = false;
     loop {
         let failed = match attempt().await {
@@ -527,11 +533,10 @@ async fn with_retries<T, F: Future<Output = Result<T, Failed>>>(
             Err(failed) => failed,
         };
         match failed.aftermath {
-            Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
-                conflicts += 1;
+            Aftermath::NothingHappened if start.elapsed() < limit / 2 => {
                 // The delay is random, so that the transactions that met do not meet again.
-                let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
-                tokio::time::sleep(delay).await;
+                tokio::time::sleep(max_delay.mul_f64(fastrand::f64())).await;
+                max_delay = MAX_DELAY.min(max_delay * 2);
             }
             // The statement may have run, so it is retried only if a second run has the same result.
             Aftermath::ConnectionLost if is_repeatable && !lost_connection => {
@@ -984,6 +989,60 @@ mod tests {
         }
     }
 
+    /// A database with no events, in which every other statement loses against another transaction. It records from
+    /// when on events were looked for.
+    #[derive(Clone, Default)]
+    struct Contended(Arc<Mutex<Vec<f64>>>);
+
+    impl Driver for Contended {
+        type Row = Row;
+
+        async fn query(
+            &self,
+            _: &'static Statement,
+            values: &[Value<'_>],
+        ) -> Result<Vec<Row>, Failed> {
+            // The durations before it are seconds, too.
+            let from = values.iter().rev().find_map(|value| match value {
+                Value::Seconds(from) => Some(*from),
+                _ => None,
+            });
+            let mut searches = self.0.lock().unwrap();
+            searches.push(from.unwrap());
+            if searches.len() % 2 == 1 {
+                return Err(failed(Aftermath::NothingHappened));
+            }
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_take_that_lost_the_whole_queue_is_searched() {
+        let database = Contended::default();
+        let entries = Entries::new(database.clone(), DEFAULT_TIMEOUT);
+        let (start, found) = (Instant::now(), Some((50.0, 1.0)));
+        let end = start + Duration::from_secs(1);
+        entries
+            .heads
+            .learn("main", Search::FULL, found, 0, start, end);
+        let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+        let held = [HeldClaim::new(EventKey::new("main", &id), token)];
+        let take = Take::new("main", token, Duration::ZERO, 1);
+
+        entries.take(take).await.unwrap();
+        let turnover = entries.complete_and_take(&held, Duration::ZERO, take).await;
+
+        assert!(turnover.completed.is_err() && turnover.taken.is_ok());
+        let is_full: Vec<_> = database
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|from| *from < 0.0)
+            .collect();
+        assert_eq!(is_full, [false, true, false, true]);
+    }
+
     fn failed(aftermath: Aftermath) -> Failed {
         Failed {
             error: StoreError::unavailable("it failed"),
@@ -1009,8 +1068,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_statement_is_run_again_only_if_that_is_safe_and_may_help() {
         for (aftermath, is_repeatable, expected) in [
-            (Aftermath::NothingHappened, false, 1 + MAX_CONFLICTS),
-            (Aftermath::NothingHappened, true, 1 + MAX_CONFLICTS),
             (Aftermath::ConnectionLost, false, 1),
             (Aftermath::ConnectionLost, true, 2),
             (Aftermath::Aborted, true, 1),
@@ -1023,9 +1080,36 @@ mod tests {
                 ready(Err::<(), _>(failed(aftermath)))
             };
 
-            with_retries(is_repeatable, attempt).await.unwrap_err();
+            let result = with_retries(is_repeatable, DEFAULT_TIMEOUT, attempt).await;
 
+            assert!(result.is_err());
             assert_eq!(runs.get(), expected, "{aftermath:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_that_keeps_losing_is_run_again_for_half_of_the_time_of_the_call() {
+        for is_repeatable in [false, true] {
+            let (start, runs) = (Instant::now(), Cell::new(0));
+            let attempt = || {
+                runs.set(runs.get() + 1);
+                ready(Err::<(), _>(failed(Aftermath::NothingHappened)))
+            };
+
+            let result = with_retries(is_repeatable, DEFAULT_TIMEOUT, attempt).await;
+
+            assert_eq!(
+                result.unwrap_err().to_string(),
+                failed(Aftermath::NothingHappened).error.to_string()
+            );
+            let half = DEFAULT_TIMEOUT / 2;
+            assert!(
+                (half..=half + MAX_DELAY).contains(&start.elapsed()),
+                "{:?}",
+                start.elapsed()
+            );
+            // A delay is half of its maximum on average.
+            assert!((10..100).contains(&runs.get()), "{runs:?}");
         }
     }
 

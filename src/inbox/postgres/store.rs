@@ -65,7 +65,7 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// A call ends after the [`timeout`](PostgresStoreBuilder::timeout) with an error of the kind
 /// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). Connections that broke are replaced. A call that
 /// lost its connection is retried once if a second run has the same effect. A call that lost against another
-/// transaction is retried a few times.
+/// transaction is retried for half of that time.
 ///
 /// If a call times out, its statement is cancelled. The pool replaces its connection only after the server has
 /// closed it, so the server never has more connections than the pool may have, even behind a lock that lasts. On
