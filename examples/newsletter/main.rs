@@ -144,7 +144,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error>> {
     let text = io::read_to_string(io::stdin())?;
     let mut contacts = app.client.contacts().list().limit(200).stream();
-    let mut sent = 0_u64;
+    let (mut sent, mut refused) = (0_u64, 0_u64);
     while let Some(listed) = contacts.next().await {
         let address = match recipient(app, listed, topic).await {
             Ok(Some(address)) => address,
@@ -159,13 +159,18 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
         let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(&address));
         let mail = Email::new().from(SENDER).to(&address).subject(subject);
         let mail = mail.headers(app.links.headers(&address, topic));
-        app.client
-            .emails()
-            .send(mail.member("text", format!("{text}{footer}")))
-            .await?;
-        sent += 1;
+        let mail = mail.member("text", format!("{text}{footer}"));
+        match app.client.emails().send(mail).await {
+            Ok(_) => sent += 1,
+            // This mail alone. The others are sent.
+            Err(error) if error.status() == Some(StatusCode::UNPROCESSABLE_ENTITY) => {
+                tracing::warn!(%error, "the service refused a mail");
+                refused += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    println!("{sent} mails sent");
+    println!("{sent} mails sent, {refused} refused");
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::error::Error;
 use audience::Outcome;
 use audience::contacts::{check_address, normalized_address};
 use audience::emails::Email;
+use audience::inbox::deadpool_postgres::tokio_postgres::{Row, types::ToSql};
 use audience::webhooks::MailEvent;
 use axum::extract::{Form, Path, State};
 use axum::http::StatusCode;
@@ -39,7 +40,7 @@ const DELETE: &str = "DELETE FROM signups WHERE token = $1";
 /// The next attempt sends another mail.
 const ALLOW_ANOTHER: &str = "UPDATE signups SET at = at - interval '10 minutes' WHERE token = $1";
 const SENT: &str = "UPDATE signups SET email_id = $2 WHERE token = $1";
-const DELETE_SENT: &str = "DELETE FROM signups WHERE email_id = $1";
+const DELETE_SENT: &str = "DELETE FROM signups WHERE email_id = $1 RETURNING token";
 const IS_BEING_SENT: &str = "
     SELECT FROM signups
     WHERE address = $1 AND email_id IS NULL AND at > now() - interval '1 minute'";
@@ -73,6 +74,16 @@ impl IntoResponse for Failure {
     }
 }
 
+/// Runs a statement. It keeps no connection: while the service is slow, webhooks and opt-outs need them.
+async fn query(
+    app: &App,
+    statement: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, BoxError> {
+    let connection = app.store.pool().get().await?;
+    Ok(connection.query(statement, values).await?)
+}
+
 pub(crate) async fn form() -> Html<String> {
     let boxes = TOPICS.map(|(name, label)| {
         format!(
@@ -103,38 +114,30 @@ pub(crate) async fn sign_up(
     let (topics, labels): (Vec<_>, Vec<_>) = chosen.into_iter().flatten().unzip();
     if check_address(&address).is_err() || topics.is_empty() {
         return Ok(page(
-            "<p>Please enter your address, and choose at least one newsletter.</p>",
+            "<p>Please enter an address, and choose a newsletter.</p>",
         ));
     }
-    let database = app.store.pool().get().await?;
-    database.execute(EXPIRE, &[]).await?;
-    if let Some(row) = database.query_opt(INSERT, &[&address, &topics]).await? {
+    query(&app, EXPIRE, &[]).await?;
+    if let [row] = &*query(&app, INSERT, &[&address, &topics]).await? {
         let token: String = row.get("token");
         let link = format!("{}/confirm/{token}", app.public_url);
-        let mail = Email::new()
-            .from(SENDER)
-            .to(&address)
-            .subject("Please confirm your address");
-        let mail = mail.member(
-            "text",
-            format!("To get {}, open {link}\n", labels.join(" and ")),
-        );
+        let text = format!("To get {}, open {link}\n", labels.join(" and "));
+        let mail = Email::new().from(SENDER).to(&address).member("text", text);
+        let mail = mail.subject("Please confirm your address");
         match app.client.emails().send(mail).await {
-            Ok(sent) => database.execute(SENT, &[&token, &sent.id]).await?,
+            Ok(sent) => query(&app, SENT, &[&token, &sent.id]).await?,
             Err(error) => {
                 // If the mail may have been sent, its link must work.
                 let statement = match error.outcome() {
                     Outcome::Unknown | Outcome::Applied => ALLOW_ANOTHER,
                     _ => DELETE,
                 };
-                database.execute(statement, &[&token]).await?;
+                query(&app, statement, &[&token]).await?;
                 return Err(error.into());
             }
         };
     }
-    Ok(page(
-        "<p>Thank you. Please open the link in the mail that we sent you.</p>",
-    ))
+    Ok(page("<p>Thank you. Please open the link in our mail.</p>"))
 }
 
 /// Changes nothing: scanners open links.
@@ -146,18 +149,16 @@ pub(crate) async fn confirm(
     State(app): State<App>,
     Path(token): Path<String>,
 ) -> Result<Html<String>, Failure> {
-    let database = app.store.pool().get().await?;
-    let Some(row) = database.query_opt(FIND, &[&token]).await? else {
-        return Ok(page(
-            "<p>This link was used already, or is older than three days.</p>",
-        ));
+    let rows = query(&app, FIND, &[&token]).await?;
+    let [row] = &*rows else {
+        return Ok(page("<p>This link is used up, or too old.</p>"));
     };
     let (address, topics): (String, Vec<String>) = (row.get("address"), row.get("topics"));
     // A task of its own: if the visitor leaves meanwhile, the link must not stay valid after the opt-in.
     let confirming = tokio::spawn(async move {
         app.preferences.subscribe(address, topics).await?;
         // Last: if something fails before, the next click does all of it again.
-        database.execute(DELETE, &[&token]).await?;
+        query(&app, DELETE, &[&token]).await?;
         Ok::<_, Failure>(page("<p>Welcome!</p>"))
     });
     confirming.await?
@@ -165,15 +166,9 @@ pub(crate) async fn confirm(
 
 /// Forgets the signup whose mail does not arrive.
 pub(crate) async fn forget(app: &App, mail: &MailEvent) -> Result<(), BoxError> {
-    let database = app.store.pool().get().await?;
-    let deleted = database.execute(DELETE_SENT, &[&mail.email_id]).await?;
+    let deleted = query(app, DELETE_SENT, &[&mail.email_id]).await?;
     let address = normalized_address(&mail.to);
-    if deleted == 0
-        && database
-            .query_opt(IS_BEING_SENT, &[&address])
-            .await?
-            .is_some()
-    {
+    if deleted.is_empty() && !query(app, IS_BEING_SENT, &[&address]).await?.is_empty() {
         return Err("the id of a mail to this address is not stored yet".into());
     }
     Ok(())

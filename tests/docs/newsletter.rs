@@ -131,8 +131,8 @@ async fn a_reader_signs_up_with_two_clicks_and_leaves_with_one() {
 
     // An issue for those who want it.
     let sent = |topic| String::from_utf8(send(&server, &database, topic).stdout).unwrap();
-    assert_eq!(sent("offers"), "0 mails sent\n");
-    assert_eq!(sent("news"), "1 mails sent\n");
+    assert_eq!(sent("offers"), "0 mails sent, 0 refused\n");
+    assert_eq!(sent("news"), "1 mails sent, 0 refused\n");
     let mails = server.sent_mail();
     let headers = &mails.last().unwrap().body["headers"];
     let one_click = headers["List-Unsubscribe-Post"].as_str().unwrap();
@@ -165,7 +165,7 @@ async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_sign
     newsletter.request(Method::POST, "/", form).await;
     newsletter.request(Method::POST, &link(&server), "").await;
     let sent = || String::from_utf8(send(&server, &database, "news").stdout).unwrap();
-    assert_eq!(sent(), "1 mails sent\n");
+    assert_eq!(sent(), "1 mails sent, 0 refused\n");
     let mail = server.sent_mail().pop().unwrap();
     let url = mail.body["headers"]["List-Unsubscribe"].as_str().unwrap();
     newsletter.request(Method::POST, "/", form).await;
@@ -176,7 +176,7 @@ async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_sign
     let one_click = "List-Unsubscribe=One-Click";
     newsletter.request(Method::POST, url, one_click).await;
 
-    assert_eq!(sent(), "0 mails sent\n");
+    assert_eq!(sent(), "0 mails sent, 0 refused\n");
     let confirmed = newsletter.response(Method::POST, &confirm, "").await;
     assert_eq!(confirmed.status(), 503);
     server.clear_faults();
@@ -257,7 +257,10 @@ async fn a_click_that_unsubscribes_comes_after_a_confirmation_that_still_runs() 
         newsletter.request(Method::POST, &link, "").await;
     };
     confirm().await;
-    assert_eq!(send(&server, &database, "news").stdout, b"1 mails sent\n");
+    assert_eq!(
+        send(&server, &database, "news").stdout,
+        b"1 mails sent, 0 refused\n"
+    );
     let url = one_click_url(&server);
     let delay = Fault::delay(Duration::from_secs(1));
     server.fault(delay.method("GET").path("/contacts/*").times(1));
@@ -329,8 +332,49 @@ async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
 
     assert_eq!(
         sending.wait_with_output().unwrap().stdout,
-        b"1 mails sent\n"
+        b"1 mails sent, 0 refused\n"
     );
+}
+
+#[tokio::test]
+async fn more_clicks_than_the_pool_has_connections_succeed_while_the_service_is_slow() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let mut links = Vec::new();
+    for reader in 0..40 {
+        let form = format!("address=r{reader}%40x.io&topic=news");
+        newsletter.request(Method::POST, "/", &form).await;
+        links.push(link(&server));
+    }
+    server.fault(Fault::delay(Duration::from_millis(500)).path("*/subscribe"));
+
+    let clicks = links.iter().map(async |link| {
+        newsletter.request(Method::POST, link, "").await;
+    });
+    futures_util::future::join_all(clicks).await;
+
+    assert_eq!(signups(&database).await, 0);
+}
+
+#[tokio::test]
+async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    for reader in 0..3 {
+        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
+        server.seed_contact(seed);
+    }
+    server.fault(Fault::status(422).path("/emails").times(1));
+
+    let sent = send(&server, &database, "news");
+
+    assert_eq!(sent.stdout, b"2 mails sent, 1 refused\n");
+    assert_eq!(server.sent_mail().len(), 2);
 }
 
 #[tokio::test]
@@ -407,7 +451,7 @@ async fn a_form_without_one_plain_address_sends_no_mail() {
         let form = format!("address={address}&topic=news");
         let page = newsletter.request(Method::POST, "/", &form).await;
         let page = page.text().await.unwrap();
-        assert!(page.contains("Please enter your address"), "{address}");
+        assert!(page.contains("Please enter an address"), "{address}");
     }
 
     assert_eq!(signups(&database).await, 0);

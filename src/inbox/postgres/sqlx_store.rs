@@ -216,7 +216,7 @@ impl SqlxPostgresStore {
         self
     }
 
-    /// Returns the pool.
+    /// Returns the pool. Hold no connection of it while you call a method of the inbox, which needs one, too.
     ///
     /// # Example: a transaction of your own
     ///

@@ -119,7 +119,7 @@ impl SqlxSqliteStore {
         SqliteStore::builder().open_pool(pool).await
     }
 
-    /// Returns the pool.
+    /// Returns the pool. Hold no connection of it while you call a method of the inbox, which needs one, too.
     ///
     /// # Example: a transaction of your own
     ///
