@@ -75,7 +75,7 @@ pub(super) struct ImportOptions {
 
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
-unsubscribe_reason, topic:NAME, topics, on_conflict, key or ignore; can be repeated";
+unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated";
 
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
@@ -97,9 +97,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let (mut topics, mut files) = (Vec::new(), Vec::new());
     for (options, input) in options.split()? {
         for (_, column) in input.columns() {
-            if let Column::Topic(topic) = column {
-                topics.push(topic.clone());
-            }
+            topics.extend(column.topics().cloned());
         }
         if !output.json && (options.dry_run || !options.confirmation.yes) {
             options.input.show_columns(&input);

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,7 +9,8 @@ use crate::Error;
 ///
 /// [`FromStr`] reads and `Display` writes its text form, for flags of a program: `email`, `first_name`,
 /// `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
-/// `unsubscribe_reason`, `topic:NAME`, `topics`, `key`, `ignore`.
+/// `unsubscribe_reason`, `topic:NAME`, `topics`, `groups:GROUP:TOPIC,GROUP:TOPIC`, `key`, `ignore`. In the names of groups
+/// and their topics, a backslash stands before each comma, colon and backslash.
 ///
 /// A consent column is read for opt-outs only. The cell of a subscribed contact is ignored: an import does not
 /// subscribe a contact.
@@ -53,6 +54,10 @@ pub enum Column {
     Topic(String),
     /// The answers to all topics, as a JSON object of booleans. Each `false` is an opt-out.
     Topics,
+    /// The groups that the contact chose, such as `Weekly News, Offers`, with the topic of each. A topic whose groups are
+    /// not in the cell is an opt-out. A group that is not here makes the row unreadable. If it becomes no topic, give it
+    /// an empty one.
+    Groups(BTreeMap<String, String>),
     /// Your own key: see [`ImportRow::key`](super::super::ImportRow::key).
     Key,
     /// A column that is not imported.
@@ -95,7 +100,8 @@ impl Column {
             | Self::Subscribed
             | Self::UnsubscribeReason
             | Self::Topic(_)
-            | Self::Topics => true,
+            | Self::Topics
+            | Self::Groups(_) => true,
             Self::Email
             | Self::FirstName
             | Self::LastName
@@ -107,6 +113,19 @@ impl Column {
         }
     }
 
+    /// Returns the names of the topics that the cells of this column do not name themselves.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &String> {
+        let (topic, groups) = match self {
+            Self::Topic(topic) => (Some(topic), None),
+            Self::Groups(groups) => (None, Some(groups)),
+            _ => (None, None),
+        };
+        let of_groups = groups.into_iter().flat_map(BTreeMap::values);
+        topic
+            .into_iter()
+            .chain(of_groups.filter(|topic| !topic.is_empty()))
+    }
+
     /// Returns the column for a prefix and a name, such as `topic:news`.
     fn named(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
@@ -115,6 +134,16 @@ impl Column {
             _ if name.is_empty() => None,
             "property" => Some(Self::Property(name.to_owned())),
             "topic" => Some(Self::Topic(name.to_owned())),
+            "groups" => {
+                let groups = split_list(name, ',').map(|group| {
+                    let mut names = split_list(group, ':').map(unescaped);
+                    match (names.next()?, names.next()?, names.next()) {
+                        (group, topic, None) if !group.is_empty() => Some((group, topic)),
+                        _ => None,
+                    }
+                });
+                groups.collect::<Option<_>>().map(Self::Groups)
+            }
             _ => None,
         }
     }
@@ -130,7 +159,8 @@ impl FromStr for Column {
         column.or_else(|| Self::named(text)).ok_or_else(|| {
             let words = WORDS.map(|(word, _)| word).join(", ");
             Error::input(format!(
-                "unknown column; use one of {words}, property:NAME or topic:NAME"
+                "unknown column; use one of {words}, property:NAME, topic:NAME or \
+                 groups:GROUP:TOPIC,GROUP:TOPIC"
             ))
         })
     }
@@ -142,12 +172,48 @@ impl fmt::Display for Column {
         match self {
             Self::Property(name) => write!(f, "property:{name}"),
             Self::Topic(name) => write!(f, "topic:{name}"),
+            Self::Groups(groups) => {
+                f.write_str("groups:")?;
+                for (n, (group, topic)) in groups.iter().enumerate() {
+                    let comma = if n == 0 { "" } else { "," };
+                    write!(f, "{comma}{}:{}", escaped(group), escaped(topic))?;
+                }
+                Ok(())
+            }
             column => {
                 let found = WORDS.iter().find(|(_, named)| named == column);
                 f.write_str(found.map_or("", |(word, _)| word))
             }
         }
     }
+}
+
+/// Splits a list. A backslash before a separator makes it part of a name, as Mailchimp writes it.
+pub(super) fn split_list(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut is_escaped = false;
+    text.split(move |letter| {
+        let is_end = !is_escaped && letter == separator;
+        is_escaped = !is_escaped && letter == '\\';
+        is_end
+    })
+}
+
+/// Returns a part of a list as it is meant.
+pub(super) fn unescaped(part: &str) -> String {
+    let mut is_escaped = false;
+    let letters = part.trim().chars().filter(|letter| {
+        is_escaped = !is_escaped && *letter == '\\';
+        !is_escaped
+    });
+    letters.collect()
+}
+
+fn escaped(name: &str) -> String {
+    let letters = name.chars().flat_map(|letter| {
+        let backslash = matches!(letter, '\\' | ',' | ':').then_some('\\');
+        backslash.into_iter().chain([letter])
+    });
+    letters.collect()
 }
 
 /// The columns of a file, without the leading ones of rejects.
@@ -363,7 +429,10 @@ impl Mapping {
         let mut columns = self.columns();
         // A "no" to a topic leaves a contact subscribed to everything else.
         let opts_out = |column: &Column| {
-            let is_topic = matches!(column, Column::Topic(_) | Column::Topics);
+            let is_topic = matches!(
+                column,
+                Column::Topic(_) | Column::Topics | Column::Groups(_)
+            );
             column.is_consent() && !is_topic
         };
         if self.is_named_as_opt_outs && !columns.any(|(_, column)| opts_out(column)) {
@@ -437,7 +506,11 @@ fn is_single(column: &Column) -> bool {
         | Column::Topics
         | Column::Key => true,
         // An opt-out in any of them is one.
-        Column::Unsubscribed | Column::Subscribed | Column::Topic(_) | Column::Ignored => false,
+        Column::Unsubscribed
+        | Column::Subscribed
+        | Column::Topic(_)
+        | Column::Groups(_)
+        | Column::Ignored => false,
     }
 }
 
@@ -801,7 +874,11 @@ mod tests {
 
     #[test]
     fn every_column_reads_its_own_text_form() {
-        let named = ["property:plan", "topic:a:b"];
+        let named = [
+            "property:plan",
+            "topic:a:b",
+            r"groups:News\, weekly:a\:b,Offers:offers,Old\\:",
+        ];
         for text in WORDS.map(|(word, _)| word).into_iter().chain(named) {
             let column: Column = text.parse().unwrap();
 
@@ -811,7 +888,18 @@ mod tests {
 
     #[test]
     fn an_unknown_member_is_refused_with_the_known_ones() {
-        for text in ["fist_name", "", "topic:", "property: ", "Email"] {
+        for text in [
+            "fist_name",
+            "",
+            "topic:",
+            "property: ",
+            "Email",
+            "groups:",
+            "groups:News",
+            "groups::news",
+            "groups:News:news,",
+            "groups:a:b:c",
+        ] {
             let error = text.parse::<Column>().unwrap_err();
 
             assert!(error.to_string().contains("property:NAME"), "{error}");

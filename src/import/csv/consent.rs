@@ -1,8 +1,8 @@
 //! Reads the opt-outs from the consent columns of a row. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::columns::Column;
+use super::columns::{Column, split_list, unescaped};
 use crate::contacts::OptOutReason;
 use crate::import::row::OptOut;
 
@@ -17,7 +17,8 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Adds a cell, without white space around it. An empty cell says nothing, but is an error in a state column.
+    /// Adds a cell, without white space around it. An empty cell says nothing, but is an error in a state column, and a list
+    /// of no groups.
     ///
     /// # Errors
     ///
@@ -26,6 +27,15 @@ impl Consent {
         match column {
             Column::Subscribed if cell.is_empty() => {
                 return Err("the cell is empty and does not say whether the contact opted out");
+            }
+            Column::Groups(groups) => {
+                let names = split_list(cell, ',').map(unescaped);
+                let chosen = names.filter(|name| !name.is_empty());
+                let chosen = chosen.map(|name| groups.get(&name).cloned());
+                let chosen: Option<BTreeSet<_>> = chosen.collect();
+                let chosen = chosen.ok_or("the cell has a group without a topic in the mapping")?;
+                let refused = column.topics().filter(|topic| !chosen.contains(*topic));
+                self.topics.extend(refused.cloned());
             }
             _ if cell.is_empty() => {}
             Column::Subscribed => self.add_state(is_subscribed(cell)?),
@@ -173,6 +183,20 @@ mod tests {
             opt_outs(&[(Column::Topics, r#"{"news":false,"a":true}"#)]),
             news
         );
+    }
+
+    #[test]
+    fn a_topic_whose_groups_were_not_chosen_is_an_opt_out() {
+        let groups = "groups:Weekly News:news,Daily:news,A\\, B:offers,Old:";
+        let of = |cell| opt_outs(&[(groups.parse().unwrap(), cell)]);
+        let out = |topic: &str| OptOut::Topic(topic.to_owned());
+
+        assert_eq!(of("Weekly News, A\\, B"), Ok(vec![]));
+        assert_eq!(of("Daily"), Ok(vec![out("offers")]));
+        assert_eq!(of(r"A\, B,Old"), Ok(vec![out("news")]));
+        assert_eq!(of(""), Ok(vec![out("news"), out("offers")]));
+        assert!(of("Daily, Monthly").is_err());
+        assert!(of("daily").is_err());
     }
 
     #[test]

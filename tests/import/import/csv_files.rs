@@ -493,6 +493,49 @@ fn the_three_files_of_mailchimp_are_imported_as_they_are() {
 }
 
 #[test]
+fn the_groups_that_somebody_did_not_choose_are_opt_outs_and_an_unknown_group_is_refused() {
+    let file = "Email Address,Newsletters\nada@x.io,\"Weekly News, Offers\"\nbob@x.io,Offers\ncy@x.io,\n\
+        di@x.io,\"Offers, Daily\"\n";
+    let read = |file: String, map: bool| {
+        let input = CsvInput::new(io::Cursor::new(file)).unwrap();
+        let groups = || "groups:Weekly News:news,Offers:offers".parse().unwrap();
+        let input = match map {
+            true => input.map("Newsletters", groups()).unwrap(),
+            false => input,
+        };
+        let (_, column) = input.columns().last().unwrap();
+        assert_eq!(column, &groups());
+        input.rows().unwrap()
+    };
+    let opt_outs =
+        |rows: CsvRows| -> Vec<Vec<OptOut>> { rows.map(|row| row.opt_outs().to_vec()).collect() };
+    let out = |topic: &str| OptOut::Topic(topic.to_owned());
+
+    let rows = opt_outs(read(file.to_owned(), true));
+    // Rejects have the mapping in their first line.
+    let lines = file.lines().enumerate().map(|(n, line)| match n {
+        0 => "line,code,message,retryable,Email Address,\
+            \"Newsletters (groups:Offers:offers,Weekly News:news)\"\n"
+            .to_owned(),
+        _ => format!("{n},opt_out_failed,,no,{line}\n"),
+    });
+    let rejects = lines.collect::<String>();
+    let again = opt_outs(read(rejects, false));
+
+    let expected = [
+        vec![],
+        vec![out("news")],
+        vec![out("news"), out("offers")],
+        // This row is not readable.
+        vec![],
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(again, expected);
+    let unreadable = read(file.to_owned(), true).last().unwrap();
+    assert!(unreadable.unreadable_reason().is_some());
+}
+
+#[test]
 fn the_exports_of_brevo_and_sendgrid_need_no_mapping() {
     let brevo = "CONTACT ID;EMAIL;FIRSTNAME;LASTNAME;SMS;EXT_ID;ADDED_TIME;MODIFIED_TIME\n\
         1;ada@x.io;Ada;Lovelace;;k-1;01-02-2024 10:00:00;01-02-2024 10:00:00\n";
