@@ -993,6 +993,14 @@ impl Error {
         self
     }
 
+    /// Says that other requests of the call were to follow: even if this one was applied, the call was not.
+    pub(crate) fn before_others(mut self) -> Self {
+        if self.0.outcome == Outcome::Applied {
+            self.0.outcome = Outcome::Unknown;
+        }
+        self
+    }
+
     /// Adds the number of attempts, and the least certain outcome of the earlier ones.
     pub(crate) fn after(mut self, attempts: u32, earlier: Outcome) -> Self {
         self.0.attempts = attempts;

@@ -3,7 +3,7 @@ use std::pin::Pin;
 
 use tokio::task::JoinSet;
 
-use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
+use super::{Contact, Contacts, NewContact, OnConflict};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
 
@@ -22,7 +22,8 @@ impl Contacts {
     /// gets nothing until another click. Do not repeat the call without one: the person may have opted out since.
     ///
     /// Only between its creation and the opt-out of everything, a new contact has the topics whose default is `true`.
-    /// If the program is killed then, or the opt-out fails, it keeps them.
+    /// If the program is killed then, this future is dropped, or the opt-out fails, it keeps them. So a web handler calls
+    /// it in a task of its own, with `tokio::spawn`: the server drops the handler if the visitor leaves.
     ///
     /// This call does not see an opt-out that arrives while it runs: the last request to reach the service counts.
     #[cfg_attr(
@@ -43,7 +44,8 @@ impl Contacts {
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
     /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
     ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
-    ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`].
+    ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`]. It is
+    ///   [`Outcome::Applied`] only if all of them were applied.
     ///
     /// # Example: after the click
     ///
@@ -142,17 +144,26 @@ impl ConfirmOptIn {
         // Also if this future is dropped before the response.
         written.has_defaults = true;
         let create = self.contacts.create(contact).options(self.options.clone());
-        let created = create.await.inspect_err(|error| {
-            written.has_defaults = !matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
-        })?;
-        written.anything = true;
-        // If a response was lost, an earlier attempt may have created the contact.
-        if !created.is_new() && created.attempts() == 1 {
-            written.has_defaults = false;
-            return self.retrieve().await;
+        match create.await {
+            // If a response was lost, an earlier attempt may have created the contact.
+            Ok(created) if !created.is_new() && created.attempts() == 1 => {
+                written.anything = true;
+                written.has_defaults = false;
+                return self.retrieve().await;
+            }
+            Ok(_) => {}
+            // The contact may be new.
+            Err(error) if error.outcome() == Outcome::Applied => {}
+            Err(error) => {
+                let is_refused = matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
+                written.has_defaults = !is_refused;
+                return Err(error);
+            }
         }
+        written.anything = true;
         let opt_out = self.contacts.unsubscribe(&self.address);
-        let contact = opt_out.options(self.options.clone()).await?;
+        let opted_out = opt_out.options(self.options.clone()).await;
+        let contact = opted_out.map_err(Error::before_others)?;
         written.has_defaults = false;
         match contact.shows_topics() {
             true => Ok(contact),
@@ -175,7 +186,11 @@ impl ConfirmOptIn {
         self.set_simultaneously(opt_outs).await?;
         let set_topics = self.contacts.set_topics(&self.address, opt_ins);
         let recorded = set_topics.options(self.options).await;
-        Ok(recorded.map_err(TopicsError::into_error)?.contact)
+        let recorded = recorded.map_err(|error| match error.form_outcome() {
+            Outcome::Applied => error.into_error(),
+            _ => error.into_error().before_others(),
+        });
+        Ok(recorded?.contact)
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
@@ -193,7 +208,7 @@ impl ConfirmOptIn {
         });
         let calls: JoinSet<_> = calls.collect();
         let mut results = calls.join_all().await.into_iter();
-        results.try_for_each(|set| set.map(drop))
+        results.try_for_each(|set| set.map(drop).map_err(Error::before_others))
     }
 }
 

@@ -20,6 +20,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -60,9 +61,9 @@ const CURRENT_DEADLINE: Duration = Duration::from_secs(2);
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// How long all requests of an opt-in may take. An opt-out waits for them.
 const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
-/// How long an opt-in waits for opt-outs before it.
+/// How long an opt-in waits for another one of the same address.
 const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
-/// How often an opt-in looks whether an opt-out still waits, and an opt-out whether its id is still held.
+/// How often an opt-in and an opt-out look whether another opt-in still holds their id.
 const POLL: Duration = Duration::from_millis(100);
 /// How long one attempt to send an opt-out may take.
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
@@ -281,8 +282,11 @@ impl UnsubscribeService {
     ///
     /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it
     /// runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
-    /// click wins. An opt-out that was acknowledged before is sent first: the call waits up to 3 s for the worker. Then
-    /// the requests have 5 s. The call continues if its future is dropped, for example because the visitor went away.
+    /// click wins. If an opt-out waits that was acknowledged before, the call fails, and sends nothing. The requests have
+    /// 5 s. The call continues if its future is dropped, for example because the visitor went away.
+    ///
+    /// If another call for the address is running, as after a double click, this one waits for it up to 3 s. Then it
+    /// sends nothing, because an opt-out may be newer by then: it succeeds if the contact has these topics.
     ///
     /// Do not retry it in the background: an opt-out may be newer by then. Let the visitor click again. A new contact
     /// is first opted out of everything, and the last request ends that. So if a call fails, the contact gets nothing
@@ -294,9 +298,9 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence.
-    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s, if another call for the address is running,
-    ///   or if a process that made such a call was killed less than 30 s ago.
+    /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence. The worker usually sends it within a second.
+    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s, if another call for the address was running
+    ///   and had another result or did not end, or if a process that made such a call was killed less than 30 s ago.
     /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam,
     ///   and [`Error::is_not_found`] if the service has no such topic.
     /// - [`ConsentError::Store`] if the store fails.
@@ -615,13 +619,21 @@ impl UnsubscribeService {
         let mut held = Vec::new();
         let result = match self.hold_all(address, topics, &mut held).await {
             Err(error) => Err(error),
-            Ok(()) => match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
-                Err(_) => Err(ConsentError::Unfinished),
-                Ok(Err(error)) => Err(error),
-                // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
-                Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
-                Ok(Ok(contact)) => Ok(contact),
-            },
+            Ok(has_waited) => {
+                let sending = async {
+                    match has_waited {
+                        true => self.opted_in(address, topics).await,
+                        false => sending.await,
+                    }
+                };
+                match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
+                    Err(_) => Err(ConsentError::Unfinished),
+                    Ok(Err(error)) => Err(error),
+                    // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
+                    Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
+                    Ok(Ok(contact)) => Ok(contact),
+                }
+            }
         };
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
@@ -629,41 +641,56 @@ impl UnsubscribeService {
         result
     }
 
-    /// Holds the ids of all opt-outs that concern these topics. Fails if one of the opt-outs waits, or another opt-in
-    /// holds it.
+    /// Returns the contact if another opt-in, for which this one waited, has done the same. It sends nothing: a newer
+    /// opt-out may have been sent meanwhile.
+    async fn opted_in(
+        &self,
+        address: &str,
+        topics: &BTreeSet<String>,
+    ) -> Result<Contact, ConsentError> {
+        let found = self.0.contacts.find(address).await?;
+        let is_in = |contact: &Contact| {
+            let mut topics = topics.iter();
+            topics.all(|topic| contact.reachability_for(topic).is_reachable())
+        };
+        found.filter(is_in).ok_or(ConsentError::Unfinished)
+    }
+
+    /// Holds the ids of all opt-outs that concern these topics. Returns whether it had to wait for another opt-in. Fails
+    /// if one of the opt-outs waits: there may be a newer one, which needs no entry of its own.
     async fn hold_all(
         &self,
         address: &str,
         topics: &BTreeSet<String>,
         held: &mut Vec<(EventId, Token)>,
-    ) -> Result<(), ConsentError> {
+    ) -> Result<bool, ConsentError> {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
         let ids = names.chain([None]);
         let ids = ids.map(|topic| OptOut::ids(address, topic).into());
         let (ids, mut spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
         spare_ids.push(OptOut::id_of_new_contact(address));
         let end = Instant::now() + OPT_IN_PATIENCE;
+        let mut has_waited = false;
         for id in ids {
-            match self.hold(&id, end).await.map_err(InboxError::from)? {
-                Some(token) => held.push((id, token)),
-                None if self.has_any(&[id]).await? => return Err(ConsentError::OptedOut),
-                None => return Err(ConsentError::Unfinished),
+            loop {
+                let token = self.0.inbox.hold_own(&id).await;
+                if let Some(token) = token.map_err(InboxError::from)? {
+                    held.push((id, token));
+                    break;
+                }
+                if self.has_any(slice::from_ref(&id)).await? {
+                    return Err(ConsentError::OptedOut);
+                }
+                if Instant::now() >= end {
+                    return Err(ConsentError::Unfinished);
+                }
+                has_waited = true;
+                tokio::time::sleep(POLL).await;
             }
         }
         match self.has_any(&spare_ids).await? {
             true => Err(ConsentError::OptedOut),
-            false => Ok(()),
-        }
-    }
-
-    /// Holds the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
-    async fn hold(&self, id: &EventId, end: Instant) -> Result<Option<Token>, StoreError> {
-        loop {
-            let token = self.0.inbox.hold_own(id).await?;
-            if token.is_some() || Instant::now() >= end {
-                return Ok(token);
-            }
-            tokio::time::sleep(POLL).await;
+            false => Ok(has_waited),
         }
     }
 

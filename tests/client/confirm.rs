@@ -80,6 +80,47 @@ async fn after_any_failure_a_new_contact_gets_nothing_until_the_next_click() {
 }
 
 #[tokio::test]
+async fn an_applied_request_without_a_contact_in_its_response_does_not_end_the_call_as_applied() {
+    let no_content = |path| Fault::status(204).applied().method("POST").path(path);
+    for (fault, retrieved) in [
+        (no_content("*/unsubscribe").times(1), 1),
+        (no_content("*/unsubscribe").after(1), 1),
+        (no_content("*/subscribe").times(1), 1),
+        (no_content("*/subscribe").after(1), 1),
+    ] {
+        let (server, contacts) = start(None).await;
+        server.fault(fault);
+        let fault = Fault::status(503).method("GET").path("/contacts/*");
+        server.fault(fault.after(retrieved));
+
+        let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+        let is_done = !server.contact(ADA).unwrap().unsubscribed;
+        assert_eq!(error.outcome() == Outcome::Applied, is_done, "{error:?}");
+        assert!(error.outcome() >= Outcome::Unknown);
+        server.clear_faults();
+        let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+        assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+    }
+}
+
+#[tokio::test]
+async fn after_a_create_whose_response_cannot_be_read_the_contact_gets_only_what_was_chosen() {
+    let create = |fault: Fault| fault.method("POST").path("/contacts");
+    for fault in [
+        create(Fault::wrong_body("{}")),
+        create(Fault::status(204).applied()),
+    ] {
+        let (server, contacts) = start(None).await;
+        server.fault(fault);
+
+        let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+        assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+    }
+}
+
+#[tokio::test]
 async fn a_lost_response_to_the_create_does_not_make_the_contact_an_older_one() {
     let (server, _) = start(None).await;
     let contacts = mock_builder(&server).build().unwrap().contacts();

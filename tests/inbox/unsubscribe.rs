@@ -1326,6 +1326,101 @@ async fn a_program_does_not_subscribe_while_an_older_opt_out_waits() {
 }
 
 #[tokio::test]
+async fn an_opt_out_that_comes_while_an_older_click_waits_is_not_undone_by_it() {
+    for is_double_click in [false, true] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+        let worker = tokio::spawn(service.worker().run_until(std::future::pending()));
+        let subscribe = || {
+            let service = service.clone();
+            tokio::spawn(async move { service.subscribe(ADA, ["offers"]).await })
+        };
+        let opt_out = async || {
+            let out = post_form(&service, &one_click_url(ADA, "offers"), ONE_CLICK).await;
+            assert_eq!(out.status, StatusCode::OK);
+        };
+        let slow = |path| Fault::delay(Duration::from_millis(500)).path(path).times(1);
+        let older = match is_double_click {
+            true => {
+                server.fault(slow("*/subscribe"));
+                subscribe()
+            }
+            false => {
+                server.fault(slow("*/unsubscribe"));
+                opt_out().await;
+                tokio::spawn(async { Err(ConsentError::Unfinished) })
+            }
+        };
+        let is_sent = || {
+            let mut requests = server.requests().into_iter();
+            requests.any(|request| request.path.ends_with("subscribe"))
+        };
+        while !is_sent() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let click = subscribe();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+
+        opt_out().await;
+
+        let _ = older.await;
+        let _ = click.await.unwrap();
+        while service.pending().await.unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let ada = server.contact(ADA).unwrap();
+        assert!(!ada.topics["offers"], "double click: {is_double_click}");
+        worker.abort();
+    }
+}
+
+#[tokio::test]
+async fn both_clicks_of_a_double_click_succeed_and_the_requests_are_sent_once() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let slow = || Fault::delay(Duration::from_millis(300)).path("*/subscribe");
+    for attempt in 0.. {
+        let address = format!("{attempt}@example.com");
+        server.fault(slow().times(1));
+        server.clear_requests();
+
+        let click = || service.subscribe(&address, ["offers"]);
+        let (first, second) = tokio::join!(click(), click());
+
+        let requests = server.requests().into_iter();
+        let creates =
+            requests.filter(|request| request.method == "POST" && request.path == "/contacts");
+        assert_eq!(creates.count(), 1);
+        match second {
+            // On a busy machine, the first call takes longer than the second waits.
+            Err(ConsentError::Unfinished) if attempt < 10 => continue,
+            second => {
+                for contact in [first.unwrap(), second.unwrap()] {
+                    assert!(contact.topics["offers"] && !contact.unsubscribed);
+                }
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_click_that_waited_does_not_take_other_topics_for_its_own() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let slow = Fault::delay(Duration::from_millis(300)).path("*/subscribe");
+    server.fault(slow.times(1));
+
+    let (_, other) = tokio::join!(
+        service.subscribe("bob@example.com", ["offers"]),
+        service.subscribe("bob@example.com", ["news"]),
+    );
+
+    assert!(matches!(other, Err(ConsentError::Unfinished)), "{other:?}");
+    assert!(!server.contact("bob@example.com").unwrap().topics["news"]);
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_subscribe_learns_why() {
     let server = mock().await;
     let is_down = Arc::new(AtomicBool::new(false));
