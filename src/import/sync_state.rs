@@ -30,7 +30,8 @@ use crate::secret::for_owner_only;
 /// opt-out, but the sync cannot know which addresses the table had before.
 ///
 /// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
-/// the latest. Another sync waits 5 s for the lock, and then fails.
+/// the latest. Another sync waits 5 s for the lock, and then fails. If it gets the lock, its rows may be older than what the
+/// first has sent, so do not let two runs overlap.
 ///
 /// # Example: the second night
 ///
