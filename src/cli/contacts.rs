@@ -795,6 +795,8 @@ impl Delete {
 
 #[derive(Args)]
 #[command(after_help = "\
+A contact that is unsubscribed already stays as it is, unless --reason names another reason. The reason complaint stays.
+
 Exit status: 0 if all are unsubscribed, 3 if only some are, 4 if none of them is a contact or the topic does not exist.
 
 Example:
@@ -861,17 +863,24 @@ impl Unsubscribe {
                 && in_flight.len() < CONCURRENCY
                 && let Some(address) = waiting.next()
             {
-                let call = self.call(&connection.contacts, &address);
-                in_flight.push_back((address, tokio::spawn(call.into_future())));
+                let call = self.call(connection.contacts.clone(), address.clone());
+                in_flight.push_back((address, tokio::spawn(call)));
             }
             let Some((address, call)) = in_flight.pop_front() else {
                 break;
             };
             match call.await.map_err(|error| Failure::causes(&error))? {
-                Ok(contact) => {
+                Ok((contact, before)) => {
                     done += 1;
                     output.result(&contact, |contact| {
-                        format!("{} was unsubscribed\n", printable(&contact.email))
+                        let email = printable(&contact.email);
+                        match (before, &contact.unsubscribe_reason) {
+                            (false, _) => format!("{email} was unsubscribed\n"),
+                            (true, None) => format!("{email} was unsubscribed already\n"),
+                            (true, Some(reason)) => {
+                                format!("{email} was unsubscribed already: {reason}\n")
+                            }
+                        }
                     })?;
                 }
                 Err(error) => {
@@ -902,15 +911,36 @@ impl Unsubscribe {
         }
     }
 
-    fn call(&self, contacts: &Contacts, address: &str) -> crate::contacts::Unsubscribe {
-        let mut call = contacts.unsubscribe(address);
+    /// Returns the contact, and whether it was opted out already.
+    fn call(
+        &self,
+        contacts: Contacts,
+        address: String,
+    ) -> impl Future<Output = Result<(Contact, bool), Error>> + use<> {
+        let mut call = contacts.unsubscribe(&address);
+        let reason = self.reason.map(|reason| match reason {
+            Reason::Manual => OptOutReason::Manual,
+            Reason::Preferences => OptOutReason::Preferences,
+        });
+        if let Some(reason) = &reason {
+            call = call.reason(reason.clone());
+        }
+        let is_of_everything = self.topic.is_none();
         if let Some(topic) = &self.topic {
             call = call.topic(topic);
         }
-        match self.reason {
-            None => call,
-            Some(Reason::Manual) => call.reason(OptOutReason::Manual),
-            Some(Reason::Preferences) => call.reason(OptOutReason::Preferences),
+        async move {
+            // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
+            if is_of_everything {
+                match contacts.retrieve(&address).await {
+                    Ok(contact) if contact.unsubscribed && !replaces(reason, &contact) => {
+                        return Ok((contact, true));
+                    }
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok((call.await?, false))
         }
     }
 
@@ -926,6 +956,16 @@ impl Unsubscribe {
         }
         Ok(addresses)
     }
+}
+
+/// Returns whether an opt-out with this reason, if the user has named one, is to replace the one that the contact has.
+fn replaces(reason: Option<OptOutReason>, contact: &Contact) -> bool {
+    use UnsubscribeReason::{Manual, Preferences};
+    matches!(
+        (reason, &contact.unsubscribe_reason),
+        (Some(OptOutReason::Manual), Some(Preferences))
+            | (Some(OptOutReason::Preferences), Some(Manual))
+    )
 }
 
 /// Returns whether the next address may succeed although this one failed.

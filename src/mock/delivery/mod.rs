@@ -459,9 +459,10 @@ impl Event {
         *attempts
     }
 
-    /// Records how an attempt at an endpoint ended.
+    /// Records how an attempt at an endpoint ended. What was delivered once stays delivered, also if a duplicate fails.
     fn record_result(&mut self, endpoint: &str, is_success: bool) {
-        self.results.insert(endpoint.to_owned(), is_success);
+        let is_delivered = self.results.entry(endpoint.to_owned()).or_default();
+        *is_delivered |= is_success;
     }
 
     fn state(&self) -> EventState {

@@ -84,6 +84,20 @@ async fn an_event_whose_ten_attempts_failed_has_failed() {
 }
 
 #[tokio::test]
+async fn an_event_that_was_delivered_stays_so_if_its_duplicate_fails() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([200, 500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.delivery_fault(DeliveryFault::duplicate());
+
+    server.send_event(json!({"type": "email.sent"})).await;
+
+    let events = list(&server, "events").await;
+    assert_eq!(events[0]["attempts"].as_array().unwrap().len(), 2);
+    assert_eq!(events[0]["state"], "delivered");
+}
+
+#[tokio::test]
 async fn an_attempt_has_what_it_sent_and_what_came_back() {
     let server = stopped_server().await;
     let receiver = Receiver::start([401]).await;
