@@ -4,6 +4,7 @@
 //! tell whether it is one.
 
 use std::error::Error;
+use std::time::Duration;
 
 use audience::Outcome;
 use audience::contacts::{check_address, normalized_address};
@@ -113,9 +114,7 @@ pub(crate) async fn sign_up(
     let chosen = TOPICS.map(|topic| values("topic").any(|name| name == topic.0).then_some(topic));
     let (topics, labels): (Vec<_>, Vec<_>) = chosen.into_iter().flatten().unzip();
     if check_address(&address).is_err() || topics.is_empty() {
-        return Ok(page(
-            "<p>Please enter an address, and choose a newsletter.</p>",
-        ));
+        return Ok(page("<p>Enter an address, and choose a newsletter.</p>"));
     }
     query(&app, EXPIRE, &[]).await?;
     if let [row] = &*query(&app, INSERT, &[&address, &topics]).await? {
@@ -124,7 +123,8 @@ pub(crate) async fn sign_up(
         let text = format!("To get {}, open {link}\n", labels.join(" and "));
         let mail = Email::new().from(SENDER).to(&address).member("text", text);
         let mail = mail.subject("Please confirm your address");
-        match app.client.emails().send(mail).await {
+        let sending = app.client.emails().send(mail);
+        match sending.deadline(Duration::from_secs(8)).await {
             Ok(sent) => query(&app, SENT, &[&token, &sent.id]).await?,
             Err(error) => {
                 // If the mail may have been sent, its link must work.
