@@ -922,8 +922,8 @@ impl Unsubscribe {
             Reason::Manual => OptOutReason::Manual,
             Reason::Preferences => OptOutReason::Preferences,
         });
-        if let Some(reason) = &reason {
-            call = call.reason(reason.clone());
+        if let Some(reason) = reason {
+            call = call.reason(reason);
         }
         let is_of_everything = self.topic.is_none();
         if let Some(topic) = &self.topic {
