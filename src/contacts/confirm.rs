@@ -3,7 +3,7 @@ use std::pin::Pin;
 
 use tokio::task::JoinSet;
 
-use super::{Contact, Contacts, NewContact, OnConflict};
+use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
 
@@ -144,23 +144,20 @@ impl ConfirmOptIn {
         // Also if this future is dropped before the response.
         written.has_defaults = true;
         let create = self.contacts.create(contact).options(self.options.clone());
-        match create.await {
-            // If a response was lost, an earlier attempt may have created the contact.
-            Ok(created) if !created.is_new() && created.attempts() == 1 => {
-                written.anything = true;
-                written.has_defaults = false;
-                return self.retrieve().await;
-            }
-            Ok(_) => {}
+        let created = match create.await {
             // The contact may be new.
-            Err(error) if error.outcome() == Outcome::Applied => {}
-            Err(error) => {
+            Err(error) if error.outcome() == Outcome::Applied => None,
+            created => Some(created.inspect_err(|error| {
                 let is_refused = matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
                 written.has_defaults = !is_refused;
-                return Err(error);
-            }
-        }
+            })?),
+        };
         written.anything = true;
+        // If a response was lost, an earlier attempt may have created the contact.
+        if created.is_some_and(|created| !created.is_new() && created.attempts() == 1) {
+            written.has_defaults = false;
+            return self.retrieve().await;
+        }
         let opt_out = self.contacts.unsubscribe(&self.address);
         let opted_out = opt_out.options(self.options.clone()).await;
         let contact = opted_out.map_err(Error::before_others)?;
@@ -186,11 +183,7 @@ impl ConfirmOptIn {
         self.set_simultaneously(opt_outs).await?;
         let set_topics = self.contacts.set_topics(&self.address, opt_ins);
         let recorded = set_topics.options(self.options).await;
-        let recorded = recorded.map_err(|error| match error.form_outcome() {
-            Outcome::Applied => error.into_error(),
-            _ => error.into_error().before_others(),
-        });
-        Ok(recorded?.contact)
+        Ok(recorded.map_err(TopicsError::into_error)?.contact)
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {

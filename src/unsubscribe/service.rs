@@ -617,23 +617,18 @@ impl UnsubscribeService {
         sending: impl Future<Output = Result<Contact, ConsentError>>,
     ) -> Result<Contact, ConsentError> {
         let mut held = Vec::new();
-        let result = match self.hold_all(address, topics, &mut held).await {
-            Err(error) => Err(error),
-            Ok(has_waited) => {
-                let sending = async {
-                    match has_waited {
-                        true => self.opted_in(address, topics).await,
-                        false => sending.await,
-                    }
-                };
-                match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
-                    Err(_) => Err(ConsentError::Unfinished),
-                    Ok(Err(error)) => Err(error),
-                    // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
-                    Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
-                    Ok(Ok(contact)) => Ok(contact),
-                }
+        let has_waited = self.hold_all(address, topics, &mut held).await;
+        let sending = async {
+            match has_waited? {
+                true => self.opted_in(address, topics).await,
+                false => sending.await,
             }
+        };
+        let result = match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
+            Err(_) => Err(ConsentError::Unfinished),
+            // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
+            Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
+            Ok(result) => result,
         };
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
