@@ -496,7 +496,8 @@ async fn behind_a_lock_there_are_no_more_connections_than_the_pool_may_have_and_
     let mut other = postgres::client(&database.url).await;
     let admin = postgres::client(&database.url).await;
     let count = "SELECT count(*) FROM pg_stat_activity
-        WHERE application_name = 'small pool' AND datname = current_database()";
+        WHERE application_name = 'small pool' AND datname = current_database()
+            AND wait_event_type = 'Lock'";
 
     let lock = other.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE audience_inbox IN ACCESS EXCLUSIVE MODE")

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, NoTls};
 use audience::inbox::{PostgresStore, PostgresStoreBuilder, StoreError};
+use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 use crate::PATIENCE;
@@ -207,7 +208,7 @@ impl Server {
             folder,
             url: format!("postgres://audience@127.0.0.1:{port}/{name}"),
         };
-        wait_until(&pooler.url, true).await;
+        wait_until_ready(&pooler.url).await;
         Some(pooler)
     }
 
@@ -257,15 +258,20 @@ impl Server {
     }
 
     async fn wait_until_ready(&self) {
-        self.wait_until(true).await;
+        wait_until_ready(&self.url("postgres")).await;
     }
 
+    /// Waits until nobody listens, which is after the end of the last connection. A server that is about to stop
+    /// refuses new connections while old ones still work.
     async fn wait_until_down(&self) {
-        self.wait_until(false).await;
-    }
-
-    async fn wait_until(&self, is_ready: bool) {
-        wait_until(&self.url("postgres"), is_ready).await;
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            assert!(
+                Instant::now() < end,
+                "Postgres did not stop within {PATIENCE:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 
@@ -291,12 +297,12 @@ pub async fn connect_with_short_timeout(
     }
 }
 
-async fn wait_until(url: &str, is_ready: bool) {
+async fn wait_until_ready(url: &str) {
     let end = Instant::now() + PATIENCE;
-    while tokio_postgres::connect(url, NoTls).await.is_ok() != is_ready {
+    while tokio_postgres::connect(url, NoTls).await.is_err() {
         assert!(
             Instant::now() < end,
-            "Postgres did not start or stop within {PATIENCE:?}"
+            "Postgres did not start within {PATIENCE:?}"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
