@@ -9,14 +9,11 @@
 //!
 //! | route | for |
 //! |---|---|
-//! | `/` | the form, and the mail with the link to confirm |
-//! | `/confirm/TOKEN` | the button that subscribes |
-//! | `/preferences/TOKEN` | the preference page, and one click of mailbox providers |
+//! | `/` | the form, which sends a mail with a link to confirm |
+//! | `/preferences/TOKEN` | the button that confirms, the preference page, and one click of mailbox providers |
 //! | `POST /hook` | webhooks of the service |
 //! | `/health`, `/ready` | probes |
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
-
-mod signup;
 
 use std::env;
 use std::error::Error;
@@ -29,8 +26,9 @@ use audience::inbox::{Inbox, PostgresStore, Receipt};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
-use axum::extract::{FromRef, State};
+use axum::extract::{Form, FromRef, State};
 use axum::http::StatusCode;
+use axum::response::Html;
 use axum::routing::{get, post};
 use clap::Parser;
 use futures_util::StreamExt;
@@ -69,24 +67,21 @@ struct Arguments {
 #[derive(Clone, FromRef)]
 struct App {
     client: Client,
-    store: PostgresStore,
     inbox: Inbox,
     verifier: Verifier,
     links: UnsubscribeLinks,
     preferences: UnsubscribeService,
-    public_url: String,
 }
 
 impl App {
     async fn open() -> Result<Self, Box<dyn Error>> {
-        let public_url = variable("PUBLIC_URL")?.trim_end_matches('/').to_owned();
         let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
         store.migrate().await?;
-        let database = store.pool().get().await?;
-        database.batch_execute(signup::TABLE).await?;
         let client = Client::from_env()?;
         let secrets = [variable("UNSUBSCRIBE_SECRET")?];
-        let links = UnsubscribeLinks::new(secrets, format!("{public_url}/preferences"))?;
+        let public_url = variable("PUBLIC_URL")?;
+        let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
+        let links = UnsubscribeLinks::new(secrets, base_url)?;
         let mut preferences =
             UnsubscribeService::builder(links.clone(), client.contacts(), store.clone());
         for (name, label) in TOPICS {
@@ -94,31 +89,81 @@ impl App {
         }
         Ok(Self {
             client,
-            inbox: Inbox::builder(store.clone()).build()?,
-            store,
+            inbox: Inbox::builder(store).build()?,
             verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
             links,
             preferences: preferences.build(),
-            public_url,
         })
-    }
-
-    /// Handles an event. After an error it is called again, later and later.
-    async fn handle(&self, event: Event) -> Result<(), signup::BoxError> {
-        match &event.data {
-            // After a transient bounce, the mail may arrive later.
-            EventData::Bounced(mail) if !mail.is_permanent_bounce() => Ok(()),
-            EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
-                signup::forget(self, mail).await
-            }
-            data if data.is_incomplete() => Err("incomplete data".into()),
-            _ => Ok(()),
-        }
     }
 }
 
 fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|_| format!("set {name}"))
+}
+
+async fn form() -> Html<String> {
+    let boxes = TOPICS.map(|(name, label)| {
+        format!(
+            r#"<p><label><input type="checkbox" name="topic" value="{name}"> {label}</label></p>"#
+        )
+    });
+    page(&format!(
+        r#"<form method="post">
+        <p><label>Your address <input type="email" name="address" required></label></p>
+        {}<p><button>Sign up</button></p></form>"#,
+        boxes.concat()
+    ))
+}
+
+/// Sends the mail with the link to confirm. The page does not tell whether the address is a contact.
+async fn sign_up(
+    State(app): State<App>,
+    Form(fields): Form<Vec<(String, String)>>,
+) -> (StatusCode, Html<String>) {
+    let values = |name| fields.iter().filter(move |field| field.0 == name);
+    let address = values("address").next().map_or("", |field| &field.1);
+    let topics = values("topic").map(|field| &field.1);
+    let sending = app.preferences.send_confirmation(address, topics, |link| {
+        let mail = Email::new()
+            .from(SENDER)
+            .subject("Please confirm your address");
+        mail.member("text", format!("To get our newsletters, open {link}\n"))
+    });
+    let (status, text) = match sending.await {
+        Ok(()) => (
+            StatusCode::OK,
+            "Thank you. Please open the link in our mail.",
+        ),
+        Err(error) => match error.visitor_status() {
+            status @ StatusCode::UNPROCESSABLE_ENTITY => {
+                (status, "Enter an address, and choose a newsletter.")
+            }
+            status => {
+                tracing::error!(%error, "a confirmation mail was not sent");
+                (status, "That did not work. Please try again in a minute.")
+            }
+        },
+    };
+    (status, page(&format!("<p>{text}</p>")))
+}
+
+fn page(content: &str) -> Html<String> {
+    Html(format!(
+        r#"<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+        <title>Newsletters</title><h1>Newsletters</h1>{content}</html>"#
+    ))
+}
+
+/// Handles an event. After an error it is called again, later and later.
+fn handle(event: &Event) -> Result<(), &'static str> {
+    match &event.data {
+        EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
+            tracing::warn!(email_id = %mail.email_id, "a mail did not arrive");
+            Ok(())
+        }
+        data if data.is_incomplete() => Err("incomplete data"),
+        _ => Ok(()),
+    }
 }
 
 async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
@@ -189,19 +234,11 @@ async fn recipient(
 /// Runs the server and both workers until SIGTERM or Ctrl-C.
 async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
     let preferences = app.preferences.clone();
-    let events = app.inbox.worker({
-        let app = app.clone();
-        move |event, _attempt| {
-            let app = app.clone();
-            async move { app.handle(event).await }
-        }
-    });
+    let events = app
+        .inbox
+        .worker(|event, _attempt| async move { handle(&event) });
     let router = Router::new()
-        .route("/", get(signup::form).post(signup::sign_up))
-        .route(
-            "/confirm/{token}",
-            get(signup::confirm_form).post(signup::confirm),
-        )
+        .route("/", get(form).post(sign_up))
         .nest_service("/preferences", preferences.clone())
         .route("/hook", post(hook))
         .route("/health", get(StatusCode::OK))

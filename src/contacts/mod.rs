@@ -137,6 +137,14 @@ pub struct Contacts {
     client: Client,
 }
 
+#[cfg(feature = "unsubscribe")]
+impl Contacts {
+    /// The mails of the same account.
+    pub(crate) fn emails(&self) -> crate::emails::Emails {
+        self.client.emails()
+    }
+}
+
 #[cfg(feature = "import")]
 impl Contacts {
     pub(crate) fn base_url(&self) -> String {

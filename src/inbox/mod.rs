@@ -1162,19 +1162,32 @@ impl Inbox {
         state.inspect_err(|error| shared.store_failed("accept", error))
     }
 
-    /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
+    /// Holds an id until [`end_hold`](Self::end_hold), or for this long. Returns `None` if its event waits or is being
     /// handled, or if it is held.
-    pub(crate) async fn hold_own(&self, id: &EventId) -> Result<Option<Token>, StoreError> {
+    pub(crate) async fn hold_own(
+        &self,
+        id: &EventId,
+        lease: Duration,
+    ) -> Result<Option<Token>, StoreError> {
         let token = Token::random();
-        let lease = self.0.settings.lease;
-        let state = self.claim_own(id, token, lease, held_fingerprint()).await?;
+        let state = self.claim_held(id, token, lease).await?;
         Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
+    }
+
+    /// Holds an id for this long, if nothing else does, and returns what it was. With a lease of zero, it only looks.
+    pub(crate) async fn claim_held(
+        &self,
+        id: &EventId,
+        token: Token,
+        lease: Duration,
+    ) -> Result<ClaimState, StoreError> {
+        self.claim_own(id, token, lease, held_fingerprint()).await
     }
 
     /// Returns whether the event with this id waits or is being handled.
     pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
         // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
-        let state = self.claim_own(id, Token::random(), Duration::ZERO, held_fingerprint());
+        let state = self.claim_held(id, Token::random(), Duration::ZERO);
         Ok(matches!(
             state.await?,
             ClaimState::Conflict | ClaimState::Parked
@@ -1212,9 +1225,19 @@ impl Inbox {
     /// Ends a hold, and forgets the event that was stored with it. Returns whether the id was held until now. If the
     /// store fails, the hold ends with its lease.
     pub(crate) async fn end_hold(&self, id: &EventId, token: Token) -> bool {
+        self.complete_hold(id, token, Duration::ZERO).await
+    }
+
+    /// Ends a hold. For this long, the id is [`Done`](ClaimState::Done) and cannot be held.
+    pub(crate) async fn complete_hold(
+        &self,
+        id: &EventId,
+        token: Token,
+        retention: Duration,
+    ) -> bool {
         let key = self.0.key(id);
         let held = HeldClaim { key, token };
-        let ended = self.0.store.complete(held, Duration::ZERO);
+        let ended = self.0.store.complete(held, retention);
         self.is_done("complete", ended).await
     }
 

@@ -1,5 +1,6 @@
 //! The links that a mail carries, and the tokens in them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,6 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{Key, KeyInit, XChaCha20Poly1305, XNonce};
 use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use url::Url;
 
@@ -21,7 +23,11 @@ use crate::webhooks::{Clock, SystemClock};
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const SHORTEST_SECRET: usize = 32;
 const SHORTEST_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3_600);
-const VERSION: u8 = 1;
+/// How long somebody may confirm an address after the mail.
+pub(super) const CONFIRMATION_VALIDITY: Duration = Duration::from_secs(3 * 24 * 3_600);
+/// The first byte of a token. Each kind of token has a key of its own.
+const LINK: u8 = 1;
+const CONFIRMATION: u8 = 2;
 const NONCE_LENGTH: usize = 24;
 
 /// Makes the unsubscribe links of your mail, and the two headers for one click.
@@ -52,8 +58,8 @@ const NONCE_LENGTH: usize = 24;
 /// ```
 #[derive(Clone)]
 pub struct UnsubscribeLinks {
-    /// The keys of all secrets. The first one makes tokens.
-    keys: Arc<[TokenKey]>,
+    /// The keys of all secrets. The first ones make tokens.
+    keys: Arc<[Keys]>,
     /// The base URL, with a slash at its end.
     base_url: String,
     valid_for: Duration,
@@ -95,7 +101,7 @@ impl UnsubscribeLinks {
     ) -> Result<Self, ConfigError> {
         let keys = secrets
             .into_iter()
-            .map(|secret| TokenKey::new(secret.as_ref()))
+            .map(|secret| Keys::new(secret.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         if keys.is_empty() {
             return Err(ConfigError::new("unsubscribe links need a secret"));
@@ -235,24 +241,64 @@ impl UnsubscribeLinks {
     }
 
     fn url(&self, target: &Target) -> String {
-        let token = self.keys[0].seal(target, self.today());
+        let token = self.keys[0].link.seal(&target.to_bytes(self.today()));
+        self.url_of(&token)
+    }
+
+    fn url_of(&self, token: &[u8]) -> String {
         format!("{}{}", self.base_url, BASE64.encode(token))
+    }
+
+    /// Returns the content of the link of a confirmation mail that is sent now.
+    pub(super) fn confirmation(&self, address: &str, topics: BTreeSet<String>) -> Confirmation {
+        Confirmation {
+            address: Target::new(address, None).address,
+            topics,
+            made_at: self.since_1970().as_secs(),
+            number: fastrand::u128(..),
+        }
+    }
+
+    pub(super) fn confirmation_link(&self, confirmation: &Confirmation) -> String {
+        let content = serde_json::to_vec(confirmation).expect("texts and a number are valid JSON");
+        self.url_of(&self.keys[0].confirmation.seal(&content))
+    }
+
+    /// Returns what the link of a confirmation mail confirms. `None` if the token was not made with one of the secrets,
+    /// or is no longer valid.
+    pub(super) fn open_confirmation(&self, token: &str) -> Option<Confirmation> {
+        let token = BASE64.decode(token).ok()?;
+        let content = self
+            .keys
+            .iter()
+            .find_map(|keys| keys.confirmation.open(&token))?;
+        let confirmation: Confirmation = serde_json::from_slice(&content).ok()?;
+        let age = self
+            .since_1970()
+            .as_secs()
+            .saturating_sub(confirmation.made_at);
+        (age <= CONFIRMATION_VALIDITY.as_secs()).then_some(confirmation)
     }
 
     /// Returns the address and the topic of a link. `None` if the token was not made with one of the secrets, is no
     /// longer valid, or names an address that no request can name.
     pub(super) fn open(&self, token: &str) -> Option<Target> {
         let token = BASE64.decode(token).ok()?;
-        let (target, day) = self.keys.iter().find_map(|key| key.open(&token))?;
+        let content = self.keys.iter().find_map(|keys| keys.link.open(&token))?;
+        let (target, day) = Target::from_bytes(&content)?;
         let age = self.today().saturating_sub(day);
         let is_young = u64::from(age) <= self.valid_for.as_secs() / DAY.as_secs();
         (is_young && is_path_segment(&target.address)).then_some(target)
     }
 
     fn today(&self) -> u32 {
-        let since_1970 = self.clock.now().duration_since(SystemTime::UNIX_EPOCH);
-        let days = since_1970.unwrap_or_default().as_secs() / DAY.as_secs();
+        let days = self.since_1970().as_secs() / DAY.as_secs();
         u32::try_from(days).unwrap_or(u32::MAX)
+    }
+
+    fn since_1970(&self) -> Duration {
+        let since_1970 = self.clock.now().duration_since(SystemTime::UNIX_EPOCH);
+        since_1970.unwrap_or_default()
     }
 }
 
@@ -299,7 +345,19 @@ fn check_base_url(text: &str) -> Result<String, ConfigError> {
     Ok(format!("{}/", url.as_str().trim_end_matches('/')))
 }
 
-/// The content of a token.
+/// The content of the token of a confirmation mail.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Confirmation {
+    /// The address in the form in which the client sends it.
+    pub(super) address: String,
+    pub(super) topics: BTreeSet<String>,
+    /// In seconds since 1970.
+    made_at: u64,
+    /// Another one for each mail. It need not be hard to guess, because it is encrypted.
+    pub(super) number: u128,
+}
+
+/// The content of the token of an unsubscribe link.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
     /// The address in the form in which the client sends it.
@@ -349,12 +407,12 @@ impl Target {
 
 /// The keys of one secret.
 #[derive(Clone)]
-struct TokenKey {
-    cipher: XChaCha20Poly1305,
-    nonces: Hmac<Sha256>,
+struct Keys {
+    link: TokenKey,
+    confirmation: TokenKey,
 }
 
-impl TokenKey {
+impl Keys {
     fn new(secret: &[u8]) -> Result<Self, ConfigError> {
         let name = "the secret of unsubscribe links";
         check_secret(name, secret)?;
@@ -364,44 +422,65 @@ impl TokenKey {
                 secret.len()
             )));
         }
-        // Two keys of one secret, by labels that no other use of the secret has.
-        let derive = |label: &[u8]| keyed(secret).chain_update(label).finalize().into_bytes();
-        let cipher_key: [u8; 32] = derive(b"audience unsubscribe token 1: cipher").into();
         Ok(Self {
-            cipher: XChaCha20Poly1305::new(&Key::from(cipher_key)),
-            nonces: keyed(&derive(b"audience unsubscribe token 1: nonce")),
+            link: TokenKey::new(secret, LINK),
+            confirmation: TokenKey::new(secret, CONFIRMATION),
         })
+    }
+}
+
+/// The key of one kind of token.
+#[derive(Clone)]
+struct TokenKey {
+    version: u8,
+    cipher: XChaCha20Poly1305,
+    nonces: Hmac<Sha256>,
+}
+
+impl TokenKey {
+    fn new(secret: &[u8], version: u8) -> Self {
+        // All keys of one secret have labels that no other use of the secret has.
+        let derive = |key: &str| {
+            let label = format!("audience unsubscribe token {version}: {key}");
+            let mac = keyed(secret).chain_update(label.as_bytes());
+            mac.finalize().into_bytes()
+        };
+        let cipher_key: [u8; 32] = derive("cipher").into();
+        Self {
+            version,
+            cipher: XChaCha20Poly1305::new(&Key::from(cipher_key)),
+            nonces: keyed(&derive("nonce")),
+        }
     }
 
     /// Returns the version, the nonce, and the encrypted content with its tag.
-    fn seal(&self, target: &Target, day: u32) -> Vec<u8> {
-        let content = target.to_bytes(day);
+    fn seal(&self, content: &[u8]) -> Vec<u8> {
         // The nonce is a MAC of the content, as in SIV. Two contents never share one, whatever the state of a random
         // number generator, and making a link cannot fail.
-        let mac = self.nonces.clone().chain_update(&content).finalize();
+        let mac = self.nonces.clone().chain_update(content).finalize();
         let mut nonce = [0; NONCE_LENGTH];
         nonce.copy_from_slice(&mac.into_bytes()[..NONCE_LENGTH]);
         let payload = Payload {
-            msg: &content,
-            aad: &[VERSION],
+            msg: content,
+            aad: &[self.version],
         };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
-        let sealed = sealed.expect("an address and a topic are shorter than 256 GiB");
-        [&[VERSION][..], &nonce, &sealed].concat()
+        let sealed = sealed.expect("an address and topics are shorter than 256 GiB");
+        [&[self.version][..], &nonce, &sealed].concat()
     }
 
-    fn open(&self, token: &[u8]) -> Option<(Target, u32)> {
+    /// Returns the content of a token of this kind.
+    fn open(&self, token: &[u8]) -> Option<Vec<u8>> {
         let (version, rest) = token.split_first()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LENGTH>()?;
+        if *version != self.version {
+            return None;
+        }
         let payload = Payload {
             msg: sealed,
-            aad: &[*version],
+            aad: &[self.version],
         };
-        let content = self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?;
-        // The token is authentic, but a later release may have made it.
-        (*version == VERSION)
-            .then(|| Target::from_bytes(&content))
-            .flatten()
+        self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()
     }
 }
 
@@ -435,6 +514,29 @@ mod tests {
 
     fn topic_token(links: &UnsubscribeLinks, address: &str, topic: &str) -> String {
         token_of(&links.headers(address, topic)[0].1).to_owned()
+    }
+
+    fn confirmation_token<const N: usize>(
+        links: &UnsubscribeLinks,
+        address: &str,
+        topics: [&str; N],
+    ) -> String {
+        let confirmation = links.confirmation(address, topics.map(str::to_owned).into());
+        token_of(&links.confirmation_link(&confirmation)).to_owned()
+    }
+
+    #[test]
+    fn a_confirmation_is_valid_for_three_days_and_no_other_link_is_one() {
+        let token = confirmation_token(&links_on(0), " Ada@Example.com", ["offers", "news"]);
+
+        let opened = links_on(3).open_confirmation(&token).unwrap();
+
+        assert_eq!(opened.address, "ada@example.com");
+        assert_eq!(Vec::from_iter(opened.topics), ["news", "offers"]);
+        assert!(links_on(4).open_confirmation(&token).is_none());
+        assert!(links_on(0).open(&token).is_none());
+        let link = topic_token(&links_on(0), "ada@example.com", "news");
+        assert!(links_on(0).open_confirmation(&link).is_none());
     }
 
     #[test]
@@ -495,13 +597,15 @@ mod tests {
             self::links(&[OTHER]),
             self::links(&[b"S3cr3t-0f-32-bytes-0r-m0re-1815?"]),
         ];
+        let is_accepted =
+            |token: &str| links.open(token).is_some() || links.open_confirmation(token).is_some();
         let genuine: Vec<String> = (0..20)
             .map(|index| {
-                topic_token(
-                    &links,
-                    &format!("a{index}@example.com"),
-                    &"news"[..index % 5],
-                )
+                let (address, topic) = (format!("a{index}@example.com"), &"news"[..index % 5]);
+                match index {
+                    0..10 => topic_token(&links, &address, topic),
+                    _ => confirmation_token(&links, &address, [topic]),
+                }
             })
             .collect();
         let mut forged = HashSet::new();
@@ -515,7 +619,7 @@ mod tests {
                 forged.insert(BASE64.encode(changed));
             }
             // Each version.
-            for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+            for version in (0..=u8::MAX).filter(|version| *version != bytes[0]) {
                 forged.insert(BASE64.encode([&[version], &bytes[1..]].concat()));
             }
             // Each end and each beginning cut off, of the bytes and of the text.
@@ -548,26 +652,24 @@ mod tests {
             let bytes: Vec<u8> = (0..random(90))
                 .map(|_| u8::try_from(random(256)).unwrap())
                 .collect();
-            forged.insert(BASE64.encode([&[VERSION][..], &bytes].concat()));
+            forged.insert(BASE64.encode([&[LINK][..], &bytes].concat()));
+            forged.insert(BASE64.encode([&[CONFIRMATION][..], &bytes].concat()));
             forged.insert(BASE64.encode(bytes));
         }
         for token in &genuine {
             forged.remove(token);
-            assert!(links.open(token).is_some());
+            assert!(is_accepted(token));
         }
 
         assert!(forged.len() > 10_000, "{}", forged.len());
-        let accepted: Vec<_> = forged
-            .iter()
-            .filter(|token| links.open(token).is_some())
-            .collect();
+        let accepted: Vec<_> = forged.iter().filter(|token| is_accepted(token)).collect();
         assert!(accepted.is_empty(), "{accepted:?}");
     }
 
     #[test]
     fn an_authenticated_token_with_another_version_is_refused() {
         let links = links(&[SECRET]);
-        let key = &links.keys[0];
+        let key = &links.keys[0].link;
         let nonce = [7; NONCE_LENGTH];
         let seal = |version: u8, content: &[u8]| {
             let payload = Payload {
@@ -579,7 +681,7 @@ mod tests {
         };
         let content = Target::new("ada@example.com", None).to_bytes(links.today());
 
-        assert!(links.open(&seal(VERSION, &content)).is_some());
+        assert!(links.open(&seal(LINK, &content)).is_some());
         assert!(links.open(&seal(2, &content)).is_none());
         assert!(links.open(&seal(0, &content)).is_none());
         // And content that no release writes.
@@ -592,7 +694,7 @@ mod tests {
             b"day.\0\0\0\x02\xff",
             b"day.\xff\xff\xff\xffnews",
         ] {
-            assert!(links.open(&seal(VERSION, invalid)).is_none(), "{invalid:?}");
+            assert!(links.open(&seal(LINK, invalid)).is_none(), "{invalid:?}");
         }
     }
 

@@ -3,7 +3,8 @@
 //! [`UnsubscribeLinks`] makes the link and the headers of a mail. [`UnsubscribeService`] responds to the links: it is a
 //! tower service for axum, hyper, Lambda and others. It stores each opt-out in a store of the [inbox](crate::inbox)
 //! before it acknowledges it, and its [worker](UnsubscribeService::worker) sends it to the service until the service
-//! has it.
+//! has it. It also asks new subscribers to confirm their address:
+//! [`send_confirmation`](UnsubscribeService::send_confirmation) sends the mail of a double opt-in.
 //!
 //! The guide [Unsubscribe links](crate::guides::unsubscribe) walks through it.
 //!
@@ -28,6 +29,7 @@
 //! # Ok(()) }
 //! ```
 
+mod confirmation;
 mod links;
 mod page;
 mod service;

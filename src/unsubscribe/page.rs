@@ -98,6 +98,15 @@ pub struct PageTexts {
     pub reported_spam: Cow<'static, str>,
     /// Shown if the link is invalid or too old.
     pub invalid_link: Cow<'static, str>,
+    /// Introduces the topics of a signup that is to be confirmed. `{address}` stands for the address, as in
+    /// [`introduction`](Self::introduction).
+    pub confirm_introduction: Cow<'static, str>,
+    /// The button that confirms a signup.
+    pub confirm: Cow<'static, str>,
+    /// Shown after a signup was confirmed.
+    pub confirmed: Cow<'static, str>,
+    /// Shown if the link of a confirmation mail was used before.
+    pub confirmed_before: Cow<'static, str>,
 }
 
 impl Default for PageTexts {
@@ -130,6 +139,12 @@ impl Default for PageTexts {
                     .into(),
             reported_spam: "You reported our mail as spam. We send you no newsletters.".into(),
             invalid_link: "This link is not valid, or too old. Please use the link in a newer mail.".into(),
+            confirm_introduction: "Do you want us to send this to {address}?".into(),
+            confirm: "Yes, subscribe me".into(),
+            confirmed: "Thank you! You are subscribed.".into(),
+            confirmed_before:
+                "You have used this link before. To change what we send you, please use the link in a newer mail."
+                    .into(),
         }
     }
 }
@@ -156,6 +171,10 @@ pub enum PageNotice {
     ReportedSpam,
     /// The link is invalid or too old. The page has nothing else.
     InvalidLink,
+    /// The signup was confirmed. The page has nothing else.
+    Confirmed,
+    /// The link of the confirmation mail was used before. The page has nothing else.
+    ConfirmedBefore,
 }
 
 /// A page to show, for a [template](super::UnsubscribeServiceBuilder::template) of your own.
@@ -169,6 +188,9 @@ pub enum PageNotice {
 /// | `topic:NAME`, for each topic | `on`: the box |
 /// | `paused` | `on` if [`is_paused`](Self::is_paused) |
 /// | `unsubscribe` | `all` or `topic`: the buttons that opt out. The button that saves the boxes has no such field |
+///
+/// A page that [asks to confirm a signup](Self::is_confirmation) has one button, and one field: `confirm`, with the
+/// value `yes`.
 ///
 /// # Example: a template in the style of your site
 ///
@@ -201,6 +223,9 @@ pub struct PreferencePage<'a> {
     /// Whether the contact is opted out of everything. Then all boxes are empty, and a box that the visitor checks ends
     /// that opt-out.
     pub is_paused: bool,
+    /// Whether the link is one of a [confirmation mail](super::UnsubscribeService::send_confirmation). The topics are
+    /// those that its button subscribes to. If there is nothing to confirm, they are empty, and the notice says why.
+    pub is_confirmation: bool,
 }
 
 /// A topic on the page.
@@ -253,6 +278,8 @@ impl PreferencePage<'_> {
             PageNotice::EarlierAddress => &texts.earlier_address,
             PageNotice::ReportedSpam => &texts.reported_spam,
             PageNotice::InvalidLink => &texts.invalid_link,
+            PageNotice::Confirmed => &texts.confirmed,
+            PageNotice::ConfirmedBefore => &texts.confirmed_before,
         })
     }
 
@@ -263,6 +290,9 @@ impl PreferencePage<'_> {
                 "<p class=\"notice\" role=\"status\">{}</p>",
                 Escaped(text)
             )?;
+        }
+        if self.is_confirmation {
+            return self.write_confirmation(html);
         }
         if self.address.is_empty() || self.notice == Some(PageNotice::ReportedSpam) {
             return Ok(());
@@ -290,6 +320,36 @@ impl PreferencePage<'_> {
             writeln!(html, "<p class=\"remark\">{}</p>", Escaped(&texts.remark))?;
         }
         writeln!(html, "</form>")
+    }
+
+    fn write_confirmation(&self, html: &mut String) -> fmt::Result {
+        if self.topics.is_empty() {
+            return Ok(());
+        }
+        let introduction = self
+            .texts
+            .confirm_introduction
+            .replace("{address}", &self.address);
+        writeln!(
+            html,
+            "<form method=\"post\">\n<p>{}</p>\n<ul>",
+            Escaped(&introduction)
+        )?;
+        for topic in &self.topics {
+            writeln!(html, "<li>{}", Escaped(topic.label))?;
+            if !topic.description.is_empty() {
+                writeln!(
+                    html,
+                    "<p class=\"about\">{}</p>",
+                    Escaped(topic.description)
+                )?;
+            }
+        }
+        writeln!(
+            html,
+            "</ul>\n<button class=\"save\" name=\"confirm\" value=\"yes\">{}</button>\n</form>",
+            Escaped(&self.texts.confirm)
+        )
     }
 
     fn write_boxes(&self, html: &mut String) -> fmt::Result {

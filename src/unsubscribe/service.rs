@@ -29,6 +29,7 @@ use base64::Engine;
 use bytes::Bytes;
 use futures_core::Stream;
 use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
 
+use super::confirmation::OnConfirmed;
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
@@ -60,15 +62,15 @@ const CURRENT_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the page waits for the store, which only knows the opt-outs that the service does not have yet.
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// How long all requests of an opt-in may take. An opt-out waits for them.
-const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long an opt-in waits for another one of the same address.
-const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
 /// How often an opt-in and an opt-out look whether another opt-in still holds their id.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 /// How long one attempt to send an opt-out may take.
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than an opt-in holds an id: it does not extend its lease.
-const LEASE: Duration = Duration::from_secs(30);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
 /// The endpoint of unsubscribe links, as a tower service.
@@ -81,6 +83,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links. If the contact cannot be retrieved, the page has no boxes: it says so, and its buttons opt out |
 /// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
+/// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB | 405, 415, 400, 413 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
@@ -137,16 +140,17 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct UnsubscribeService(Arc<Shared>);
+pub struct UnsubscribeService(pub(super) Arc<Shared>);
 
-struct Shared {
-    links: UnsubscribeLinks,
-    contacts: Contacts,
-    inbox: Inbox,
-    topics: Vec<OfferedTopic>,
-    texts: PageTexts,
+pub(super) struct Shared {
+    pub(super) links: UnsubscribeLinks,
+    pub(super) contacts: Contacts,
+    pub(super) inbox: Inbox,
+    pub(super) topics: Vec<OfferedTopic>,
+    pub(super) texts: PageTexts,
     template: Option<Template>,
     current_address: Option<FindCurrent>,
+    pub(super) on_confirmed: Option<OnConfirmed>,
 }
 
 /// Looks up the address that a person has now. `None` means that it is the same.
@@ -173,6 +177,7 @@ impl UnsubscribeService {
             texts: PageTexts::default(),
             template: None,
             current_address: None,
+            on_confirmed: None,
         })
     }
 
@@ -476,21 +481,33 @@ impl UnsubscribeService {
         }
         let path = head.uri.path().trim_end_matches('/');
         let token = path.rsplit('/').next().unwrap_or_default();
+        let is_post = head.method == Method::POST;
+        if let Some(confirmation) = self.0.links.open_confirmation(token) {
+            if !is_post {
+                return self.confirmation_page(&confirmation).await;
+            }
+            let form = match Form::read(&head, body).await {
+                Ok(form) => form,
+                Err(status) => return self.status(status),
+            };
+            if form.value("confirm") != Some("yes") {
+                return self.status(StatusCode::BAD_REQUEST);
+            }
+            let task = tokio::spawn(async move { self.confirm_click(&confirmation).await });
+            return task.await.unwrap_or_else(|_| unavailable());
+        }
         let Some(target) = self.0.links.open(token) else {
             return self.invalid_link();
         };
-        if head.method != Method::POST {
+        if !is_post {
             let person = self.person(target).await;
             return self.page(&person, &self.shown(&person).await, None);
         }
-        let Some(media_type) = MediaType::of(head.headers.get(header::CONTENT_TYPE)) else {
-            return self.status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
-        };
-        let body = match read(body).await {
-            Ok(body) => body,
+        let form = match Form::read(&head, body).await {
+            Ok(form) => form,
             Err(status) => return self.status(status),
         };
-        let Some(submission) = Submission::parse(&media_type, &body, &self.0.topics) else {
+        let Some(submission) = Submission::of(&form, &self.0.topics) else {
             return self.status(StatusCode::BAD_REQUEST);
         };
         // A task of its own: the server drops this future when the visitor goes away.
@@ -668,7 +685,7 @@ impl UnsubscribeService {
         let mut has_waited = false;
         for id in ids {
             loop {
-                let token = self.0.inbox.hold_own(&id).await;
+                let token = self.0.inbox.hold_own(&id, LEASE).await;
                 if let Some(token) = token.map_err(InboxError::from)? {
                     held.push((id, token));
                     break;
@@ -858,6 +875,7 @@ impl UnsubscribeService {
             topics: topics.collect(),
             link_topic: link_topic.map(|topic| topic.label.as_str()),
             is_paused: shown.is_paused,
+            is_confirmation: false,
         };
         self.html(StatusCode::OK, &page)
     }
@@ -870,11 +888,16 @@ impl UnsubscribeService {
             topics: Vec::new(),
             link_topic: None,
             is_paused: false,
+            is_confirmation: false,
         };
         self.html(StatusCode::NOT_FOUND, &page)
     }
 
-    fn html(&self, status: StatusCode, page: &PreferencePage<'_>) -> Response<BytesBody> {
+    pub(super) fn html(
+        &self,
+        status: StatusCode,
+        page: &PreferencePage<'_>,
+    ) -> Response<BytesBody> {
         let html = match &self.0.template {
             None => page.to_html(),
             Some(template) => template(page),
@@ -1039,6 +1062,46 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
+    /// Sets a function that runs after the click on a [confirmation mail](UnsubscribeService::send_confirmation), when
+    /// the contact is subscribed. Default: none.
+    ///
+    /// It can record the consent, or send a first mail, and has 10 s. The visitor reads that the click succeeded when the
+    /// function did. If it fails or panics, the visitor reads to try again, and it runs again after the next click.
+    ///
+    /// # Example: a record of the consent
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str) -> std::io::Result<()> { Ok(()) } }
+    /// # let db = Pool;
+    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .on_confirmed(move |contact| {
+    ///         let db = db.clone();
+    ///         async move { db.execute("INSERT INTO consents (address) VALUES ($1)", &contact.email).await }
+    ///     })
+    ///     .build();
+    /// # let _ = service;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_confirmed<F, Fut, E>(mut self, function: F) -> Self
+    where
+        F: Fn(Contact) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let function = Arc::new(function);
+        self.0.on_confirmed = Some(Arc::new(move |contact| {
+            let function = Arc::clone(&function);
+            Box::pin(async move { function(contact).await.map_err(Into::into) })
+        }));
+        self
+    }
+
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> UnsubscribeService {
@@ -1090,7 +1153,8 @@ impl Shown {
     }
 }
 
-/// The error of [`UnsubscribeService::subscribe`] and [`UnsubscribeService::may_send`].
+/// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe) and
+/// [`may_send`](UnsubscribeService::may_send).
 ///
 /// # Example: what the page says after a click
 ///
@@ -1125,6 +1189,9 @@ pub enum ConsentError {
     /// The store of the opt-outs failed, so nothing was sent.
     #[error(transparent)]
     Store(#[from] InboxError),
+    /// None of the topics is one that the service offers: see [`UnsubscribeServiceBuilder::topic`].
+    #[error("none of the topics is offered: choose one that was given to `topic` of the builder")]
+    NoTopic,
 }
 
 impl ConsentError {
@@ -1133,6 +1200,7 @@ impl ConsentError {
     /// | status | if |
     /// |---|---|
     /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
+    /// | 422 | no topic was chosen: [`NoTopic`](Self::NoTopic) |
     /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
     /// | the status of [`Error::visitor_status`] | any other [`Service`](Self::Service) |
     ///
@@ -1155,6 +1223,7 @@ impl ConsentError {
     pub fn visitor_status(&self) -> StatusCode {
         match self {
             Self::Service(error) => error.visitor_status(),
+            Self::NoTopic => StatusCode::UNPROCESSABLE_ENTITY,
             Self::OptedOut | Self::Unfinished | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -1174,11 +1243,11 @@ impl ConsentError {
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
 /// The error of an attempt to send an opt-out. The worker stores its text, which has no address.
-type SendError = Box<dyn StdError + Send + Sync>;
+pub(super) type SendError = Box<dyn StdError + Send + Sync>;
 
 /// A stored opt-out.
 #[derive(Serialize, Deserialize)]
-struct OptOut {
+pub(super) struct OptOut {
     address: String,
     /// `None` means all broadcasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -1249,7 +1318,7 @@ impl OptOut {
     }
 
     /// Returns an id that has no address in it.
-    fn id(kind: &str, address: &str, topic: Option<&str>) -> EventId {
+    pub(super) fn id(kind: &str, address: &str, topic: Option<&str>) -> EventId {
         // No address has a line ending, so two pairs never have one text.
         let text = match topic {
             None => Cow::Borrowed(address),
@@ -1396,18 +1465,37 @@ enum MediaType {
     Multipart { boundary: String },
 }
 
-impl Submission {
-    fn parse(media_type: &MediaType, body: &[u8], topics: &[OfferedTopic]) -> Option<Self> {
+/// The fields of a form.
+struct Form(Vec<(String, String)>);
+
+impl Form {
+    async fn read<B>(head: &Parts, body: B) -> Result<Self, StatusCode>
+    where
+        B: Body,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let media_type = MediaType::of(head.headers.get(header::CONTENT_TYPE));
+        let media_type = media_type.ok_or(StatusCode::UNSUPPORTED_MEDIA_TYPE)?;
+        let body = read(body).await?;
         let fields: Vec<(Cow<'_, str>, Cow<'_, str>)> = match media_type {
-            MediaType::UrlEncoded => form_urlencoded::parse(body).collect(),
-            MediaType::Multipart { boundary } => multipart_fields(body, boundary),
+            MediaType::UrlEncoded => form_urlencoded::parse(&body).collect(),
+            MediaType::Multipart { boundary } => multipart_fields(&body, &boundary),
         };
-        let value = |name: &str| {
-            let field = fields
-                .iter()
-                .find(|(each, _)| each.eq_ignore_ascii_case(name));
-            field.map(|(_, value)| value.as_ref())
-        };
+        let fields = fields.into_iter();
+        let fields = fields.map(|(name, value)| (name.into_owned(), value.into_owned()));
+        Ok(Self(fields.collect()))
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let mut fields = self.0.iter();
+        let field = fields.find(|(each, _)| each.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Submission {
+    fn of(form: &Form, topics: &[OfferedTopic]) -> Option<Self> {
+        let value = |name| form.value(name);
         if value("List-Unsubscribe")
             .is_some_and(|value| value.trim().eq_ignore_ascii_case("One-Click"))
         {
@@ -1427,7 +1515,7 @@ impl Submission {
         for OfferedTopic { name, .. } in topics {
             let is = |prefix: &str| {
                 let field = |each: &str| each.strip_prefix(prefix) == Some(name.as_str());
-                let field = fields.iter().find(|(each, _)| field(each));
+                let field = form.0.iter().find(|(each, _)| field(each));
                 field.map(|(_, value)| value == "on")
             };
             let Some(was_checked) = is("shown:") else {
@@ -1558,7 +1646,7 @@ fn unavailable() -> Response<BytesBody> {
     unavailable_with(response)
 }
 
-fn unavailable_with(mut response: Response<BytesBody>) -> Response<BytesBody> {
+pub(super) fn unavailable_with(mut response: Response<BytesBody>) -> Response<BytesBody> {
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response
         .headers_mut()

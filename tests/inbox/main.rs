@@ -36,6 +36,7 @@ mod servers;
 mod sqlite;
 mod sweep;
 mod unsubscribe;
+mod unsubscribe_confirmation;
 mod unsubscribe_crash;
 mod unsubscribe_moved;
 mod unsubscribe_outage;

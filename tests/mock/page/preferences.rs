@@ -1,5 +1,6 @@
 //! The preference page of unsubscribe links, as a person uses it.
 
+use audience::emails::Email;
 use audience::inbox::MemoryStore;
 use audience::mock::MockServer;
 use audience::unsubscribe::{OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService};
@@ -186,6 +187,54 @@ fn the_page_fits_a_phone_and_can_be_read_in_light_and_dark() {
     };
     page.click("button.save");
     page.wait_for("document.querySelector('[role=status]')");
+    assert_fits_and_can_be_read(&mut page);
+    if let Some(axe) = axe() {
+        // It is a script itself.
+        page.allow_scripts(true);
+        page.visit(&site.links.link(ADA), &site.url);
+        assert_axe_finds_nothing(&mut page, &axe, "the preference page");
+    }
+}
+
+#[test]
+fn the_link_of_a_confirmation_mail_is_a_page_whose_only_button_subscribes() {
+    const BOB: &str = "bob@example.com";
+    let site = Site::start(PageTexts::default());
+    let Some(mut page) = site.open("news") else {
+        return;
+    };
+    let mail = |link: &str| Email::new().from("shop@example.com").member("text", link);
+    let asking = site
+        .service
+        .send_confirmation(BOB, ["news", "offers"], mail);
+    site.runtime.block_on(asking).unwrap();
+    let mail = site.mock.sent_mail().pop().unwrap();
+    let link = mail.body["text"].as_str().unwrap();
+
+    page.visit(link, &site.url);
+    assert_fits_and_can_be_read(&mut page);
+    if let Some(axe) = axe() {
+        page.allow_scripts(true);
+        page.visit(link, &site.url);
+        assert_axe_finds_nothing(&mut page, &axe, "the page of a confirmation");
+        page.allow_scripts(false);
+        page.visit(link, &site.url);
+    }
+    assert_eq!(
+        page.eval("document.querySelectorAll('button, input, a').length"),
+        1
+    );
+    page.click("button");
+    page.wait_for_text("[role=status]", "You are subscribed.");
+
+    let bob = site.mock.contact(BOB).unwrap();
+    assert!(bob.topics["news"] && bob.topics["offers"]);
+    assert_eq!(page.eval("document.cookie"), "");
+    page.assert_no_problems();
+}
+
+/// Looks at the page on a phone and on a large screen, in light and dark.
+fn assert_fits_and_can_be_read(page: &mut Page) {
     let mut backgrounds = Vec::new();
     for (width, scheme) in [
         (320, "light"),
@@ -205,16 +254,10 @@ fn the_page_fits_a_phone_and_can_be_read_in_light_and_dark() {
             "[...document.querySelectorAll('label, button')].map((target) => target.getBoundingClientRect().height).filter((height) => height < 44)",
         );
         assert_eq!(small, json!([]), "at {width}");
-        assert_contrast(&mut page, &format!("{scheme}, {width}"), 7);
+        assert_contrast(page, &format!("{scheme}, {width}"), 7);
         backgrounds.push(page.eval("getComputedStyle(document.body).backgroundColor"));
     }
     assert_ne!(backgrounds[0], backgrounds[1]);
-    if let Some(axe) = axe() {
-        // It is a script itself.
-        page.allow_scripts(true);
-        page.visit(&site.links.link(ADA), &site.url);
-        assert_axe_finds_nothing(&mut page, &axe, "the preference page");
-    }
 }
 
 #[test]

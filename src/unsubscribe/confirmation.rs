@@ -1,0 +1,322 @@
+//! The double opt-in: a mail, and the page behind its link, whose button subscribes.
+//!
+//! The link holds the address and the topics, so nothing is stored before the click. The store of the opt-outs has two
+//! kinds of ids beside theirs: one of an address and a topic, which is held for ten minutes after a mail, and one of a
+//! link, which is done after its click.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use tokio::time::Instant;
+
+use super::links::{CONFIRMATION_VALIDITY, Confirmation};
+use super::page::{OfferedTopic, PageNotice, PreferencePage, ShownTopic, masked};
+use super::service::{
+    ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
+    UnsubscribeService, unavailable_with,
+};
+use crate::contacts::{Contact, check_address};
+use crate::emails::Email;
+use crate::inbox::{ClaimState, InboxError, Token};
+use crate::webhooks::EventId;
+use crate::webhooks::tower::BytesBody;
+
+/// How long after a mail no other one is sent for the same topics.
+const MAIL_INTERVAL: Duration = Duration::from_secs(600);
+/// How long the visitor of a form waits for the mail to be sent.
+const MAIL_DEADLINE: Duration = Duration::from_secs(8);
+/// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the link.
+const TELL_DEADLINE: Duration = Duration::from_secs(10);
+/// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 3_600);
+
+/// What an application does after a click.
+pub(super) type OnConfirmed = Arc<dyn Fn(Contact) -> Confirming + Send + Sync>;
+
+type Confirming = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+
+impl UnsubscribeService {
+    /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
+    /// address to these topics.
+    ///
+    /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that the
+    /// builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
+    ///
+    /// The link is valid for 3 days, and for one click. It holds the address and the topics, encrypted and
+    /// authenticated as in every link, so nothing is stored until the click, and the address is no contact before it. A
+    /// scanner that follows the link changes nothing.
+    ///
+    /// To give the visitor the same response whether or not the address is a contact, show the same page after each
+    /// success. Nobody can flood a mailbox with your form: it succeeds without a mail if each of the topics was in a
+    /// mail to this address in the last ten minutes. So a page should say "please open the link in our mail", and not
+    /// that one was sent just now.
+    ///
+    /// The call continues if its future is dropped, for example because the visitor went away.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::NoTopic`] if no topic is left.
+    /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]), or if the mail could not be
+    ///   sent. The next call sends it again.
+    /// - [`ConsentError::Store`] if the store fails.
+    ///
+    /// [`ConsentError::visitor_status`] is the status for your own response.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    ///
+    /// # Example: the form, and the click
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::emails::Email;
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+    /// # use audience::webhooks::tower::BytesBody;
+    /// # use tower::ServiceExt;
+    ///
+    /// # let server = audience::mock::MockServer::builder().topic("news", false).start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/preferences")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).topic(OfferedTopic::new("news", "News")).build();
+    /// service
+    ///     .send_confirmation("ada@example.com", ["news"], |link| {
+    ///         let mail = Email::new().from("Shop <news@shop.example.com>").subject("Please confirm your address");
+    ///         mail.member("text", format!("To get our news, open {link}\n"))
+    ///     })
+    ///     .await?;
+    ///
+    /// let mail = &server.sent_mail()[0];
+    /// assert_eq!(mail.to, ["ada@example.com"]);
+    /// assert!(server.contact("ada@example.com").is_none());
+    /// # let link = mail.body["text"].as_str().unwrap().trim_end().rsplit(' ').next().unwrap().to_owned();
+    /// # let click = http::Request::post(&link).body(BytesBody::from(bytes::Bytes::from("confirm=yes")))?;
+    ///
+    /// // Ada opens the link and clicks on the button.
+    /// # assert_eq!(service.clone().oneshot(click).await?.status(), 200);
+    /// assert!(server.contact("ada@example.com").unwrap().topics["news"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn send_confirmation(
+        &self,
+        address: impl AsRef<str>,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+        mail: impl FnOnce(&str) -> Email,
+    ) -> Result<(), ConsentError> {
+        let address = address.as_ref();
+        check_address(address)?;
+        let topics = topics.into_iter().map(Into::into);
+        let topics: BTreeSet<_> = topics
+            .filter(|topic| self.offered(topic).is_some())
+            .collect();
+        if topics.is_empty() {
+            return Err(ConsentError::NoTopic);
+        }
+        let confirmation = self.0.links.confirmation(address, topics);
+        let mail = mail(&self.0.links.confirmation_link(&confirmation));
+        let mail = mail.member("to", confirmation.address.as_str());
+        let service = self.clone();
+        // The worker waits for it when the program is told to stop.
+        let running = service.0.inbox.start_task();
+        let task = tokio::spawn(async move {
+            let _running = running;
+            service.send_mail(&confirmation, mail).await
+        });
+        task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    async fn send_mail(
+        &self,
+        confirmation: &Confirmation,
+        mail: Email,
+    ) -> Result<(), ConsentError> {
+        let result = self.send_mail_once(confirmation, mail).await;
+        if result.is_err() {
+            self.allow_mail(confirmation).await;
+        }
+        result
+    }
+
+    /// Sends a mail, unless each of its topics was in another one not long ago.
+    async fn send_mail_once(
+        &self,
+        confirmation: &Confirmation,
+        mail: Email,
+    ) -> Result<(), ConsentError> {
+        let mut is_first = false;
+        for id in confirmation.mail_ids() {
+            let hold = self
+                .0
+                .inbox
+                .claim_held(&id, confirmation.token(), MAIL_INTERVAL);
+            is_first |= matches!(
+                hold.await.map_err(InboxError::from)?,
+                ClaimState::Fresh { .. }
+            );
+        }
+        if is_first {
+            let sending = self.0.contacts.emails().send(mail);
+            sending.deadline(MAIL_DEADLINE).await?;
+        }
+        Ok(())
+    }
+
+    /// Allows another mail at once.
+    async fn allow_mail(&self, confirmation: &Confirmation) {
+        for id in confirmation.mail_ids() {
+            self.0.inbox.end_hold(&id, confirmation.token()).await;
+        }
+    }
+
+    /// The page of a link that nobody has clicked on, or that was used.
+    pub(super) async fn confirmation_page(
+        &self,
+        confirmation: &Confirmation,
+    ) -> Response<BytesBody> {
+        let id = confirmation.id();
+        let state = self
+            .0
+            .inbox
+            .claim_held(&id, Token::random(), Duration::ZERO);
+        // If the store fails, the click fails, too, and says so.
+        let is_used = matches!(state.await, Ok(ClaimState::Done));
+        self.page_of(confirmation, is_used.then_some(PageNotice::ConfirmedBefore))
+    }
+
+    /// The response to the button.
+    pub(super) async fn confirm_click(&self, confirmation: &Confirmation) -> Response<BytesBody> {
+        match self.confirm_once(confirmation).await {
+            Ok(notice) => self.page_of(confirmation, Some(notice)),
+            Err(error) if is_complaint_locked(&error) => {
+                self.page_of(confirmation, Some(PageNotice::ReportedSpam))
+            }
+            Err(_error) => {
+                #[cfg(feature = "tracing")]
+                tracing::warn!(target: "audience::unsubscribe", error = %_error, "a confirmation failed");
+                unavailable_with(self.page_of(confirmation, Some(PageNotice::NotSaved)))
+            }
+        }
+    }
+
+    async fn confirm_once(&self, confirmation: &Confirmation) -> Result<PageNotice, SendError> {
+        let (id, token) = (confirmation.id(), Token::random());
+        if let Some(notice) = self.claim_link(&id, token).await? {
+            return Ok(notice);
+        }
+        let confirming = self.confirm_and_tell(confirmation).await;
+        let inbox = &self.0.inbox;
+        match &confirming {
+            Ok(()) => {
+                let retention = CONFIRMATION_VALIDITY + CLOCK_DIFFERENCE;
+                inbox.complete_hold(&id, token, retention).await;
+                // Whoever opts out now can sign up again.
+                self.allow_mail(confirmation).await;
+            }
+            Err(_) => _ = inbox.end_hold(&id, token).await,
+        }
+        confirming.map(|()| PageNotice::Confirmed)
+    }
+
+    /// Claims a link for one click. Returns what to say if there was another click.
+    async fn claim_link(
+        &self,
+        id: &EventId,
+        token: Token,
+    ) -> Result<Option<PageNotice>, SendError> {
+        let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
+        let mut has_waited = false;
+        loop {
+            match self.0.inbox.claim_held(id, token, LEASE).await? {
+                ClaimState::Fresh { .. } if !has_waited => return Ok(None),
+                ClaimState::Done if has_waited => return Ok(Some(PageNotice::Confirmed)),
+                ClaimState::Done => return Ok(Some(PageNotice::ConfirmedBefore)),
+                // The other click failed. An opt-out may be newer than this one by now.
+                ClaimState::Fresh { .. } => {
+                    self.0.inbox.end_hold(id, token).await;
+                    return Err(ConsentError::Unfinished.into());
+                }
+                _ if Instant::now() >= end => return Err(ConsentError::Unfinished.into()),
+                _ => {}
+            }
+            has_waited = true;
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn confirm_and_tell(&self, confirmation: &Confirmation) -> Result<(), SendError> {
+        let Confirmation {
+            address, topics, ..
+        } = confirmation.clone();
+        let contact = self.subscribe(address, topics).await?;
+        match self.0.on_confirmed.clone() {
+            // A task of its own: a panic of the application's code must not keep the link claimed.
+            Some(tell) => {
+                let telling =
+                    async move { tokio::time::timeout(TELL_DEADLINE, tell(contact)).await };
+                tokio::spawn(telling).await??
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn offered(&self, topic: &str) -> Option<&OfferedTopic> {
+        self.0.topics.iter().find(|offered| offered.name == topic)
+    }
+
+    fn page_of(
+        &self,
+        confirmation: &Confirmation,
+        notice: Option<PageNotice>,
+    ) -> Response<BytesBody> {
+        let can_confirm = matches!(notice, None | Some(PageNotice::NotSaved));
+        let topics = confirmation.topics.iter().filter(|_| can_confirm);
+        let shown = topics.map(|name| {
+            let offered = self.offered(name);
+            ShownTopic {
+                name,
+                label: offered.map_or(name, |topic| &topic.label),
+                description: offered.map_or("", |topic| &topic.description),
+                is_checked: true,
+            }
+        });
+        let page = PreferencePage {
+            texts: &self.0.texts,
+            notice,
+            address: masked(&confirmation.address),
+            topics: shown.collect(),
+            link_topic: None,
+            is_paused: false,
+            is_confirmation: true,
+        };
+        self.html(StatusCode::OK, &page)
+    }
+}
+
+impl Confirmation {
+    /// The id of the link in the store.
+    fn id(&self) -> EventId {
+        OptOut::id("link", &self.number.to_string(), None)
+    }
+
+    /// The ids that are held after the mail, so that no other mail is sent for the same topics.
+    fn mail_ids(&self) -> impl Iterator<Item = EventId> {
+        let topics = self.topics.iter();
+        topics.map(|topic| OptOut::id("mail", &self.address, Some(topic)))
+    }
+
+    /// The token of these ids, so that the click on the link can release them.
+    fn token(&self) -> Token {
+        Token::from_bytes(self.number.to_be_bytes())
+    }
+}
+
+fn is_complaint_locked(error: &SendError) -> bool {
+    match error.downcast_ref() {
+        Some(ConsentError::Service(error)) => error.is_complaint_locked(),
+        _ => false,
+    }
+}

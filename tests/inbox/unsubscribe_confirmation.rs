@@ -1,0 +1,337 @@
+//! A double opt-in: the mail, the page behind its link, and the click.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use audience::emails::Email;
+use audience::inbox::{MemoryStore, SqliteStore, Store};
+use audience::mock::{Fault, MockServer};
+use audience::unsubscribe::{
+    ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService, UnsubscribeServiceBuilder,
+};
+use audience::{Client, ErrorKind, RetryPolicy};
+use http::StatusCode;
+use support::ADA;
+use support::trace_log::Log;
+
+use super::memory_conformance::TestClock;
+use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+const CONFIRM: &str = "confirm=yes";
+
+async fn mock() -> MockServer {
+    let server = MockServer::builder()
+        .topic("news", false)
+        .topic("offers", true);
+    server.start().await
+}
+
+fn builder(server: &MockServer, store: impl Store) -> UnsubscribeServiceBuilder {
+    builder_with(server, store, server.client())
+}
+
+fn builder_with(
+    server: &MockServer,
+    store: impl Store,
+    client: Client,
+) -> UnsubscribeServiceBuilder {
+    let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe").unwrap();
+    UnsubscribeService::builder(links.clock(server.clock()), client.contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter"))
+        .topic(OfferedTopic::new("offers", "Offers <b>").description("Now & then"))
+}
+
+fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    builder(server, store).build()
+}
+
+fn mail(link: &str) -> Email {
+    let mail = Email::new()
+        .from("Shop <news@shop.example.com>")
+        .to("mallory@example.com");
+    mail.subject("Please confirm")
+        .member("text", format!("Open {link}"))
+}
+
+async fn ask(service: &UnsubscribeService, topics: &[&str]) -> Result<(), ConsentError> {
+    service
+        .send_confirmation(" Ada@Example.com", topics.iter().copied(), mail)
+        .await
+}
+
+/// The links of all mails.
+fn sent_links(server: &MockServer) -> Vec<String> {
+    let mails = server.sent_mail().into_iter();
+    let mails = mails.inspect(|mail| assert_eq!(mail.to, [ADA]));
+    let texts = mails.map(|mail| mail.body["text"].as_str().unwrap().to_owned());
+    texts
+        .map(|text| text.strip_prefix("Open ").unwrap().to_owned())
+        .collect()
+}
+
+async fn click(service: &UnsubscribeService, link: &str) -> Reply {
+    post(service, link, FORM, CONFIRM).await
+}
+
+#[tokio::test]
+async fn a_click_subscribes_once_and_nothing_happens_before_it_with_each_store() {
+    a_click_subscribes_once_and_nothing_happens_before_it(MemoryStore::new()).await;
+
+    let file = std::env::temp_dir().join(format!("audience-click-{:016x}.db", fastrand::u64(..)));
+    a_click_subscribes_once_and_nothing_happens_before_it(SqliteStore::open(&file).unwrap()).await;
+    for suffix in ["", "-wal", "-shm", "-reserve"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        a_click_subscribes_once_and_nothing_happens_before_it(store).await;
+    }
+}
+
+async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store) {
+    let server = mock().await;
+    let service = service(&server, store);
+
+    ask(&service, &["news", "internal"]).await.unwrap();
+
+    let [link] = &*sent_links(&server) else {
+        panic!("one mail");
+    };
+    assert!(!link.contains("ada") && !link.contains("news"), "{link}");
+    assert_eq!(service.pending().await.unwrap(), 0);
+    let page = get(&service, link).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.body.contains("a…@example.com") && page.body.contains("<li>Newsletter"));
+    assert!(!page.body.contains("Offers") && !page.body.contains("name=\"unsubscribe\""));
+    assert!(server.contact(ADA).is_none());
+
+    let welcome = click(&service, link).await;
+
+    assert_eq!(welcome.status, StatusCode::OK);
+    assert!(welcome.body.contains("You are subscribed.") && !welcome.body.contains("<button"));
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.topics["news"] && !ada.topics["offers"] && !ada.unsubscribed);
+
+    // The link cannot undo a later opt-out.
+    post(&service, &one_click_url(ADA, "news"), FORM, ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+    for reply in [get(&service, link).await, click(&service, link).await] {
+        assert_eq!(reply.status, StatusCode::OK);
+        assert!(
+            reply.body.contains("You have used this link before."),
+            "{}",
+            reply.body
+        );
+        assert!(!reply.body.contains("<button"));
+    }
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn both_clicks_of_a_double_click_succeed_and_send_the_requests_once() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    server.clear_requests();
+
+    let (one, other) = tokio::join!(click(&service, link), click(&service, link));
+
+    for reply in [one, other] {
+        assert_eq!(reply.status, StatusCode::OK);
+        assert!(reply.body.contains("You are subscribed."), "{}", reply.body);
+    }
+    let creates = server.requests();
+    let creates = creates
+        .iter()
+        .filter(|request| request.path == "/contacts" && request.method == "POST");
+    assert_eq!(creates.count(), 1);
+}
+
+#[tokio::test]
+async fn a_mailbox_gets_one_mail_for_each_topic_in_ten_minutes() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    let mut mails = Vec::new();
+
+    for topics in [
+        &["news"][..],
+        &["news"],
+        &["news", "offers"],
+        &["offers"],
+        &["news", "offers"],
+    ] {
+        ask(&service, topics).await.unwrap();
+        mails.push(server.sent_mail().len());
+    }
+    service
+        .send_confirmation("bob@example.com", ["news"], mail)
+        .await
+        .unwrap();
+
+    assert_eq!(mails, [1, 1, 2, 2, 2]);
+    assert_eq!(server.sent_mail().len(), 3);
+    clock.advance(Duration::from_secs(599));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(server.sent_mail().len(), 3);
+    clock.advance(Duration::from_secs(1));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(server.sent_mail().len(), 4);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn after_a_mail_that_failed_the_next_call_sends_it() {
+    let server = mock().await;
+    let client = server
+        .client_builder()
+        .retry(RetryPolicy::none())
+        .build()
+        .unwrap();
+    let service = builder_with(&server, MemoryStore::new(), client).build();
+    server.fault(Fault::status(503).times(1));
+
+    let failed = ask(&service, &["news"]).await.unwrap_err();
+    ask(&service, &["news"]).await.unwrap();
+
+    assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(sent_links(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn a_visitor_who_leaves_gets_the_mail_nevertheless() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::delay(Duration::from_millis(200)).times(1));
+
+    let dropped = tokio::time::timeout(Duration::from_millis(50), ask(&service, &["news"])).await;
+    service.worker().run_until(async {}).await.unwrap();
+
+    dropped.unwrap_err();
+    assert_eq!(sent_links(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_no_address_or_no_offered_topic_gets_no_mail() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let address = service
+        .send_confirmation("ada at home", ["news"], mail)
+        .await
+        .unwrap_err();
+    let unknown = ask(&service, &["internal", ""]).await.unwrap_err();
+    let none = ask(&service, &[]).await.unwrap_err();
+
+    assert!(matches!(&address, ConsentError::Service(error) if error.kind() == ErrorKind::Input));
+    assert!(matches!(unknown, ConsentError::NoTopic));
+    for error in [address, unknown, none] {
+        assert_eq!(
+            error.visitor_status(),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{error}"
+        );
+    }
+    assert!(server.sent_mail().is_empty());
+}
+
+#[tokio::test]
+async fn a_click_during_an_outage_can_be_repeated_and_is_logged() {
+    let log = Log::start();
+    let server = mock().await;
+    let client = server
+        .client_builder()
+        .retry(RetryPolicy::none())
+        .build()
+        .unwrap();
+    let service = builder_with(&server, MemoryStore::new(), client).build();
+    ask(&service, &["offers"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    server.fault(Fault::status(503).times(1));
+
+    let failed = click(&service, link).await;
+    let repeated = click(&service, link).await;
+
+    assert_eq!(failed.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(failed.headers.contains_key("retry-after"));
+    assert!(failed.body.contains("This did not work.") && failed.body.contains("<button"));
+    assert!(failed.body.contains("Offers &lt;b&gt;") && failed.body.contains("Now &amp; then"));
+    assert!(
+        repeated.body.contains("You are subscribed."),
+        "{}",
+        repeated.body
+    );
+    assert!(log.text().contains("a confirmation failed"));
+}
+
+#[tokio::test]
+async fn a_contact_who_reported_spam_reads_so() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    server.report_spam(ADA);
+
+    let reply = click(&service, link).await;
+
+    assert_eq!(reply.status, StatusCode::OK);
+    assert!(reply.body.contains("You reported our mail as spam."));
+    assert!(!reply.body.contains("<button"));
+}
+
+#[tokio::test]
+async fn the_application_learns_of_each_confirmation_and_can_refuse_to_go_on() {
+    let server = mock().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let service = builder(&server, MemoryStore::new()).on_confirmed(move |contact| {
+        assert!(contact.topics["news"]);
+        let call = seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            assert_ne!(call, 1, "a panic of the application");
+            match call {
+                0 => Err("the database is down"),
+                _ => Ok(()),
+            }
+        }
+    });
+    let service = service.build();
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+
+    for expected in [503, 503, 200, 200] {
+        assert_eq!(click(&service, link).await.status, expected);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn a_link_ends_after_three_days_and_takes_no_other_form() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+
+    for form in [ONE_CLICK, "unsubscribe=all", "confirm=no", ""] {
+        let reply = post(&service, link, FORM, form).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{form}");
+    }
+    let reply = post(&service, &one_click_url(ADA, "news"), FORM, CONFIRM).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+    let reply = post(&service, link, "text/plain", CONFIRM).await;
+    assert_eq!(reply.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    server.advance(3 * DAY);
+    assert_eq!(get(&service, link).await.status, StatusCode::OK);
+    server.advance(Duration::from_secs(1));
+
+    assert_eq!(get(&service, link).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(click(&service, link).await.status, StatusCode::NOT_FOUND);
+    assert!(server.contact(ADA).is_none());
+}
