@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run -p audience-receivers --example newsletter -- --port 8080
 //!     runs until SIGTERM or Ctrl-C
-//! cargo run -p audience-receivers --example newsletter -- --send news --subject "Hello" <news.txt
-//!     sends a mail to everybody who subscribed to the topic `news`
+//! cargo run -p audience-receivers --example newsletter -- --send news --issue 2026-11 --subject "Hello" <news.txt
+//!     sends an issue to everybody who subscribed to the topic `news`
 //! ```
 //!
 //! | route | for |
@@ -20,7 +20,6 @@ use std::error::Error;
 use std::io;
 
 use audience::Client;
-use audience::contacts::ContactSummary;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
@@ -57,9 +56,12 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
     /// Send the text on standard input to everybody who subscribed to this topic, and exit
-    #[arg(long, value_name = "TOPIC", requires = "subject")]
+    #[arg(long, value_name = "TOPIC", requires_all = ["issue", "subject"])]
     send: Option<String>,
-    /// Subject of that mail
+    /// Name of the issue: nobody gets the same one twice
+    #[arg(long, value_name = "NAME")]
+    issue: Option<String>,
+    /// Subject of its mail
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
 }
@@ -69,7 +71,6 @@ struct App {
     client: Client,
     inbox: Inbox,
     verifier: Verifier,
-    links: UnsubscribeLinks,
     preferences: UnsubscribeService,
 }
 
@@ -82,8 +83,7 @@ impl App {
         let public_url = variable("PUBLIC_URL")?;
         let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
         let links = UnsubscribeLinks::new(secrets, base_url)?;
-        let mut preferences =
-            UnsubscribeService::builder(links.clone(), client.contacts(), store.clone());
+        let mut preferences = UnsubscribeService::builder(links, client.contacts(), store.clone());
         for (name, label) in TOPICS {
             preferences = preferences.topic(OfferedTopic::new(name, label));
         }
@@ -91,7 +91,6 @@ impl App {
             client,
             inbox: Inbox::builder(store).build()?,
             verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
-            links,
             preferences: preferences.build(),
         })
     }
@@ -179,37 +178,45 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     let app = App::open().await?;
-    match (&arguments.send, &arguments.subject) {
-        (Some(topic), Some(subject)) => send(&app, topic, subject).await,
+    match (&arguments.send, &arguments.issue, &arguments.subject) {
+        (Some(topic), Some(issue), Some(subject)) => send(&app, topic, issue, subject).await,
         _ => serve(app, arguments.port).await,
     }
 }
 
-/// Sends a mail to every contact that wants mail about a topic. The service does not check that for single mails.
-async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error>> {
+/// Sends an issue to every contact that wants mail about its topic. If it is stopped, run it again: nobody gets a second
+/// mail.
+async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), Box<dyn Error>> {
+    if !TOPICS.iter().any(|(name, _)| *name == topic) {
+        return Err(format!("there is no topic {topic}").into());
+    }
     let text = io::read_to_string(io::stdin())?;
+    let mail = |link: &str| {
+        let mail = Email::new().from(SENDER).subject(subject);
+        mail.member("text", format!("{text}\n-- \nYour newsletters: {link}\n"))
+    };
     let mut contacts = app.client.contacts().list().limit(200).stream();
     let (mut sent, mut refused) = (0_u64, 0_u64);
     while let Some(listed) = contacts.next().await {
-        let address = match recipient(app, listed, topic).await {
-            Ok(Some(address)) => address,
-            Ok(None) => continue,
+        let address = match listed {
+            Ok(contact) => contact.email,
             // Without this, nobody who is listed after the contact would ever get a mail.
-            Err(ConsentError::Service(error)) if error.is_malformed_contact() => {
+            Err(error) if error.is_malformed_contact() => {
                 tracing::warn!(%error, "a malformed contact gets no mail");
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(&address));
-        let mail = Email::new().from(SENDER).to(&address).subject(subject);
-        let mail = mail.headers(app.links.headers(&address, topic));
-        let mail = mail.member("text", format!("{text}{footer}"));
-        match app.client.emails().send(mail).await {
-            Ok(_) => sent += 1,
+        match app
+            .preferences
+            .send_issue(issue, address, topic, mail)
+            .await
+        {
+            Ok(Some(_)) => sent += 1,
+            Ok(None) => {}
             // This mail alone. The others are sent.
-            Err(error) if error.status() == Some(StatusCode::UNPROCESSABLE_ENTITY) => {
-                tracing::warn!(%error, "the service refused a mail");
+            Err(ConsentError::Service(error)) if is_about_one_mail(&error) => {
+                tracing::warn!(%error, "a contact gets no mail");
                 refused += 1;
             }
             Err(error) => return Err(error.into()),
@@ -219,16 +226,8 @@ async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Returns the address of a listed contact if it wants mail about the topic.
-async fn recipient(
-    app: &App,
-    listed: Result<ContactSummary, audience::Error>,
-    topic: &str,
-) -> Result<Option<String>, ConsentError> {
-    let address = listed?.email;
-    // Directly before the mail: an opt-out may have come while the mails before it were sent.
-    let may_send = app.preferences.may_send(&address, topic).await?;
-    Ok(may_send.then_some(address))
+fn is_about_one_mail(error: &audience::Error) -> bool {
+    error.is_malformed_contact() || error.status() == Some(StatusCode::UNPROCESSABLE_ENTITY)
 }
 
 /// Runs the server and both workers until SIGTERM or Ctrl-C.

@@ -38,8 +38,8 @@ use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
 
-use super::confirmation::OnConfirmed;
 use super::links::{Target, UnsubscribeLinks};
+use super::mail::OnConfirmed;
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{ConfirmOptIn, Contact, Contacts, OptOutReason, UnsubscribeReason, Written};
@@ -400,7 +400,7 @@ impl UnsubscribeService {
     /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
     /// [`Contact::reachability_for`] the topic says that nothing prevents it.
     ///
-    /// Call it before each mail, directly before you send it. It looks for a stored opt-out and then retrieves the
+    /// [`send_issue`](Self::send_issue) calls it. Otherwise, call it directly before you send a mail. It looks for a stored opt-out and then retrieves the
     /// contact. In the other order, an opt-out that the worker sends in between would be missed.
     ///
     /// # Errors
@@ -1153,8 +1153,8 @@ impl Shown {
     }
 }
 
-/// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe) and
-/// [`may_send`](UnsubscribeService::may_send).
+/// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe),
+/// [`may_send`](UnsubscribeService::may_send) and [`send_issue`](UnsubscribeService::send_issue).
 ///
 /// # Example: what the page says after a click
 ///

@@ -60,16 +60,18 @@ fn start(server: &MockServer, database: &Database) -> Newsletter {
     }
 }
 
+/// Sends an issue that was not sent before.
 fn send(server: &MockServer, database: &Database, topic: &str) -> Output {
-    start_sending(server, database, topic)
+    let issue = server.requests().len().to_string();
+    start_sending(server, database, topic, &issue)
         .wait_with_output()
         .unwrap()
 }
 
-fn start_sending(server: &MockServer, database: &Database, topic: &str) -> Child {
+fn start_sending(server: &MockServer, database: &Database, topic: &str, issue: &str) -> Child {
     let mut command = command(server, database);
     let mut process = command
-        .args(["--send", topic, "--subject", "Hello"])
+        .args(["--send", topic, "--issue", issue, "--subject", "Hello"])
         .spawn()
         .unwrap();
     process.stdin.take().unwrap().write_all(b"Hello!").unwrap();
@@ -269,7 +271,7 @@ async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
     let slow = Fault::delay(Duration::from_secs(5)).path("/emails");
     server.fault(slow.times(1));
     let links = UnsubscribeLinks::new([LINK_SECRET], format!("{PUBLIC_URL}/preferences")).unwrap();
-    let sending = start_sending(&server, &database, "news");
+    let sending = start_sending(&server, &database, "news", "1");
     until(|| {
         server
             .requests()
@@ -334,6 +336,38 @@ async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
 
     assert_eq!(sent.stdout, b"2 mails sent, 1 refused\n");
     assert_eq!(server.sent_mail().len(), 2);
+}
+
+#[tokio::test]
+async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    for reader in 0..5 {
+        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
+        server.seed_contact(seed);
+    }
+    let send = |issue| {
+        let sending = start_sending(&server, &database, "news", issue);
+        sending.wait_with_output().unwrap()
+    };
+    // The third mail is sent, and the program does not learn it.
+    server.fault(Fault::close_after().path("/emails").after(2).times(1));
+
+    let stopped = send("1");
+    let continued = send("1");
+
+    assert!(!stopped.status.success());
+    assert_eq!(continued.stdout, b"2 mails sent, 0 refused\n");
+    let mails = server.sent_mail().into_iter();
+    let mut recipients: Vec<_> = mails.flat_map(|mail| mail.to).collect();
+    recipients.sort();
+    let all: Vec<_> = (0..5).map(|reader| format!("r{reader}@x.io")).collect();
+    assert_eq!(recipients, all);
+    assert_eq!(send("2").stdout, b"5 mails sent, 0 refused\n");
+    let unknown = start_sending(&server, &database, "nwes", "3");
+    assert!(!unknown.wait_with_output().unwrap().status.success());
 }
 
 #[tokio::test]

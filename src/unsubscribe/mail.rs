@@ -1,8 +1,10 @@
-//! The double opt-in: a mail, and the page behind its link, whose button subscribes.
+//! The mails that the service sends: the one of a double opt-in, with the page behind its link, and those of an issue.
 //!
-//! The link holds the address and the topics, so nothing is stored before the click. The store of the opt-outs has two
-//! kinds of ids beside theirs: one of an address and a topic, which is held for ten minutes after a mail, and one of a
-//! link, which is done after its click.
+//! The link of a double opt-in holds the address and the topics, so nothing is stored before the click.
+//!
+//! The store of the opt-outs has three kinds of ids beside theirs. One of an address and a topic is held for ten minutes
+//! after the mail of a double opt-in, so that nobody is flooded. One of such a link is done after its click. One of an
+//! issue and an address is held for as long as the issue may be sent.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -12,14 +14,15 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::links::{CONFIRMATION_VALIDITY, Confirmation};
+use super::links::{CONFIRMATION_VALIDITY, Confirmation, Target};
 use super::page::{OfferedTopic, PageNotice, PreferencePage, ShownTopic, masked};
 use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
     UnsubscribeService, unavailable_with,
 };
+use crate::Outcome;
 use crate::contacts::{Contact, check_address};
-use crate::emails::Email;
+use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
 use crate::webhooks::tower::BytesBody;
@@ -30,6 +33,8 @@ const MAIL_INTERVAL: Duration = Duration::from_secs(600);
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
 /// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the link.
 const TELL_DEADLINE: Duration = Duration::from_secs(10);
+/// How long an issue is not sent to the same address again.
+const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 3_600);
 
@@ -127,6 +132,104 @@ impl UnsubscribeService {
             service.send_mail(&confirmation, mail).await
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// Sends the mail of an issue to one reader who [wants it](Self::may_send), and once. Returns `None` if the reader
+    /// does not want mail about the topic, or if this issue was sent to the address before.
+    ///
+    /// `mail` gets the link to the [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its
+    /// recipient and the [headers](super::UnsubscribeLinks::headers) for one click.
+    ///
+    /// The name of the issue is yours, such as `2026-11`. So if a program that sends an issue is stopped, run it again: it
+    /// continues with those who have not got the issue, for 30 days. Several programs with the same store can send one
+    /// issue together.
+    ///
+    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), or if the
+    /// program is killed meanwhile, this mail is not sent again. After any other error, the next call sends it.
+    ///
+    /// The call continues if its future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::Service`] if the contact could not be retrieved or the mail could not be sent. If
+    ///   [`status`](crate::Error::status) is 422, the service refuses this mail alone, and you can continue with the next reader.
+    /// - [`ConsentError::Store`] if the store fails.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    ///
+    /// # Example: an issue
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
+    /// use audience::emails::Email;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut list = contacts.list().stream();
+    /// while let Some(contact) = list.try_next().await? {
+    ///     let mail = |link: &str| {
+    ///         let mail = Email::new().from("Shop <news@shop.example.com>").subject("News in November");
+    ///         mail.member("text", format!("Hello!\n\nYour preferences: {link}"))
+    ///     };
+    ///     service.send_issue("2026-11", &contact.email, "news", mail).await?;
+    /// }
+    /// # assert_eq!(server.sent_mail().len(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn send_issue(
+        &self,
+        issue: impl AsRef<str>,
+        address: impl AsRef<str>,
+        topic: impl AsRef<str>,
+        mail: impl FnOnce(&str) -> Email,
+    ) -> Result<Option<SentEmail>, ConsentError> {
+        let (address, topic) = (Target::new(address.as_ref(), None).address, topic.as_ref());
+        let id = OptOut::id("issue", &address, Some(issue.as_ref()));
+        let links = &self.0.links;
+        let mail = mail(&links.link(&address)).member("to", address.as_str());
+        let mail = mail.headers(links.headers(&address, topic));
+        let (service, topic) = (self.clone(), topic.to_owned());
+        let task = tokio::spawn(async move {
+            let hold = service.0.inbox.hold_own(&id, ISSUE_INTERVAL).await;
+            let Some(token) = hold.map_err(InboxError::from)? else {
+                return Ok(None);
+            };
+            let sent = service.send_if_wanted(&address, &topic, mail).await;
+            let may_be_sent = match &sent {
+                Ok(sent) => sent.is_some(),
+                Err((_, outcome)) => matches!(outcome, Outcome::Unknown | Outcome::Applied),
+            };
+            if !may_be_sent {
+                service.0.inbox.end_hold(&id, token).await;
+            }
+            sent.map_err(|(error, _)| error)
+        });
+        task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// The outcome is that of the mail.
+    async fn send_if_wanted(
+        &self,
+        address: &str,
+        topic: &str,
+        mail: Email,
+    ) -> Result<Option<SentEmail>, (ConsentError, Outcome)> {
+        let may_send = self.may_send(address, topic).await;
+        if !may_send.map_err(|error| (error, Outcome::NotSent))? {
+            return Ok(None);
+        }
+        let sent = self.0.contacts.emails().send(mail).await;
+        sent.map(Some).map_err(|error| {
+            let outcome = error.outcome();
+            (error.into(), outcome)
+        })
     }
 
     async fn send_mail(

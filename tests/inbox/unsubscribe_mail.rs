@@ -1,12 +1,12 @@
-//! A double opt-in: the mail, the page behind its link, and the click.
+//! The mail of a double opt-in, the page behind its link, and the click; and the mails of an issue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use audience::emails::Email;
+use audience::emails::{Email, SentEmail};
 use audience::inbox::{MemoryStore, SqliteStore, Store};
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Fault, MockServer, SeedContact};
 use audience::unsubscribe::{
     ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService, UnsubscribeServiceBuilder,
 };
@@ -334,4 +334,111 @@ async fn a_link_ends_after_three_days_and_takes_no_other_form() {
     assert_eq!(get(&service, link).await.status, StatusCode::NOT_FOUND);
     assert_eq!(click(&service, link).await.status, StatusCode::NOT_FOUND);
     assert!(server.contact(ADA).is_none());
+}
+
+async fn send_issue(
+    service: &UnsubscribeService,
+    issue: &str,
+    topic: &str,
+) -> Result<Option<SentEmail>, ConsentError> {
+    service
+        .send_issue(issue, " Ada@Example.com", topic, mail)
+        .await
+}
+
+async fn with_reader() -> MockServer {
+    let server = mock().await;
+    server.seed_contact(
+        SeedContact::new(ADA)
+            .answer("news", true)
+            .answer("offers", false),
+    );
+    server
+}
+
+#[tokio::test]
+async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
+    let server = with_reader().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    let other_process = self::service(&server, store);
+
+    assert!(send_issue(&service, "1", "offers").await.unwrap().is_none());
+    let sent = send_issue(&service, "1", "news").await.unwrap().unwrap();
+    assert!(send_issue(&service, "1", "news").await.unwrap().is_none());
+    assert!(
+        send_issue(&other_process, "1", "news")
+            .await
+            .unwrap()
+            .is_none()
+    );
+
+    let [mail] = &*server.sent_mail() else {
+        panic!("one mail");
+    };
+    assert_eq!((&mail.id, &*mail.to), (&sent.id, &[ADA.to_owned()][..]));
+    let headers = &mail.body["headers"];
+    assert_eq!(headers["List-Unsubscribe-Post"], ONE_CLICK);
+    let url = headers["List-Unsubscribe"].as_str().unwrap();
+    post(&service, url.trim_matches(['<', '>']), FORM, ONE_CLICK).await;
+    // The opt-out waits in the store.
+    assert_eq!(service.pending().await.unwrap(), 1);
+    assert!(send_issue(&service, "2", "news").await.unwrap().is_none());
+    let link = mail.body["text"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("Open ")
+        .unwrap();
+    assert!(
+        get(&service, link)
+            .await
+            .body
+            .contains("name=\"topic:news\"")
+    );
+    service.worker().run_until_idle().await.unwrap();
+    service.subscribe(ADA, ["news"]).await.unwrap();
+
+    assert!(send_issue(&service, "2", "news").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn of_simultaneous_calls_one_sends_the_mail() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+
+    let calls = (0..8).map(|_| send_issue(&service, "1", "news"));
+    let sent = futures_util::future::join_all(calls).await;
+
+    assert_eq!(
+        sent.iter()
+            .filter(|sent| matches!(sent, Ok(Some(_))))
+            .count(),
+        1
+    );
+    assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
+async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_other_is_not() {
+    let client = |server: &MockServer| {
+        let client = server.client_builder().retry(RetryPolicy::none());
+        client.build().unwrap()
+    };
+    for (fault, is_repeated) in [
+        (Fault::status(422).path("/emails"), true),
+        (Fault::status(503).path("/contacts/*"), true),
+        (Fault::close_before().path("/emails"), false),
+        (Fault::close_after().path("/emails"), false),
+        (Fault::status(500).path("/emails"), false),
+    ] {
+        let server = with_reader().await;
+        let service = builder_with(&server, MemoryStore::new(), client(&server)).build();
+        server.fault(fault.times(1));
+
+        let failed = send_issue(&service, "1", "news").await.unwrap_err();
+        let repeated = send_issue(&service, "1", "news").await.unwrap();
+
+        assert_eq!(repeated.is_some(), is_repeated, "{failed}");
+        assert!(server.sent_mail().len() <= 1, "{failed}");
+    }
 }
