@@ -227,6 +227,12 @@ impl ImportOptions {
             if !self.more.is_empty() {
                 options.suit_several_files()?;
             }
+            if let (Some(rejects), Some(name)) = (&mut options.rejects, file.file_name())
+                && !self.input.is_standard_input()
+                && rejects.is_dir()
+            {
+                rejects.push(name);
+            }
             let input = options.open()?;
             files.push((options, input));
         }
@@ -242,8 +248,8 @@ impl ImportOptions {
         Ok(files)
     }
 
-    /// Checks that the options suit several files, and puts the rejects of this one into the folder.
-    fn suit_several_files(&mut self) -> Result<(), Failure> {
+    /// Checks that the options suit several files.
+    fn suit_several_files(&self) -> Result<(), Failure> {
         if self.input.is_standard_input() {
             return Err(Failure::usage("- cannot be one of several files"));
         }
@@ -252,13 +258,10 @@ impl ImportOptions {
                 "--journal is for one file; of several, each has a journal beside it",
             ));
         }
-        if let (Some(folder), Some(name)) = (&mut self.rejects, self.input.file.file_name()) {
-            if !folder.is_dir() {
-                return Err(Failure::usage(
-                    "with several files, --rejects is an existing folder, in which each file has its rejects",
-                ));
-            }
-            folder.push(name);
+        if self.rejects.as_ref().is_some_and(|folder| !folder.is_dir()) {
+            return Err(Failure::usage(
+                "with several files, --rejects is an existing folder, in which each file has its rejects",
+            ));
         }
         Ok(())
     }

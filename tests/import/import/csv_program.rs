@@ -198,6 +198,28 @@ fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
 }
 
 #[test]
+fn the_rejects_of_one_file_can_be_put_into_a_folder_too() {
+    let folder = Folder::new("rejects-folder");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("list.csv", "Mail\nada@x.io\nnobody\n");
+    let rejects = folder.path("rejects");
+    std::fs::create_dir(&rejects).unwrap();
+
+    let output = run(Some(&server), &[&file, "--rejects", &rejects]);
+
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = std::fs::read_to_string(Path::new(&rejects).join("list.csv")).unwrap();
+    assert!(
+        text.contains("nobody") && !text.contains("ada@x.io"),
+        "{text}"
+    );
+    let beside = Path::new(&file).parent().unwrap().to_str().unwrap();
+    let output = run(Some(&server), &[&file, "--resume", "--rejects", beside]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("ada@x.io"));
+}
+
+#[test]
 fn an_existing_journal_is_continued_only_with_resume() {
     let folder = Folder::new("resume");
     let server = MockServer::builder().start_blocking();
