@@ -29,13 +29,13 @@ async fn mock() -> MockServer {
 }
 
 fn builder(server: &MockServer, store: impl Store) -> UnsubscribeServiceBuilder {
-    builder_with(server, store, server.client())
+    builder_with(server, store, &server.client())
 }
 
 fn builder_with(
     server: &MockServer,
     store: impl Store,
-    client: Client,
+    client: &Client,
 ) -> UnsubscribeServiceBuilder {
     let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
     let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe").unwrap();
@@ -194,7 +194,7 @@ async fn after_a_mail_that_failed_the_next_call_sends_it() {
         .retry(RetryPolicy::none())
         .build()
         .unwrap();
-    let service = builder_with(&server, MemoryStore::new(), client).build();
+    let service = builder_with(&server, MemoryStore::new(), &client).build();
     server.fault(Fault::status(503).times(1));
 
     let failed = ask(&service, &["news"]).await.unwrap_err();
@@ -250,7 +250,7 @@ async fn a_click_during_an_outage_can_be_repeated_and_is_logged() {
         .retry(RetryPolicy::none())
         .build()
         .unwrap();
-    let service = builder_with(&server, MemoryStore::new(), client).build();
+    let service = builder_with(&server, MemoryStore::new(), &client).build();
     ask(&service, &["offers"]).await.unwrap();
     let link = &sent_links(&server)[0];
     server.fault(Fault::status(503).times(1));
@@ -432,7 +432,7 @@ async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_oth
         (Fault::status(500).path("/emails"), false),
     ] {
         let server = with_reader().await;
-        let service = builder_with(&server, MemoryStore::new(), client(&server)).build();
+        let service = builder_with(&server, MemoryStore::new(), &client(&server)).build();
         server.fault(fault.times(1));
 
         let failed = send_issue(&service, "1", "news").await.unwrap_err();
