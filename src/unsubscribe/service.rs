@@ -1342,9 +1342,7 @@ impl OptOut {
 
     fn of(event: Event) -> Result<Self, SendError> {
         match event.data {
-            EventData::Unknown { event_type, data } if event_type.as_str() == EVENT_TYPE => {
-                Ok(serde_json::from_value(data)?)
-            }
+            EventData::Unknown { data, .. } => Ok(serde_json::from_value(data)?),
             _ => Err("the stored event is no opt-out".into()),
         }
     }

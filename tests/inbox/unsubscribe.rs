@@ -535,6 +535,9 @@ async fn a_page_that_knows_no_answers_has_no_boxes_and_its_buttons_opt_out() {
         Fault::status(404).body("<html>no such host"),
         Fault::wrong_body("<html>Sign in to the hotel network</html>"),
         Fault::wrong_body(r#"{"id": "c_1", "email": "ada@example.com", "created_at": 1700000000}"#),
+        Fault::wrong_body(
+            r#"{"id": "c_1", "email": "ada@example.com", "unsubscribed": false, "properties": {}, "created_at": 1700000000}"#,
+        ),
     ] {
         let server = mock().await;
         let service = service(&server, MemoryStore::new());
@@ -761,6 +764,11 @@ async fn a_contact_who_reported_spam_sees_no_boxes_and_is_not_subscribed() {
         saved.body
     );
     assert!(!server.contact(ADA).unwrap().topics["offers"]);
+    // Also while an opt-out waits.
+    post_form(&service, &url, "unsubscribe=all").await;
+    assert_eq!(service.pending().await.unwrap(), 1);
+    let page = get(&service, &url).await;
+    assert!(page.body.contains("You reported our mail as spam") && !page.body.contains("<form"));
 }
 
 #[tokio::test]

@@ -130,6 +130,28 @@ async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store
         assert!(!reply.body.contains("<button"));
     }
     assert!(!server.contact(ADA).unwrap().topics["news"]);
+    // Whoever changes their mind gets another mail at once.
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(server.sent_mail().len(), 2);
+}
+
+#[tokio::test]
+async fn if_the_first_click_of_a_double_click_fails_the_second_one_sends_nothing() {
+    let server = mock().await;
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let client = client.build().unwrap();
+    let service = builder_with(&server, MemoryStore::new(), &client).build();
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    server.clear_requests();
+    let slow = Fault::status(503).delayed_by(Duration::from_millis(300));
+    server.fault(slow.times(1));
+
+    let (one, other) = tokio::join!(click(&service, link), click(&service, link));
+
+    assert_eq!([one.status, other.status], [503, 503]);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(click(&service, link).await.status, 200);
 }
 
 #[tokio::test]
