@@ -129,9 +129,47 @@ impl UnsubscribeService {
         let running = service.0.inbox.start_task();
         let task = tokio::spawn(async move {
             let _running = running;
-            service.send_mail(&confirmation, mail).await
+            service.send_confirmation_mail(&confirmation, mail).await
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    async fn send_confirmation_mail(
+        &self,
+        confirmation: &Confirmation,
+        mail: Email,
+    ) -> Result<(), ConsentError> {
+        let result = self.send_unless_sent(confirmation, mail).await;
+        if result.is_err() {
+            self.allow_mail(confirmation).await;
+        }
+        result
+    }
+
+    /// Sends a mail, unless each of its topics was in another one not long ago.
+    async fn send_unless_sent(
+        &self,
+        confirmation: &Confirmation,
+        mail: Email,
+    ) -> Result<(), ConsentError> {
+        let mut is_first = false;
+        for id in confirmation.mail_ids() {
+            let token = confirmation.token();
+            let hold = self.0.inbox.claim_held(&id, token, MAIL_INTERVAL).await;
+            is_first |= matches!(hold.map_err(InboxError::from)?, ClaimState::Fresh { .. });
+        }
+        if is_first {
+            let sending = self.0.contacts.emails().send(mail);
+            sending.deadline(MAIL_DEADLINE).await?;
+        }
+        Ok(())
+    }
+
+    /// Allows another mail at once.
+    async fn allow_mail(&self, confirmation: &Confirmation) {
+        for id in confirmation.mail_ids() {
+            self.0.inbox.end_hold(&id, confirmation.token()).await;
+        }
     }
 
     /// Sends the mail of an issue to one reader who [wants it](Self::may_send), and once. Returns `None` if the reader
@@ -145,7 +183,8 @@ impl UnsubscribeService {
     /// issue together.
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), or if the
-    /// program is killed meanwhile, this mail is not sent again. After any other error, the next call sends it.
+    /// program is killed meanwhile, this mail is not sent again. After any other error, the next call sends it, unless the
+    /// store failed before it could note that.
     ///
     /// The call continues if its future is dropped.
     ///
@@ -197,82 +236,37 @@ impl UnsubscribeService {
         let mail = mail.headers(links.headers(&address, topic));
         let (service, topic) = (self.clone(), topic.to_owned());
         let task = tokio::spawn(async move {
-            let hold = service.0.inbox.hold_own(&id, ISSUE_INTERVAL).await;
-            let Some(token) = hold.map_err(InboxError::from)? else {
-                return Ok(None);
-            };
-            let sent = service.send_if_wanted(&address, &topic, mail).await;
+            let token = Token::random();
+            let sent = service.send_once(&id, token, &address, &topic, mail).await;
             let may_be_sent = match &sent {
                 Ok(sent) => sent.is_some(),
-                Err((_, outcome)) => matches!(outcome, Outcome::Unknown | Outcome::Applied),
+                Err(ConsentError::Service(error)) => {
+                    matches!(error.outcome(), Outcome::Unknown | Outcome::Applied)
+                }
+                Err(_) => false,
             };
             if !may_be_sent {
                 service.0.inbox.end_hold(&id, token).await;
             }
-            sent.map_err(|(error, _)| error)
+            sent
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
     }
 
-    /// The outcome is that of the mail.
-    async fn send_if_wanted(
+    async fn send_once(
         &self,
+        id: &EventId,
+        token: Token,
         address: &str,
         topic: &str,
         mail: Email,
-    ) -> Result<Option<SentEmail>, (ConsentError, Outcome)> {
-        let may_send = self.may_send(address, topic).await;
-        if !may_send.map_err(|error| (error, Outcome::NotSent))? {
+    ) -> Result<Option<SentEmail>, ConsentError> {
+        let hold = self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await;
+        let is_first = matches!(hold.map_err(InboxError::from)?, ClaimState::Fresh { .. });
+        if !is_first || !self.may_send(address, topic).await? {
             return Ok(None);
         }
-        let sent = self.0.contacts.emails().send(mail).await;
-        sent.map(Some).map_err(|error| {
-            let outcome = error.outcome();
-            (error.into(), outcome)
-        })
-    }
-
-    async fn send_mail(
-        &self,
-        confirmation: &Confirmation,
-        mail: Email,
-    ) -> Result<(), ConsentError> {
-        let result = self.send_mail_once(confirmation, mail).await;
-        if result.is_err() {
-            self.allow_mail(confirmation).await;
-        }
-        result
-    }
-
-    /// Sends a mail, unless each of its topics was in another one not long ago.
-    async fn send_mail_once(
-        &self,
-        confirmation: &Confirmation,
-        mail: Email,
-    ) -> Result<(), ConsentError> {
-        let mut is_first = false;
-        for id in confirmation.mail_ids() {
-            let hold = self
-                .0
-                .inbox
-                .claim_held(&id, confirmation.token(), MAIL_INTERVAL);
-            is_first |= matches!(
-                hold.await.map_err(InboxError::from)?,
-                ClaimState::Fresh { .. }
-            );
-        }
-        if is_first {
-            let sending = self.0.contacts.emails().send(mail);
-            sending.deadline(MAIL_DEADLINE).await?;
-        }
-        Ok(())
-    }
-
-    /// Allows another mail at once.
-    async fn allow_mail(&self, confirmation: &Confirmation) {
-        for id in confirmation.mail_ids() {
-            self.0.inbox.end_hold(&id, confirmation.token()).await;
-        }
+        Ok(Some(self.0.contacts.emails().send(mail).await?))
     }
 
     /// The page of a link that nobody has clicked on, or that was used.

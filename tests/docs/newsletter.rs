@@ -371,6 +371,37 @@ async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
 }
 
 #[tokio::test]
+async fn an_issue_whose_program_is_killed_reaches_everybody_once_but_for_the_mail_in_flight() {
+    const READERS: usize = 30;
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    for reader in 0..READERS {
+        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
+        server.seed_contact(seed);
+    }
+    server.fault(Fault::delay(Duration::from_millis(20)).path("/emails"));
+
+    for mails in [4, 9, 17] {
+        let mut sending = start_sending(&server, &database, "news", "1");
+        until(|| server.sent_mail().len() >= mails).await;
+        sending.kill().unwrap();
+        sending.wait().unwrap();
+    }
+    let ended = start_sending(&server, &database, "news", "1").wait_with_output();
+
+    assert!(ended.unwrap().status.success());
+    let mails = server.sent_mail().into_iter();
+    let mut recipients: Vec<_> = mails.flat_map(|mail| mail.to).collect();
+    let count = recipients.len();
+    assert!(count >= READERS - 3, "{count}");
+    recipients.sort();
+    recipients.dedup();
+    assert_eq!(recipients.len(), count, "somebody got two mails");
+}
+
+#[tokio::test]
 async fn each_choice_gets_a_link_and_adds_to_what_the_reader_has() {
     let Some(database) = postgres::database().await else {
         return;

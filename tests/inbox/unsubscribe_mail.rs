@@ -449,6 +449,7 @@ async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_oth
     for (fault, is_repeated) in [
         (Fault::status(422).path("/emails"), true),
         (Fault::status(503).path("/contacts/*"), true),
+        (Fault::close_after().path("/contacts/*"), true),
         (Fault::close_before().path("/emails"), false),
         (Fault::close_after().path("/emails"), false),
         (Fault::status(500).path("/emails"), false),
