@@ -55,7 +55,8 @@
 //!
 //! With the feature `unsubscribe`, [`UnsubscribeLinks`] makes the links and the one-click headers of your mail, and an
 //! [`UnsubscribeService`] responds to them with a preference page. It stores each opt-out before it acknowledges it,
-//! and sends it until the service has it.
+//! and sends it until the service has it. It also asks new subscribers to confirm their address, and sends the mails of
+//! an issue, each once.
 //!
 //! # A mock of the service
 //!
@@ -105,7 +106,7 @@
 //! | `inbox-redis-rustls` | | connects to Redis with TLS, if the address begins with `rediss://`, with AWS-LC unless your program installs other cryptography |
 //! | `serve` | | [`serve`]: a web server for an axum router or another tower service, with its workers, until SIGTERM |
 //! | `inbox-conformance` | | test cases for a store of your own |
-//! | `unsubscribe` | | [`unsubscribe`]: unsubscribe links, one click (RFC 8058) and a preference page, as a tower service |
+//! | `unsubscribe` | | [`unsubscribe`]: unsubscribe links, one click (RFC 8058), a preference page and the double opt-in, as a tower service |
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
 //! | `examine` | | `mock::examine`: checks a webhook receiver |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
