@@ -855,9 +855,9 @@ struct Plan {
     first: Vec<ImportRow>,
     /// Contacts to create or update.
     second: Queue,
-    /// Entries that change without a request.
+    /// Entries of rows in the table that change without a request. They are recorded at the end.
     silent: Vec<Entry>,
-    /// Entries that change before the first request, and on which the last part depends.
+    /// Entries that change before the first request. The last part may depend on them.
     pending: Vec<Entry>,
     /// Entries of rows whose contacts have the names and properties of other rows.
     replaced: Vec<Entry>,
@@ -1338,7 +1338,6 @@ impl Plan {
             opt_outs: kept,
             is_gone: false,
             is_untold,
-            is_opt_in,
             ..settled(entry)
         };
         let leaves = !next.to_leave.is_empty();
@@ -1392,16 +1391,13 @@ impl Plan {
         let next = Entry {
             is_gone: true,
             is_untold: false,
-            is_opt_in: false,
             ..settled(entry)
         };
-        let leaves = !next.to_leave.is_empty();
-        if leaves {
+        if !next.to_leave.is_empty() {
             self.leave(row, None, None);
         }
         match is_out {
-            true if leaves => self.pending.push(next),
-            true => self.silent.push(next),
+            true => self.pending.push(next),
             false => {
                 add_missing(&mut opt_outs, [&EVERYTHING]);
                 self.opt_out(row, next, opt_outs);
@@ -1598,8 +1594,7 @@ impl Plan {
             }
             false => entry,
         };
-        let leaves = !entry.to_leave.is_empty();
-        if leaves {
+        if !entry.to_leave.is_empty() {
             self.leave(row, Some(entry.clone()), None);
         }
         // An opt-out that was read is sent, even if nothing else is known of its row now.
@@ -1617,10 +1612,8 @@ impl Plan {
                 let task = opt_out_task(Some(entry), Some(done));
                 self.first.push(bare(row, &tried, opt_outs, task));
             }
-        } else if deletes_missing && leaves {
-            self.pending.push(entry);
         } else if deletes_missing {
-            self.silent.push(entry);
+            self.pending.push(entry);
         }
     }
 }

@@ -295,7 +295,7 @@ async fn a_changed_address_costs_four_requests_and_the_old_one_is_opted_out() {
 #[tokio::test]
 async fn an_opt_out_with_a_changed_address_goes_to_both_and_the_old_one_is_counted_once() {
     let nights = Nights::new().await;
-    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "a@x.io"), row(2, "c@x.io")]).await;
 
     let (report, calls) = nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
 
@@ -303,6 +303,12 @@ async fn an_opt_out_with_a_changed_address_goes_to_both_and_the_old_one_is_count
     assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
     assert_eq!(report.changes().skipped(), 0);
     assert_eq!(calls.len(), 5, "{calls:?}");
+    let no_news = ImportRow::new(contact("d@x.io")).opt_out(topic("news"));
+    let (report, calls) = nights.run(&[SyncRow::new(2, no_news)]).await;
+    let old = nights.server.contact("c@x.io").unwrap();
+    assert!(old.unsubscribed && !old.answers["news"]);
+    assert_eq!((report.opted_out(), report.changes().skipped()), (1, 0));
+    assert_eq!(calls.len(), 6, "{calls:?}");
 }
 
 #[tokio::test]
@@ -409,6 +415,16 @@ async fn an_address_that_moves_to_another_row_is_not_opted_out() {
 }
 
 #[tokio::test]
+async fn an_address_that_a_row_leaves_is_not_opted_out_if_a_row_that_is_not_passed_has_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+
+    nights.run(&[row(1, "b@x.io")]).await;
+
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
 async fn in_a_chain_of_moves_each_row_takes_only_its_own_opt_outs() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
@@ -479,6 +495,8 @@ async fn a_deleted_row_is_opted_out_once_at_the_address_it_had() {
     // The row comes back, but its opt-out stays.
     let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
     assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 1));
+    let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
+    assert_eq!((report.unchanged(), calls.len()), (1, 0));
 }
 
 #[tokio::test]
@@ -514,26 +532,30 @@ async fn missing_rows_are_opted_out_if_asked_unless_another_row_has_the_address(
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
     let (_, calls) = nights.run_with(&table, SyncContacts::deletes_missing).await;
     assert!(calls.is_empty(), "{calls:?}");
+    // Whoever was missing while another row had the address does not count when that one is missing, too.
+    let missing = |sync: SyncContacts| sync.deletes_missing().leave_at_most(2);
+    let (report, calls) = nights.run_with(&[], missing).await;
+    assert_eq!((report.opted_out(), calls.len()), (2, 4), "{calls:?}");
 }
 
 #[tokio::test]
 async fn a_table_that_lost_most_rows_and_the_state_of_another_table_opt_nobody_out() {
     let nights = Nights::new().await;
-    let table: Vec<_> = (0..300).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    let table: Vec<_> = (0..1_200).map(|n| row(n, &format!("{n}@x.io"))).collect();
     nights.run(&table).await;
     nights.server.clear_requests();
-    let other: Vec<_> = (0..300).map(|n| row(n, &format!("{n}@y.io"))).collect();
+    let other: Vec<_> = (0..1_200).map(|n| row(n, &format!("{n}@y.io"))).collect();
 
     let short = in_time(nights.sync(&table[..100]).deletes_missing().into_future()).await;
     let other = in_time(nights.sync(&other).into_future()).await;
 
     for stopped in [short.unwrap_err(), other.unwrap_err()] {
         let error = stopped.error().to_string();
-        assert!(error.contains("nothing was sent"), "{error}");
+        assert!(error.contains("limit is 120; nothing was sent"), "{error}");
     }
     assert!(nights.calls().is_empty());
     // The next run finds everything as it was.
-    assert_eq!(nights.run(&table).await.0.unchanged(), 300);
+    assert_eq!(nights.run(&table).await.0.unchanged(), 1_200);
 }
 
 #[tokio::test]
@@ -615,6 +637,94 @@ async fn the_opt_out_of_a_row_that_is_refused_is_recorded() {
 
     assert_eq!(report.changes().refused(), 1);
     assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_is_refused_is_sent_by_the_next_run_if_it_fails() {
+    let nights = Nights::new().await;
+    nights.contacts.create("a@x.io").await.unwrap();
+    let body = r#"{"data":[{"email":"a@x.io","status":"validation_error"}]}"#;
+    let refused = Fault::status(200).body(body);
+    nights.server.fault(refused.path("/contacts/batch"));
+    let fails = Fault::status(501).path("/contacts/*/unsubscribe");
+    nights.server.fault(fails);
+    let (report, _) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    nights.server.clear_faults();
+
+    nights.run(&[]).await;
+
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_out_is_sent_to_a_contact_that_was_updated_even_if_it_cannot_be_found() {
+    let nights = Nights::new().await;
+    nights.contacts.create("a@x.io").await.unwrap();
+    let not_found = Fault::status(404).body(r#"{"error":{"code":"not_found"}}"#);
+    nights.server.fault(not_found.path("/contacts/a@x.io"));
+    let empty_list = Fault::status(200).body(r#"{"data":[],"has_more":false}"#);
+    nights
+        .server
+        .fault(empty_list.path("/contacts").method("GET"));
+
+    let (report, _) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    assert_eq!(report.changes().updated(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_out_of_before_the_contact_existed_is_sent_although_the_row_is_subscribed_since() {
+    let nights = Nights::new().await;
+    nights
+        .server
+        .fault(Fault::close_before().path("/contacts/batch"));
+    let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+    let table = [row(1, "a@x.io").subscribed(false)];
+    nights.run_with(&table, once).await;
+    nights.server.clear_faults();
+
+    let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+
+    assert_eq!(report.changes().created(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_yes_of_before_a_late_opt_out_is_told_once() {
+    let nights = Nights::new().await;
+    let fails = Fault::status(501).path("/contacts/*/unsubscribe");
+    nights.server.fault(fails.times(1));
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    let mut told = 0;
+    for _ in 0..4 {
+        let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+        told += report.opt_ins_not_sent();
+    }
+
+    assert_eq!(told, 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_yes_to_a_topic_is_told_also_if_an_earlier_change_of_the_row_failed() {
+    let nights = Nights::new().await;
+    let no_news = |name: &str| {
+        let contact = contact("a@x.io").first_name(name);
+        SyncRow::new(1, ImportRow::new(contact).opt_out(topic("news")))
+    };
+    nights.run(&[no_news("A")]).await;
+    let fails = Fault::status(501).path("/contacts/batch");
+    nights.server.fault(fails.times(1));
+    nights.run(&[no_news("B")]).await;
+
+    let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    let a = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(!a.topics["news"]);
 }
 
 #[tokio::test]
@@ -722,6 +832,46 @@ async fn if_the_new_address_is_refused_the_old_contact_stays_until_there_is_a_us
 }
 
 #[tokio::test]
+async fn what_the_person_takes_back_while_the_new_address_is_refused_does_not_move() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "t@x.io")]).await;
+    let news = async |answer| {
+        let answer = nights.contacts.set_topic("t@x.io", "news", answer);
+        answer.await.unwrap();
+    };
+    news(false).await;
+    nights.run(&[row(1, "t at x.io")]).await;
+    news(true).await;
+
+    nights.run(&[row(1, "u@x.io")]).await;
+
+    let new = nights.contacts.retrieve("u@x.io").await.unwrap();
+    assert!(new.topics["news"] && !new.unsubscribed);
+}
+
+#[tokio::test]
+async fn an_address_that_was_refused_is_not_left_even_if_a_run_before_got_no_response() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "t@x.io")]).await;
+    let lost = Fault::close_before().path("/contacts/batch");
+    nights.server.fault(lost);
+    let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+    nights.run_with(&[row(1, "t at x.io")], once).await;
+    nights.server.clear_faults();
+    nights.run(&[row(1, "t at x.io")]).await;
+
+    let (_, calls) = nights.run(&[row(1, "u@x.io")]).await;
+
+    let expected = [
+        "GET /t@x.io",
+        "batch 1",
+        "GET /t@x.io",
+        "POST /t@x.io/unsubscribe",
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[tokio::test]
 async fn the_opt_out_of_a_row_whose_new_address_is_refused_goes_to_the_old_one() {
     let bad = "t at x.io";
     let no_news = || SyncRow::new(1, ImportRow::new(contact(bad)).opt_out(topic("news")));
@@ -743,6 +893,12 @@ async fn the_opt_out_of_a_row_whose_new_address_is_refused_goes_to_the_old_one()
             assert!(old.unsubscribed || !old.topics["news"]);
         }
     }
+    // It goes to the usable address, too.
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "t@x.io")]).await;
+    nights.run(&[row(1, bad).subscribed(false)]).await;
+    nights.run(&[row(1, "u@x.io")]).await;
+    assert!(nights.is_opted_out("u@x.io"));
     let nights = Nights::new().await;
     nights.run(&[row(1, "t@x.io")]).await;
     nights.run(&[row(1, bad)]).await;
@@ -797,6 +953,13 @@ async fn a_row_that_takes_the_address_of_one_that_is_deleted_in_the_same_night_i
     let (report, _) = nights.run_with(&table, SyncContacts::deletes_missing).await;
     assert_eq!(report.opt_ins_not_sent(), 0);
     assert!(!nights.is_opted_out("a@x.io"));
+    // A row that is not subscribed has no opt-in.
+    let table = [
+        row(2, "a@x.io").deleted(true),
+        row(3, "a@x.io").subscribed(false),
+    ];
+    let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
+    assert_eq!(report.opt_ins_not_sent(), 0);
 }
 
 #[tokio::test]
@@ -841,26 +1004,75 @@ async fn an_opt_in_that_is_not_sent_is_told_until_a_run_has_ended() {
     assert_eq!((report.opt_ins_not_sent(), calls.len()), (0, 0));
 }
 
-#[tokio::test]
-async fn an_opt_in_that_no_finished_run_has_told_is_told_although_its_row_was_missing_in_another() {
+/// Ends a run that records the opt-in of a row, and then ends with an error.
+async fn opt_in_that_is_not_told() -> (Nights, SyncRow) {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
-    let yes = || SyncRow::new(1, contact("a@x.io").first_name("B"));
-    // The opt-in is recorded, and then the run ends with an error.
+    let yes = SyncRow::new(1, contact("a@x.io").first_name("B"));
     let refused = Fault::status(401).method("GET");
     nights.server.fault(refused.times(1));
-    let sync = nights.sync(&[yes()]);
+    let sync = nights.sync(std::slice::from_ref(&yes));
     in_time(sync.into_future()).await.unwrap_err();
-    // Another row has its address.
-    let other = row(2, "a@x.io");
-    let stops = |sync: SyncContacts| sync.deletes_missing().stop_when(std::future::ready(()));
-    nights.run_with(std::slice::from_ref(&other), stops).await;
+    (nights, yes)
+}
 
-    let (report, _) = nights.run(&[yes(), other.clone()]).await;
+#[tokio::test]
+async fn an_opt_in_that_no_finished_run_has_told_is_told_although_its_row_was_missing_in_another() {
+    for is_stopped in [true, false] {
+        let (nights, yes) = opt_in_that_is_not_told().await;
+        // Another row has its address.
+        let other = row(2, "a@x.io");
+        let missing = |sync: SyncContacts| match is_stopped {
+            true => sync.deletes_missing().stop_when(std::future::ready(())),
+            false => sync.deletes_missing(),
+        };
+        nights.run_with(std::slice::from_ref(&other), missing).await;
 
-    assert_eq!(report.opt_ins_not_sent(), 1);
-    let (report, _) = nights.run(&[yes(), other]).await;
-    assert_eq!(report.opt_ins_not_sent(), 0);
+        let (report, _) = nights.run(&[yes.clone(), other.clone()]).await;
+
+        assert_eq!(report.opt_ins_not_sent(), 1, "{is_stopped}");
+        let (report, _) = nights.run(&[yes, other]).await;
+        assert_eq!(report.opt_ins_not_sent(), 0, "{is_stopped}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_was_deleted_before_its_opt_in_was_told_is_deleted_once() {
+    let (nights, yes) = opt_in_that_is_not_told().await;
+    let table = [yes.deleted(true)];
+
+    nights.run(&table).await;
+    let (report, calls) = nights.run(&table).await;
+
+    assert_eq!((report.unchanged(), calls.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn an_opt_in_at_the_address_of_another_row_is_told_after_a_run_that_failed() {
+    // The batch fails, or its first entry is refused, and then the run ends with an error.
+    let refused_key = |path: &str| vec![Fault::status(401).path(path)];
+    let body = r#"{"data":[{"email":"b@x.io","status":"validation_error"},{"email":"b@x.io","status":"updated"}]}"#;
+    let refused = Fault::status(200).body(body).path("/contacts/batch");
+    let refused = [refused_key("/contacts/b@x.io"), vec![refused]].concat();
+    for faults in [refused_key("/contacts/batch"), refused] {
+        let nights = Nights::new().await;
+        nights
+            .run(&[row(1, "a@x.io"), row(2, "b@x.io").subscribed(false)])
+            .await;
+        // Both are subscribed, and one takes the address of the other.
+        let changed = SyncRow::new(2, contact("b@x.io").first_name("B"));
+        let table = [row(1, "b@x.io"), changed];
+        for fault in faults {
+            nights.server.fault(fault);
+        }
+        let sync = nights.sync(&table);
+        in_time(sync.into_future()).await.unwrap_err();
+        nights.server.clear_faults();
+
+        let (report, _) = nights.run(&table).await;
+
+        assert_eq!(report.opt_ins_not_sent(), 2);
+    }
 }
 
 fn reason_of(nights: &Nights, address: &str) -> String {
