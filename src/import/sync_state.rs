@@ -820,7 +820,7 @@ impl StateWriter {
         // The last part and the end of the sync look for these.
         let mut recent = self.recent();
         for entry in entries {
-            if recent.contains_key(&entry.key) || entry.is_untold || !entry.to_leave.is_empty() {
+            if recent.contains_key(&entry.key) || entry.is_untold {
                 recent.insert(entry.key.clone(), entry);
             }
         }
@@ -886,5 +886,46 @@ mod tests {
         for state in [recorded, rewritten] {
             assert!(state.hold() > hour / 2, "{:?}", state.hold());
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_wait_that_is_over_counts_no_more_and_is_not_written_anew() {
+        let path = path("over");
+        let header = Header {
+            version: VERSION,
+            service: "https://service.example".to_owned(),
+            rewritten: 0,
+        };
+        let year_2001 = Record::HeldUntil(1_000_000_000);
+        let lines = [Record::Sync(header), year_2001].map(|record| to_line(&record).unwrap());
+        fs::write(&path, lines.concat()).unwrap();
+        let state = SyncState::open(&path).unwrap();
+
+        let hold = state.hold();
+        let header = state.contents.header.as_ref().unwrap();
+        state.rewrite(header, &path.with_extension("new")).unwrap();
+        let rewritten = SyncState::open(&path).unwrap();
+
+        fs::remove_file(&path).unwrap();
+        assert_eq!(hold, Duration::ZERO);
+        assert_eq!(rewritten.contents.header.unwrap().rewritten, 1);
+        assert_eq!(rewritten.contents.held_until, 0);
+    }
+
+    #[test]
+    fn a_file_is_written_anew_if_more_than_a_third_and_a_thousand_records_are_waste() {
+        let path = path("waste");
+        let mut state = SyncState::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let slot = Slot::new(&Hashes::default(), &Entry::default(), 0);
+        state.contents.known.slots = vec![slot; 1_000];
+
+        let is_wasteful = [2_500, 2_501].map(|rows| {
+            state.contents.rows = rows;
+            state.is_wasteful()
+        });
+
+        assert_eq!(is_wasteful, [false, true]);
     }
 }

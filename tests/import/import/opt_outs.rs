@@ -122,16 +122,23 @@ async fn the_opt_outs_of_a_refused_row_are_not_sent_and_those_of_a_skipped_row_a
         let contact = NewContact::new(address).on_conflict(conflict);
         ImportRow::new(contact).opt_out(EVERYTHING)
     };
-    let rows = [
-        row("ada@x.io", OnConflict::Error),
-        row("bob@x.io", OnConflict::Skip),
-    ];
+    let rows = || {
+        [
+            row("ada@x.io", OnConflict::Error),
+            row("bob@x.io", OnConflict::Skip),
+        ]
+    };
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
 
-    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+    // A resumed import does not send them either.
+    for _ in 0..2 {
+        let import = contacts.import(rows()).journal(journal.open());
+        let report = in_time(import).await.unwrap();
 
-    assert_eq!(counts(&report), [0, 0, 1, 1, 0, 0]);
-    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
-    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+        assert_eq!(counts(&report), [0, 0, 1, 1, 0, 0]);
+        assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+        assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    }
 }
 
 #[tokio::test]
@@ -507,6 +514,30 @@ async fn the_opt_outs_of_a_batch_that_was_in_flight_at_a_crash_are_sent_even_if_
     assert!(server.contact("ada@x.io").unwrap().unsubscribed);
     assert!(!server.contact("eve@x.io").unwrap().unsubscribed);
     assert!(server.contact("zoe@x.io").is_none());
+}
+
+#[tokio::test]
+async fn the_opt_outs_of_a_batch_that_got_no_response_are_sent_even_if_it_is_refused_when_resumed()
+{
+    let server = server().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+        contacts.import([row]).journal(journal.open())
+    };
+    server.fault(Fault::close_after().path("/contacts/batch"));
+    in_time(run()).await.unwrap();
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+    server.clear_faults();
+    // The second run certainly changes nothing, but the first one may have created the contact.
+    server.fault(Fault::status(401).path("/contacts/batch").times(1));
+    in_time(run()).await.unwrap_err();
+    server.fault(Fault::status(413).path("/contacts/batch"));
+
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&resumed), [0, 0, 0, 1, 0, 0]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use audience::ErrorKind;
-use audience::import::{SyncRow, SyncState};
+use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 use support::in_time;
 
@@ -84,6 +84,10 @@ async fn another_file_a_damaged_line_and_a_newer_version_are_refused_and_left_al
         (newer, "another version"),
         (damaged, "not a record"),
         (format!("{journal}\n"), "not a record"),
+        (
+            format!("{}\n{state}", state.lines().next().unwrap()),
+            "two headers",
+        ),
         ("key,address\n1,a@x.io\n".to_owned(), "not a record"),
         ("no newline".to_owned(), "not a record"),
         (
@@ -164,14 +168,17 @@ async fn a_state_that_grew_is_written_anew_and_a_sync_that_waited_uses_the_new_o
         (0..1_500).map(|n| SyncRow::new(n, contact(n))).collect()
     };
     nights.run(&rows("a")).await;
-    let waited = nights.sync(&rows("b"));
+    let last = row(1_500, "last@x.io");
+    let waited = nights.sync(&[rows("b"), vec![last.clone()]].concat());
     nights.run(&rows("b")).await;
     let length = fs::metadata(&nights.state).unwrap().len();
     let lines = fs::read_to_string(&nights.state).unwrap().lines().count();
 
     assert!(lines < 4_500, "{lines} lines, {length} bytes");
+    // Only the new file has this row.
+    nights.run(&[last]).await;
     let report = in_time(waited.into_future()).await.unwrap();
-    assert_eq!(report.unchanged(), 1_500);
+    assert_eq!(report.unchanged(), 1_501);
     assert_eq!(nights.run(&rows("b")).await.0.unchanged(), 1_500);
 }
 
@@ -201,19 +208,35 @@ async fn a_sync_stops_if_another_program_writes_to_its_state() {
 async fn only_the_owner_can_read_a_new_state_and_one_that_was_written_anew() {
     use std::os::unix::fs::PermissionsExt;
 
-    let nights = Nights::new().await;
-    let mode = || fs::metadata(&nights.state).unwrap().permissions().mode() & 0o777;
-    nights.run(&[row(1, "a@x.io")]).await;
-    assert_eq!(mode(), 0o600);
-    let rows: Vec<_> = (0..2_500).map(|n| row(n, &format!("{n}@x.io"))).collect();
-    nights.run(&rows).await;
+    // A first run may write its file anew, too.
+    for count in [1, 2_500] {
+        let nights = Nights::new().await;
+        let rows: Vec<_> = (0..count).map(|n| row(n, &format!("{n}@x.io"))).collect();
+        nights.run(&rows).await;
 
-    assert!(
-        fs::read_to_string(&nights.state)
-            .unwrap()
-            .contains("\"rewritten\":1")
-    );
-    assert_eq!(mode(), 0o600);
+        let state = fs::read_to_string(&nights.state).unwrap();
+        assert_eq!(state.contains("\"rewritten\":1"), count > 1);
+        let mode = fs::metadata(&nights.state).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[tokio::test]
+async fn a_night_without_changes_does_not_change_the_state() {
+    let nights = Nights::new().await;
+    let table = [
+        row(1, "a@x.io"),
+        row(2, "b@x.io"),
+        row(3, "c@x.io").deleted(true),
+    ];
+    nights.run(&table).await;
+    let missing = |sync: SyncContacts| sync.deletes_missing().leave_at_most(1);
+    nights.run_with(&table[..1], missing).await;
+    let state = fs::read(&nights.state).unwrap();
+
+    nights.run_with(&table[..1], missing).await;
+
+    assert!(fs::read(&nights.state).unwrap() == state);
 }
 
 /// The variables by which the test of the full disk tells its process what to do.

@@ -280,14 +280,37 @@ async fn a_yes_after_an_opt_out_is_told_as_such_until_the_contact_is_seen_subscr
 
 #[tokio::test]
 async fn a_yes_to_a_topic_does_not_hide_an_opt_out_of_everything() {
-    let nights = Nights::new().await;
-    let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("news".to_owned()));
-    nights.run(&[SyncRow::new(1, no_news)]).await;
-    let table = [row(1, "a@x.io")];
+    for is_before in [true, false] {
+        let nights = Nights::new().await;
+        let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+        nights.run(&[SyncRow::new(1, no_news)]).await;
+        let table = [row(1, "a@x.io")];
+        let opt_out = async || nights.contacts.unsubscribe("a@x.io").await.unwrap();
+        if is_before {
+            opt_out().await;
+        }
 
-    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
-    assert_eq!(report.opt_ins_not_sent(), 1);
+        let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+        assert_eq!(report.opt_ins_not_sent(), 1);
+        if !is_before {
+            opt_out().await;
+        }
+        let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+        assert_eq!(report.opt_ins_not_sent(), 0);
+        assert_eq!(report.opted_out_at_service(), ["1"]);
+    }
+}
+
+#[tokio::test]
+async fn who_was_subscribed_when_the_yes_came_and_opts_out_later_is_told_as_an_opt_out_at_the_service()
+ {
+    let nights = subscribed_by_hand(&[row(1, "a@x.io").subscribed(false)], &["a@x.io"]).await;
+    let table = [row(1, "a@x.io")];
+    let (report, _) = nights.run(&table).await;
+    assert_eq!(report.opt_ins_not_sent(), 0);
     nights.contacts.unsubscribe("a@x.io").await.unwrap();
+
     let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
 
     assert_eq!(report.opt_ins_not_sent(), 0);

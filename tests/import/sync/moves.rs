@@ -204,6 +204,8 @@ async fn all_rows_that_leave_an_address_take_its_last_opt_outs_with_one_retrieve
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
     let table = [row(1, "b@x.io"), row(2, "c@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
+    assert_eq!(report.opted_out(), 1);
     let fault = Fault::status(501).path("/contacts/a@x.io").after(2);
     nights.server.fault(fault);
     nights.run(&table).await;
@@ -273,4 +275,155 @@ async fn an_opt_out_that_moves_goes_to_a_new_contact_without_a_response_even_if_
     let b = nights.contacts.retrieve("b@x.io").await.unwrap();
     assert!(!b.topics["news"] && !b.unsubscribed);
     assert!(!nights.is_opted_out("a@x.io"), "its row may come back");
+}
+
+/// Ends a night in which a row moves from `a@x.io` to `b@x.io`, and the old address is not left.
+async fn moved_without_leaving() -> Nights {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
+    nights.server.fault(fault);
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    nights.server.clear_faults();
+    nights
+}
+
+#[tokio::test]
+async fn the_old_address_of_a_row_that_is_deleted_is_left_by_a_later_run_if_the_first_ones_fail() {
+    let nights = moved_without_leaving().await;
+    let table = [row(1, "b@x.io").deleted(true)];
+    nights
+        .server
+        .fault(Fault::status(501).path("/contacts/a@x.io").times(1));
+    let (report, _) = nights.run(&table).await;
+    assert_eq!((report.opted_out(), report.is_complete()), (1, false));
+
+    let (_, calls) = nights.run(&table).await;
+
+    assert_eq!(calls, ["GET /a@x.io", "POST /a@x.io/unsubscribe"]);
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert_eq!(nights.run(&table).await.0.unchanged(), 1);
+}
+
+#[tokio::test]
+async fn an_old_address_that_another_row_takes_before_it_is_left_is_left_by_that_row() {
+    let nights = moved_without_leaving().await;
+    let table = [row(1, "b@x.io"), row(2, "a@x.io")];
+    nights.run(&table).await;
+    assert_eq!(nights.run(&table).await.0.unchanged(), 2);
+    // This is the opt-out of the person who has the address now.
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+
+    nights.run(&[row(1, "b@x.io"), row(2, "c@x.io")]).await;
+
+    let contact = async |address| nights.contacts.retrieve(address).await.unwrap();
+    assert!(contact("a@x.io").await.unsubscribed);
+    assert!(contact("b@x.io").await.topics["news"]);
+    assert!(!contact("c@x.io").await.topics["news"]);
+}
+
+#[tokio::test]
+async fn the_topic_opt_out_of_a_duplicate_key_hides_no_later_opt_out_of_everything() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let no_news = OptOut::Topic("news".to_owned());
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(no_news);
+    let table = [row(1, "b@x.io"), SyncRow::new(1, no_news)];
+    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
+    nights.server.fault(fault);
+    nights.run(&table).await;
+    nights.server.clear_faults();
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+
+    nights.run(&[]).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_out_at_an_old_address_moves_on_when_the_next_one_is_refused() {
+    let nights = moved_without_leaving().await;
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
+    nights.server.fault(fault);
+    let (report, _) = nights.run(&[row(1, "t at x.io")]).await;
+    let changes = report.changes();
+    assert_eq!((changes.refused(), changes.opt_out_failed()), (2, 1));
+    nights.server.clear_faults();
+
+    nights.run(&[row(1, "c@x.io")]).await;
+
+    assert!(nights.is_opted_out("c@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_out_of_somebody_who_was_subscribed_again_after_a_deletion_goes_to_the_new_contact()
+{
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let table = [row(1, "b@x.io"), row(2, "a@x.io").deleted(true)];
+    let fails = Fault::status(503).path("/contacts/batch");
+    nights.server.fault(fails);
+    nights.run_with(&table, once).await;
+    nights.server.clear_faults();
+    assert!(nights.is_opted_out("a@x.io"));
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let fails = Fault::status(501).path("/contacts/a@x.io").after(1);
+    nights.server.fault(fails);
+    nights.run(&table).await;
+    nights.server.clear_faults();
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+
+    nights.run(&[]).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_row_takes_the_opt_outs_since_it_came_back_to_the_address_that_it_shares() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    nights.run(&[row(1, "t at x.io"), row(2, "a@x.io")]).await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+
+    nights.run(&[row(1, "c@x.io"), row(2, "a@x.io")]).await;
+
+    let c = nights.contacts.retrieve("c@x.io").await.unwrap();
+    assert!(!c.topics["news"]);
+}
+
+#[tokio::test]
+async fn an_old_address_without_a_contact_is_looked_at_once() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.delete("a@x.io").await.unwrap();
+
+    let (report, calls) = nights.run(&[row(1, "b@x.io")]).await;
+
+    // The list proves that there is no contact.
+    assert_eq!(calls, ["GET /a@x.io", "GET", "batch 1"]);
+    assert!(report.is_complete(), "{report}");
+}
+
+#[tokio::test]
+async fn an_old_contact_that_is_deleted_before_its_opt_out_is_left() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let gone = Fault::status(404).body(r#"{"error":{"code":"not_found"}}"#);
+    let empty_list = Fault::status(200).body(r#"{"data":[],"has_more":false}"#);
+    nights
+        .server
+        .fault(gone.path("/contacts/a@x.io/unsubscribe"));
+    nights
+        .server
+        .fault(empty_list.path("/contacts").method("GET"));
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.run(&[row(1, "b@x.io")]).await.1.is_empty());
 }

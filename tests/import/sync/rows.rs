@@ -1,7 +1,8 @@
 //! Which rows cost which requests.
 
+use audience::RetryPolicy;
 use audience::contacts::NewContact;
-use audience::import::{ImportRow, SyncContacts, SyncReport, SyncRow};
+use audience::import::{ImportRow, OptOut, SyncContacts, SyncReport, SyncRow};
 use audience::mock::Fault;
 use support::in_time;
 
@@ -130,6 +131,31 @@ async fn a_name_or_all_properties_that_a_row_has_lost_are_cleared_and_nothing_el
         (Some("Bob"), Some("B"))
     );
     assert_eq!(bob.properties["seen"], 1);
+}
+
+#[tokio::test]
+async fn a_name_that_a_row_has_lost_is_cleared_by_the_next_run_if_the_first_one_fails() {
+    let body = r#"{"data":[{"email":"a@x.io","status":"validation_error"}]}"#;
+    for fault in [Fault::close_before(), Fault::status(200).body(body)] {
+        let nights = Nights::new().await;
+        let before = NewContact::new("a@x.io").first_name("Ada");
+        nights.run(&[SyncRow::new(1, before)]).await;
+        let after = [SyncRow::new(
+            1,
+            NewContact::new("a@x.io").last_name("Lovelace"),
+        )];
+        nights.server.fault(fault.path("/contacts/batch"));
+        let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+        let (report, _) = nights.run_with(&after, once).await;
+        assert!(!report.is_complete());
+        nights.server.clear_faults();
+
+        nights.run(&after).await;
+
+        let stored = nights.server.contact("a@x.io").unwrap();
+        assert_eq!(stored.first_name.as_deref().unwrap_or_default(), "");
+        assert_eq!(stored.last_name.as_deref(), Some("Lovelace"));
+    }
 }
 
 #[tokio::test]
@@ -317,12 +343,24 @@ async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_se
 #[tokio::test]
 async fn the_progress_covers_all_that_is_sent() {
     let nights = Nights::new().await;
-    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let no_news = ImportRow::new(contact("d@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+    let table = [
+        row(1, "a@x.io"),
+        row(2, "b@x.io"),
+        SyncRow::new(4, no_news),
+        row(5, "d@x.io"),
+        row(6, "e@x.io"),
+    ];
+    nights.run(&table).await;
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    // An opt-out, a new row, an opt-in that is checked, and a changed address with its look, its entry and its opt-out.
     let table = [
         row(1, "a@x.io").subscribed(false),
         row(2, "b@x.io"),
         row(3, "c@x.io"),
+        row(4, "d@x.io"),
+        row(5, "d@x.io"),
+        row(6, "f@x.io"),
     ];
 
     let shown = seen.clone();
@@ -335,7 +373,9 @@ async fn the_progress_covers_all_that_is_sent() {
     in_time(sync.into_future()).await.unwrap();
 
     let seen = seen.lock().unwrap();
-    assert_eq!(seen.last(), Some(&(2, Some(2))), "{seen:?}");
+    assert_eq!(seen.last(), Some(&(6, Some(6))), "{seen:?}");
+    let is_known = |(_, total): &(u64, Option<u64>)| *total == Some(6);
+    assert!(seen.iter().all(is_known), "{seen:?}");
 }
 
 /// The first name, and whether there are properties.
@@ -368,6 +408,72 @@ async fn whoever_takes_the_address_of_another_row_gets_none_of_its_data() {
     nights.run(&[row(5, "e@x.io")]).await;
     nights.run(&[bare(6, "d@x.io")]).await;
     assert_eq!(data(&nights, "d@x.io"), nothing());
+    // An address that could not be opted out yet.
+    nights.run(&[row(7, "f@x.io")]).await;
+    let fails = Fault::status(501).path("/contacts/f@x.io/unsubscribe");
+    nights.server.fault(fails.times(1));
+    nights.run(&[row(7, "g@x.io")]).await;
+    nights.run(&[bare(8, "f@x.io")]).await;
+    assert_eq!(data(&nights, "f@x.io"), nothing());
+    // An address at which the contact of another row was created without a response.
+    let lost = Fault::close_after().path("/contacts/batch");
+    nights.server.fault(lost);
+    let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+    nights.run_with(&[row(7, "h@x.io")], once).await;
+    nights.server.clear_faults();
+    assert_eq!(data(&nights, "h@x.io"), ada());
+    nights.run(&[row(7, "g@x.io"), bare(9, "h@x.io")]).await;
+    assert_eq!(data(&nights, "h@x.io"), nothing());
+    // The row itself had other data there.
+    nights.run(&[row(10, "i@x.io")]).await;
+    nights.run(&[bare(10, "j@x.io")]).await;
+    nights.run(&[bare(10, "i@x.io")]).await;
+    assert_eq!(data(&nights, "i@x.io"), nothing());
+}
+
+#[tokio::test]
+async fn whoever_takes_an_address_that_is_not_left_gets_none_of_its_data_from_a_state_written_anew()
+{
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let fails = Fault::status(501).path("/contacts/a@x.io/unsubscribe");
+    nights.server.fault(fails);
+    nights.run(&[row(1, "b@x.io")]).await;
+    let others: Vec<_> = (10..2_510).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&others).await;
+    let state = std::fs::read_to_string(&nights.state).unwrap();
+    assert!(state.contains("\"rewritten\":1"));
+
+    nights.run(&[SyncRow::new(2, "a@x.io")]).await;
+
+    assert_eq!(data(&nights, "a@x.io"), (String::new(), false));
+}
+
+#[tokio::test]
+async fn a_row_that_comes_back_gets_its_data_back_from_one_that_had_its_address_since() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "a@x.io").deleted(true)]).await;
+    for address in ["a@x.io", "b@x.io"] {
+        nights.run(&[SyncRow::new(2, address)]).await;
+    }
+    assert_eq!(data(&nights, "a@x.io"), (String::new(), false));
+
+    nights.run(&[row(1, "a@x.io")]).await;
+
+    assert_eq!(data(&nights, "a@x.io"), ("Ada".to_owned(), true));
+}
+
+#[tokio::test]
+async fn a_deleted_row_that_no_sync_has_seen_does_not_send_the_rows_with_its_address_again() {
+    let nights = Nights::new().await;
+    let mut table = vec![row(1, "a@x.io"), row(2, "a@x.io")];
+    nights.run(&table).await;
+    table.push(row(3, "a@x.io").deleted(true));
+
+    let (_, calls) = nights.run(&table).await;
+
+    assert_eq!(calls, ["GET /a@x.io", "POST /a@x.io/unsubscribe"]);
 }
 
 #[tokio::test]
@@ -418,6 +524,34 @@ async fn a_row_gets_its_data_back_if_the_other_one_with_its_address_leaves() {
             .run_with(&table(), SyncContacts::deletes_missing)
             .await;
         assert!(again.1.is_empty(), "{:?}", again.1);
+    }
+}
+
+#[tokio::test]
+async fn a_row_gets_its_data_back_from_the_next_run_if_the_first_one_fails() {
+    // The row is subscribed after an opt-out, in the same night or in the one before.
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(OptOut::Topic("news".to_owned()));
+    let both = |first: SyncRow| [first, SyncRow::new(2, "a@x.io")];
+    let left = [row(1, "a@x.io")];
+    for is_same_night in [true, false] {
+        let nights = Nights::new().await;
+        match is_same_night {
+            true => drop(nights.run(&both(SyncRow::new(1, no_news.clone()))).await),
+            false => {
+                nights.run(&both(row(1, "a@x.io").subscribed(false))).await;
+                nights.run(&both(row(1, "a@x.io"))).await;
+                nights.contacts.subscribe("a@x.io").await.unwrap();
+            }
+        }
+        let fails = Fault::status(501).path("/contacts/batch");
+        nights.server.fault(fails.times(1));
+
+        let missing = |sync: SyncContacts| sync.deletes_missing().checks_list();
+        nights.run_with(&left, missing).await;
+        assert_eq!(data(&nights, "a@x.io"), (String::new(), false));
+        nights.run(&left).await;
+
+        assert_eq!(data(&nights, "a@x.io"), ("Ada".to_owned(), true));
     }
 }
 
