@@ -21,7 +21,7 @@ use super::service::{
     UnsubscribeService, unavailable_with,
 };
 use crate::Outcome;
-use crate::contacts::{Contact, check_address};
+use crate::contacts::{Contact, Reachability, check_address};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
@@ -39,7 +39,7 @@ const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 3_600);
 
 /// What an application does after a click.
-pub(super) type OnConfirmed = Arc<dyn Fn(Contact) -> Confirming + Send + Sync>;
+pub(super) type OnConfirmed = Arc<dyn Fn(Contact, BTreeSet<String>) -> Confirming + Send + Sync>;
 
 type Confirming = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
@@ -50,14 +50,16 @@ impl UnsubscribeService {
     /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that the
     /// builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
-    /// The link is valid for 3 days, and for one click. It holds the address and the topics, encrypted and
-    /// authenticated as in every link, so nothing is stored until the click, and the address is no contact before it. A
-    /// scanner that follows the link changes nothing.
+    /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
+    /// click that succeeds. It holds the address and the topics, encrypted and authenticated as in every link, so nothing
+    /// is stored about a person until the click, and the address is no contact before it. A scanner that follows the link
+    /// changes nothing. Whoever clicks consents at that moment, also after an opt-out that was made since the mail.
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
-    /// success. Nobody can flood a mailbox with your form: it succeeds without a mail if each of the topics was in a
-    /// mail to this address in the last ten minutes. So a page should say "please open the link in our mail", and not
-    /// that one was sent just now.
+    /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in a
+    /// mail to this address in the last ten minutes: there is at most one mail for each topic. So a page should say
+    /// "please open the link in our mail", and not that one was sent just now. The store remembers a hash of the address
+    /// and the topic for these ten minutes, and a number of a link for four days after its click.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -173,26 +175,31 @@ impl UnsubscribeService {
     }
 
     /// Sends the mail of an issue to one reader who [wants it](Self::may_send), and once. Returns `None` if the reader
-    /// does not want mail about the topic, or if this issue was sent to the address before.
+    /// does not want mail about the topic, or if this issue was sent to the address before, or is being sent.
     ///
     /// `mail` gets the link to the [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its
     /// recipient and the [headers](super::UnsubscribeLinks::headers) for one click.
     ///
-    /// The name of the issue is yours, such as `2026-11`. So if a program that sends an issue is stopped, run it again: it
-    /// continues with those who have not got the issue, for 30 days. Several programs with the same store can send one
-    /// issue together.
+    /// The name of the issue is any text of yours, such as `2026-11`, and counts together with the topic. So if a program
+    /// that sends an issue is stopped, run it again: it continues with those who have not got the issue. After 30 days,
+    /// the store has forgotten who got it. Calls may run at the same time, also in several programs with the same store.
+    /// A program that does not respond to the links itself needs the store and the secrets of the one that does:
+    /// otherwise it does not see the opt-outs that wait, and its links are invalid.
     ///
-    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), or if the
-    /// program is killed meanwhile, this mail is not sent again. After any other error, the next call sends it, unless the
-    /// store failed before it could note that.
+    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`] or
+    /// [`Outcome::Applied`]), or if the program is killed meanwhile, this mail is not sent again. After any other error,
+    /// the next call sends it, unless the store failed before it could note that.
     ///
-    /// The call continues if its future is dropped.
+    /// The mail is sent directly after the contact was retrieved, or within the deadline of the client after it, if the
+    /// service asks to wait. The call continues if its future is dropped.
     ///
     /// # Errors
     ///
     /// - [`ConsentError::Service`] if the contact could not be retrieved or the mail could not be sent. If
-    ///   [`status`](crate::Error::status) is 422, the service refuses this mail alone, and you can continue with the next reader.
+    ///   [`status`](crate::Error::status) is 422, the service refuses this mail alone, and you can continue with the next
+    ///   reader. After any other status, stop, and run the program again later: it would fail for the others, too.
     /// - [`ConsentError::Store`] if the store fails.
+    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
     ///
     /// # Panics
     ///
@@ -230,7 +237,8 @@ impl UnsubscribeService {
         mail: impl FnOnce(&str) -> Email,
     ) -> Result<Option<SentEmail>, ConsentError> {
         let (address, topic) = (Target::new(address.as_ref(), None).address, topic.as_ref());
-        let id = OptOut::id("issue", &address, Some(issue.as_ref()));
+        let issue = format!("{topic}\n{}", issue.as_ref());
+        let id = OptOut::id("issue", &address, Some(&issue));
         let links = &self.0.links;
         let mail = mail(&links.link(&address)).member("to", address.as_str());
         let mail = mail.headers(links.headers(&address, topic));
@@ -263,8 +271,13 @@ impl UnsubscribeService {
     ) -> Result<Option<SentEmail>, ConsentError> {
         let hold = self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await;
         let is_first = matches!(hold.map_err(InboxError::from)?, ClaimState::Fresh { .. });
-        if !is_first || !self.may_send(address, topic).await? {
+        if !is_first {
             return Ok(None);
+        }
+        match self.reachability(address, topic).await? {
+            Some(Reachability::Reachable) => {}
+            Some(Reachability::UnknownTopic) => return Err(ConsentError::NoTopic),
+            Some(_) | None => return Ok(None),
         }
         Ok(Some(self.0.contacts.emails().send(mail).await?))
     }
@@ -348,12 +361,12 @@ impl UnsubscribeService {
         let Confirmation {
             address, topics, ..
         } = confirmation.clone();
-        let contact = self.subscribe(address, topics).await?;
+        let contact = self.subscribe(address, topics.clone()).await?;
         match self.0.on_confirmed.clone() {
             // A task of its own: a panic of the application's code must not keep the link claimed.
             Some(tell) => {
                 let telling =
-                    async move { tokio::time::timeout(TELL_DEADLINE, tell(contact)).await };
+                    async move { tokio::time::timeout(TELL_DEADLINE, tell(contact, topics)).await };
                 tokio::spawn(telling).await??
             }
             None => Ok(()),

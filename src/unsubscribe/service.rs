@@ -42,7 +42,9 @@ use super::links::{Target, UnsubscribeLinks};
 use super::mail::OnConfirmed;
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
-use crate::contacts::{ConfirmOptIn, Contact, Contacts, OptOutReason, UnsubscribeReason, Written};
+use crate::contacts::{
+    ConfirmOptIn, Contact, Contacts, OptOutReason, Reachability, UnsubscribeReason, Written,
+};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
@@ -434,13 +436,22 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
         topic: impl AsRef<str>,
     ) -> Result<bool, ConsentError> {
-        let (address, topic) = (address.as_ref(), topic.as_ref());
+        let reachability = self.reachability(address.as_ref(), topic.as_ref()).await?;
+        Ok(reachability.is_some_and(Reachability::is_reachable))
+    }
+
+    /// Returns `None` if an opt-out is stored, or if the address is no contact.
+    pub(super) async fn reachability(
+        &self,
+        address: &str,
+        topic: &str,
+    ) -> Result<Option<Reachability>, ConsentError> {
         // This comes first: an opt-out leaves the store when the service has it.
         if self.has_pending(address, [topic]).await? {
-            return Ok(false);
+            return Ok(None);
         }
         let contact = self.0.contacts.find(address).await?;
-        Ok(contact.is_some_and(|contact| contact.reachability_for(topic).is_reachable()))
+        Ok(contact.map(|contact| contact.reachability_for(topic)))
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
@@ -1063,10 +1074,11 @@ impl UnsubscribeServiceBuilder {
     }
 
     /// Sets a function that runs after the click on a [confirmation mail](UnsubscribeService::send_confirmation), when
-    /// the contact is subscribed. Default: none.
+    /// the contact is subscribed. It gets the contact, and the topics that were confirmed. Default: none.
     ///
     /// It can record the consent, or send a first mail, and has 10 s. The visitor reads that the click succeeded when the
-    /// function did. If it fails or panics, the visitor reads to try again, and it runs again after the next click.
+    /// function did. If it fails or panics, the visitor reads to try again, and it runs again after the next click. So it
+    /// may run twice for one link. It does not run after a change on the preference page.
     ///
     /// # Example: a record of the consent
     ///
@@ -1077,12 +1089,13 @@ impl UnsubscribeServiceBuilder {
     /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
     /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
     /// # #[derive(Clone)] struct Pool;
-    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str) -> std::io::Result<()> { Ok(()) } }
+    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<()> { Ok(()) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
-    ///     .on_confirmed(move |contact| {
+    ///     .on_confirmed(move |contact, topics| {
     ///         let db = db.clone();
-    ///         async move { db.execute("INSERT INTO consents (address) VALUES ($1)", &contact.email).await }
+    ///         let topics = Vec::from_iter(topics).join(" ");
+    ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &contact.email, &topics).await }
     ///     })
     ///     .build();
     /// # let _ = service;
@@ -1090,14 +1103,14 @@ impl UnsubscribeServiceBuilder {
     /// ```
     pub fn on_confirmed<F, Fut, E>(mut self, function: F) -> Self
     where
-        F: Fn(Contact) -> Fut + Send + Sync + 'static,
+        F: Fn(Contact, BTreeSet<String>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = Arc::new(function);
-        self.0.on_confirmed = Some(Arc::new(move |contact| {
+        self.0.on_confirmed = Some(Arc::new(move |contact, topics| {
             let function = Arc::clone(&function);
-            Box::pin(async move { function(contact).await.map_err(Into::into) })
+            Box::pin(async move { function(contact, topics).await.map_err(Into::into) })
         }));
         self
     }
@@ -1189,8 +1202,10 @@ pub enum ConsentError {
     /// The store of the opt-outs failed, so nothing was sent.
     #[error(transparent)]
     Store(#[from] InboxError),
-    /// None of the topics is one that the service offers: see [`UnsubscribeServiceBuilder::topic`].
-    #[error("none of the topics is offered: choose one that was given to `topic` of the builder")]
+    /// None of the topics is offered on the page ([`UnsubscribeServiceBuilder::topic`]), or the contact has no such topic.
+    #[error(
+        "there is no such topic: check its name, and whether it was given to `topic` of the builder"
+    )]
     NoTopic,
 }
 

@@ -313,8 +313,8 @@ async fn the_application_learns_of_each_confirmation_and_can_refuse_to_go_on() {
     let server = mock().await;
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
-    let service = builder(&server, MemoryStore::new()).on_confirmed(move |contact| {
-        assert!(contact.topics["news"]);
+    let service = builder(&server, MemoryStore::new()).on_confirmed(move |contact, topics| {
+        assert!(contact.topics["news"] && Vec::from_iter(topics) == ["news"]);
         let call = seen.fetch_add(1, Ordering::Relaxed);
         async move {
             assert_ne!(call, 1, "a panic of the application");
@@ -395,6 +395,8 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
             .is_none()
     );
 
+    let unknown = send_issue(&service, "1", "nwes").await.unwrap_err();
+    assert!(matches!(unknown, ConsentError::NoTopic), "{unknown}");
     let [mail] = &*server.sent_mail() else {
         panic!("one mail");
     };
