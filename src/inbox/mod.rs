@@ -1162,15 +1162,11 @@ impl Inbox {
         state.inspect_err(|error| shared.store_failed("accept", error))
     }
 
-    /// Holds an id until [`end_hold`](Self::end_hold), or for this long. Returns `None` if its event waits or is being
+    /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
     /// handled, or if it is held.
-    pub(crate) async fn hold_own(
-        &self,
-        id: &EventId,
-        lease: Duration,
-    ) -> Result<Option<Token>, StoreError> {
+    pub(crate) async fn hold_own(&self, id: &EventId) -> Result<Option<Token>, StoreError> {
         let token = Token::random();
-        let state = self.claim_held(id, token, lease).await?;
+        let state = self.claim_held(id, token, self.0.settings.lease).await?;
         Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
     }
 

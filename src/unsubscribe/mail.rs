@@ -2,9 +2,9 @@
 //!
 //! The link of a double opt-in holds the address and the topics, so nothing is stored before the click.
 //!
-//! The store of the opt-outs has three kinds of ids beside theirs. One of an address and a topic is held for ten minutes
-//! after the mail of a double opt-in, so that nobody is flooded. One of such a link is done after its click. One of an
-//! issue and an address is held for as long as the issue may be sent.
+//! The store of the opt-outs has three kinds of ids beside theirs. One of an address and a topic is held for ten
+//! minutes after the mail of a double opt-in, so that nobody is flooded. One of such a link is done after its click.
+//! One of an issue and an address is held for as long as the issue may be sent.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::links::{CONFIRMATION_VALIDITY, Confirmation, Target};
-use super::page::{OfferedTopic, PageNotice, PreferencePage, ShownTopic, masked};
+use super::page::{PageNotice, PreferencePage, ShownTopic, masked};
 use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
     UnsubscribeService, unavailable_with,
@@ -31,14 +31,15 @@ use crate::webhooks::tower::BytesBody;
 const MAIL_INTERVAL: Duration = Duration::from_secs(600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the link.
+/// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the
+/// link.
 const TELL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 3_600);
 
-/// What an application does after a click.
+/// The function of the application that runs after a click.
 pub(super) type OnConfirmed = Arc<dyn Fn(Contact, BTreeSet<String>) -> Confirming + Send + Sync>;
 
 type Confirming = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
@@ -47,19 +48,20 @@ impl UnsubscribeService {
     /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
     /// address to these topics.
     ///
-    /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that the
-    /// builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
+    /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that
+    /// the builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
     /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
-    /// click that succeeds. It holds the address and the topics, encrypted and authenticated as in every link, so nothing
-    /// is stored about a person until the click, and the address is no contact before it. A scanner that follows the link
-    /// changes nothing. Whoever clicks consents at that moment, also after an opt-out that was made since the mail.
+    /// click that succeeds. It holds the address and the topics, encrypted and authenticated as in every link, so
+    /// nothing is stored about a person until the click, and the address is no contact before it. A scanner that
+    /// follows the link changes nothing. Whoever clicks consents at that moment, also after an opt-out that was made
+    /// since the mail.
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
-    /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in a
-    /// mail to this address in the last ten minutes: there is at most one mail for each topic. So a page should say
-    /// "please open the link in our mail", and not that one was sent just now. The store remembers a hash of the address
-    /// and the topic for these ten minutes, and a number of a link for four days after its click.
+    /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
+    /// a mail to this address in the last ten minutes: there is at most one mail for each topic. So a page should say
+    /// "please open the link in our mail", and not that one was sent just now. The store remembers a hash of the
+    /// address and the topic for these ten minutes, and a number of a link for four days after its click.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -156,9 +158,7 @@ impl UnsubscribeService {
     ) -> Result<(), ConsentError> {
         let mut is_first = false;
         for id in confirmation.mail_ids() {
-            let token = confirmation.token();
-            let hold = self.0.inbox.claim_held(&id, token, MAIL_INTERVAL).await;
-            is_first |= matches!(hold.map_err(InboxError::from)?, ClaimState::Fresh { .. });
+            is_first |= self.hold(&id, confirmation.token(), MAIL_INTERVAL).await?;
         }
         if is_first {
             let sending = self.0.contacts.emails().send(mail);
@@ -167,7 +167,7 @@ impl UnsubscribeService {
         Ok(())
     }
 
-    /// Allows another mail at once.
+    /// Ends the ten minutes in which no other mail is sent.
     async fn allow_mail(&self, confirmation: &Confirmation) {
         for id in confirmation.mail_ids() {
             self.0.inbox.end_hold(&id, confirmation.token()).await;
@@ -177,18 +177,18 @@ impl UnsubscribeService {
     /// Sends the mail of an issue to one reader who [wants it](Self::may_send), and once. Returns `None` if the reader
     /// does not want mail about the topic, or if this issue was sent to the address before, or is being sent.
     ///
-    /// `mail` gets the link to the [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its
-    /// recipient and the [headers](super::UnsubscribeLinks::headers) for one click.
+    /// `mail` gets the link to the [preference page](super::UnsubscribeLinks::link), and returns the mail. This call
+    /// sets its recipient and the [headers](super::UnsubscribeLinks::headers) for one click.
     ///
-    /// The name of the issue is any text of yours, such as `2026-11`, and counts together with the topic. So if a program
-    /// that sends an issue is stopped, run it again: it continues with those who have not got the issue. After 30 days,
-    /// the store has forgotten who got it. Calls may run at the same time, also in several programs with the same store.
-    /// A program that does not respond to the links itself needs the store and the secrets of the one that does:
-    /// otherwise it does not see the opt-outs that wait, and its links are invalid.
+    /// The name of the issue is any text of yours, such as `2026-11`, and counts together with the topic. So if a
+    /// program that sends an issue is stopped, run it again: it continues with those who have not got the issue. After
+    /// 30 days, the store has forgotten who got it. Calls may run at the same time, also in several programs with the
+    /// same store. A program that does not respond to the links itself needs the store and the secrets of the one that
+    /// does: otherwise it does not see the opt-outs that wait, and its links are invalid.
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`] or
-    /// [`Outcome::Applied`]), or if the program is killed meanwhile, this mail is not sent again. After any other error,
-    /// the next call sends it, unless the store failed before it could note that.
+    /// [`Outcome::Applied`]), or if the program is killed meanwhile, this mail is not sent again. After any other
+    /// error, the next call sends it, unless the store failed before it could note that.
     ///
     /// The mail is sent directly after the contact was retrieved, or within the deadline of the client after it, if the
     /// service asks to wait. The call continues if its future is dropped.
@@ -269,9 +269,7 @@ impl UnsubscribeService {
         topic: &str,
         mail: Email,
     ) -> Result<Option<SentEmail>, ConsentError> {
-        let hold = self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await;
-        let is_first = matches!(hold.map_err(InboxError::from)?, ClaimState::Fresh { .. });
-        if !is_first {
+        if !self.hold(id, token, ISSUE_INTERVAL).await? {
             return Ok(None);
         }
         match self.reachability(address, topic).await? {
@@ -280,6 +278,17 @@ impl UnsubscribeService {
             Some(_) | None => return Ok(None),
         }
         Ok(Some(self.0.contacts.emails().send(mail).await?))
+    }
+
+    /// Holds the id of a mail for this long. Returns `false` if another mail with this id was sent, or is being sent.
+    async fn hold(
+        &self,
+        id: &EventId,
+        token: Token,
+        interval: Duration,
+    ) -> Result<bool, InboxError> {
+        let state = self.0.inbox.claim_held(id, token, interval).await?;
+        Ok(matches!(state, ClaimState::Fresh { .. }))
     }
 
     /// The page of a link that nobody has clicked on, or that was used.
@@ -373,10 +382,6 @@ impl UnsubscribeService {
         }
     }
 
-    fn offered(&self, topic: &str) -> Option<&OfferedTopic> {
-        self.0.topics.iter().find(|offered| offered.name == topic)
-    }
-
     fn page_of(
         &self,
         confirmation: &Confirmation,
@@ -394,13 +399,10 @@ impl UnsubscribeService {
             }
         });
         let page = PreferencePage {
-            texts: &self.0.texts,
-            notice,
             address: masked(&confirmation.address),
             topics: shown.collect(),
-            link_topic: None,
-            is_paused: false,
             is_confirmation: true,
+            ..self.empty_page(notice)
         };
         self.html(StatusCode::OK, &page)
     }

@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
 
-use super::links::{Target, UnsubscribeLinks};
+use super::links::{Confirmation, Target, UnsubscribeLinks};
 use super::mail::OnConfirmed;
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
@@ -402,8 +402,9 @@ impl UnsubscribeService {
     /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
     /// [`Contact::reachability_for`] the topic says that nothing prevents it.
     ///
-    /// [`send_issue`](Self::send_issue) calls it. Otherwise, call it directly before you send a mail. It looks for a stored opt-out and then retrieves the
-    /// contact. In the other order, an opt-out that the worker sends in between would be missed.
+    /// [`send_issue`](Self::send_issue) looks by itself. Before any other mail, call it directly before you send it. It
+    /// looks for a stored opt-out and then retrieves the contact. In the other order, an opt-out that the worker sends in
+    /// between would be missed.
     ///
     /// # Errors
     ///
@@ -492,41 +493,42 @@ impl UnsubscribeService {
         }
         let path = head.uri.path().trim_end_matches('/');
         let token = path.rsplit('/').next().unwrap_or_default();
-        let is_post = head.method == Method::POST;
-        if let Some(confirmation) = self.0.links.open_confirmation(token) {
-            if !is_post {
-                return self.confirmation_page(&confirmation).await;
-            }
-            let form = match Form::read(&head, body).await {
-                Ok(form) => form,
-                Err(status) => return self.status(status),
-            };
-            if form.value("confirm") != Some("yes") {
-                return self.status(StatusCode::BAD_REQUEST);
-            }
-            let task = tokio::spawn(async move { self.confirm_click(&confirmation).await });
-            return task.await.unwrap_or_else(|_| unavailable());
-        }
-        let Some(target) = self.0.links.open(token) else {
+        let Some(link) = Link::open(token, &self.0.links) else {
             return self.invalid_link();
         };
-        if !is_post {
-            let person = self.person(target).await;
-            return self.page(&person, &self.shown(&person).await, None);
+        if head.method != Method::POST {
+            return self.show(link).await;
         }
         let form = match Form::read(&head, body).await {
             Ok(form) => form,
             Err(status) => return self.status(status),
         };
-        let Some(submission) = Submission::of(&form, &self.0.topics) else {
-            return self.status(StatusCode::BAD_REQUEST);
-        };
         // A task of its own: the server drops this future when the visitor goes away.
-        let task = tokio::spawn(async move {
-            let person = self.person(target).await;
-            self.submit(person, submission).await
-        });
+        let task = tokio::spawn(async move { self.click(link, &form).await });
         task.await.unwrap_or_else(|_| unavailable())
+    }
+
+    async fn show(&self, link: Link) -> Response<BytesBody> {
+        match link {
+            Link::Confirmation(confirmation) => self.confirmation_page(&confirmation).await,
+            Link::Preferences(target) => {
+                let person = self.person(target).await;
+                self.page(&person, &self.shown(&person).await, None)
+            }
+        }
+    }
+
+    async fn click(&self, link: Link, form: &Form) -> Response<BytesBody> {
+        match link {
+            Link::Confirmation(confirmation) if form.value("confirm") == Some("yes") => {
+                self.confirm_click(&confirmation).await
+            }
+            Link::Preferences(target) => match Submission::of(form, &self.0.topics) {
+                Some(submission) => self.submit(self.person(target).await, submission).await,
+                None => self.status(StatusCode::BAD_REQUEST),
+            },
+            Link::Confirmation(_) => self.status(StatusCode::BAD_REQUEST),
+        }
     }
 
     /// Returns the person whom a link concerns.
@@ -558,7 +560,7 @@ impl UnsubscribeService {
         Ok(current.unwrap_or_else(|| address.to_owned()))
     }
 
-    async fn submit(self, person: Person, submission: Submission) -> Response<BytesBody> {
+    async fn submit(&self, person: Person, submission: Submission) -> Response<BytesBody> {
         let topic = person.linked.topic.as_deref();
         let stored = match &submission {
             Submission::OneClick | Submission::LinkTopic => self.store(&person, topic).await,
@@ -696,7 +698,7 @@ impl UnsubscribeService {
         let mut has_waited = false;
         for id in ids {
             loop {
-                let token = self.0.inbox.hold_own(&id, LEASE).await;
+                let token = self.0.inbox.hold_own(&id).await;
                 if let Some(token) = token.map_err(InboxError::from)? {
                     held.push((id, token));
                     break;
@@ -876,32 +878,37 @@ impl UnsubscribeService {
                 is_checked,
             })
         });
-        let is_link_topic =
-            |topic: &&OfferedTopic| Some(&topic.name) == person.linked.topic.as_ref();
-        let link_topic = self.0.topics.iter().find(is_link_topic);
+        let link_topic = person.linked.topic.as_deref();
+        let link_topic = link_topic.and_then(|topic| self.offered(topic));
         let page = PreferencePage {
-            texts: &self.0.texts,
-            notice,
             address: masked(&person.linked.address),
             topics: topics.collect(),
             link_topic: link_topic.map(|topic| topic.label.as_str()),
             is_paused: shown.is_paused,
-            is_confirmation: false,
+            ..self.empty_page(notice)
         };
         self.html(StatusCode::OK, &page)
     }
 
     fn invalid_link(&self) -> Response<BytesBody> {
-        let page = PreferencePage {
+        let page = self.empty_page(Some(PageNotice::InvalidLink));
+        self.html(StatusCode::NOT_FOUND, &page)
+    }
+
+    pub(super) fn empty_page(&self, notice: Option<PageNotice>) -> PreferencePage<'_> {
+        PreferencePage {
             texts: &self.0.texts,
-            notice: Some(PageNotice::InvalidLink),
+            notice,
             address: String::new(),
             topics: Vec::new(),
             link_topic: None,
             is_paused: false,
             is_confirmation: false,
-        };
-        self.html(StatusCode::NOT_FOUND, &page)
+        }
+    }
+
+    pub(super) fn offered(&self, topic: &str) -> Option<&OfferedTopic> {
+        self.0.topics.iter().find(|offered| offered.name == topic)
     }
 
     pub(super) fn html(
@@ -1128,6 +1135,20 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
             .field("links", &self.0.links)
             .field("topics", &self.0.topics)
             .finish_non_exhaustive()
+    }
+}
+
+/// The content of a link.
+enum Link {
+    /// One in the mail of a double opt-in.
+    Confirmation(Confirmation),
+    Preferences(Target),
+}
+
+impl Link {
+    fn open(token: &str, links: &UnsubscribeLinks) -> Option<Self> {
+        let confirmation = links.open_confirmation(token).map(Self::Confirmation);
+        confirmation.or_else(|| links.open(token).map(Self::Preferences))
     }
 }
 

@@ -108,6 +108,14 @@ async fn topics() -> MockServer {
     server.topic("offers", false).start().await
 }
 
+/// Adds `r0@x.io` and the next ones, who subscribed to the topic `news`.
+fn seed_readers(server: &MockServer, count: usize) {
+    for reader in 0..count {
+        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
+        server.seed_contact(seed);
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_reader_signs_up_with_two_clicks_and_leaves_with_one() {
@@ -263,10 +271,7 @@ async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
     };
     let server = topics().await;
     let newsletter = start(&server, &database);
-    for reader in 0..3 {
-        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
-        server.seed_contact(seed);
-    }
+    seed_readers(&server, 3);
     // On a slow machine, the opt-outs take more than a second.
     let slow = Fault::delay(Duration::from_secs(5)).path("/emails");
     server.fault(slow.times(1));
@@ -326,10 +331,7 @@ async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
         return;
     };
     let server = topics().await;
-    for reader in 0..3 {
-        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
-        server.seed_contact(seed);
-    }
+    seed_readers(&server, 3);
     server.fault(Fault::status(422).path("/emails").times(1));
 
     let sent = send(&server, &database, "news");
@@ -344,10 +346,7 @@ async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
         return;
     };
     let server = topics().await;
-    for reader in 0..5 {
-        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
-        server.seed_contact(seed);
-    }
+    seed_readers(&server, 5);
     let send = |issue| {
         let sending = start_sending(&server, &database, "news", issue);
         sending.wait_with_output().unwrap()
@@ -377,10 +376,7 @@ async fn an_issue_whose_program_is_killed_reaches_everybody_once_but_for_the_mai
         return;
     };
     let server = topics().await;
-    for reader in 0..READERS {
-        let seed = SeedContact::new(format!("r{reader}@x.io")).answer("news", true);
-        server.seed_contact(seed);
-    }
+    seed_readers(&server, READERS);
     server.fault(Fault::delay(Duration::from_millis(20)).path("/emails"));
 
     for mails in [4, 9, 17] {

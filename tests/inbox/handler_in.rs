@@ -1,7 +1,6 @@
 //! A worker whose handler is a transaction of the store, with each store that has one.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use audience::webhooks::Event;
 use tokio::sync::Notify;
 
 use super::deliveries::{delivery, id};
+use support::DatabaseFile;
 use support::postgres::{self, Database};
 
 const TABLE: &str = "CREATE TABLE effects (event text)";
@@ -143,26 +143,6 @@ impl Effects for SqlxSqliteStore {
     }
 }
 
-/// A SQLite file, which is deleted in the end.
-struct File(PathBuf);
-
-impl File {
-    fn new() -> Self {
-        let name = format!("handler-in-{:016x}.db", fastrand::u64(..));
-        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        for suffix in ["", "-wal", "-shm", "-reserve"] {
-            let mut name = self.0.clone().into_os_string();
-            name.push(suffix);
-            std::fs::remove_file(name).ok();
-        }
-    }
-}
-
 async fn in_postgres() -> Option<(PostgresStore, Database)> {
     let database = postgres::database().await?;
     let store = postgres::connect(&database.url).await.unwrap();
@@ -185,8 +165,8 @@ async fn in_sqlite() -> Option<(SqliteStore, ())> {
     Some((store, ()))
 }
 
-async fn in_sqlite_with_sqlx() -> Option<(SqlxSqliteStore, File)> {
-    let file = File::new();
+async fn in_sqlite_with_sqlx() -> Option<(SqlxSqliteStore, DatabaseFile)> {
+    let file = DatabaseFile::new();
     let url = format!("sqlite:{}?mode=rwc", file.0.display());
     let pool = SqlitePool::connect(&url).await.unwrap();
     sqlx::query(TABLE).execute(&pool).await.unwrap();

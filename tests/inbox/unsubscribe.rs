@@ -18,8 +18,8 @@ use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use support::ADA;
 use support::trace_log::Log;
+use support::{ADA, DatabaseFile};
 use tower::ServiceExt;
 
 use super::faulty_store::FaultyStore;
@@ -1102,12 +1102,9 @@ async fn a_program_can_ask_whether_an_opt_out_waits_in_each_store() {
     let memory = MemoryStore::new();
     a_program_can_ask_whether_an_opt_out_waits(memory.clone(), memory).await;
 
-    let file = std::env::temp_dir().join(format!("audience-ask-{:016x}.db", fastrand::u64(..)));
-    let open = || SqliteStore::open(&file).unwrap();
+    let file = DatabaseFile::new();
+    let open = || SqliteStore::open(&file.0).unwrap();
     a_program_can_ask_whether_an_opt_out_waits(open(), open()).await;
-    for suffix in ["", "-wal", "-shm", "-reserve"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
-    }
 
     if let Some(database) = support::postgres::database().await {
         let store = support::postgres::connect(&database.url).await.unwrap();
@@ -1722,11 +1719,8 @@ async fn an_opt_out_after_an_opt_in_is_sent_again(store: impl Store) {
 async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
     an_opt_out_after_an_opt_in_is_sent_again(MemoryStore::new()).await;
 
-    let file = std::env::temp_dir().join(format!("audience-out-{:016x}.db", fastrand::u64(..)));
-    an_opt_out_after_an_opt_in_is_sent_again(SqliteStore::open(&file).unwrap()).await;
-    for suffix in ["", "-wal", "-shm", "-reserve"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
-    }
+    let file = DatabaseFile::new();
+    an_opt_out_after_an_opt_in_is_sent_again(SqliteStore::open(&file.0).unwrap()).await;
 
     if let Some(database) = support::postgres::database().await {
         let store = support::postgres::connect(&database.url).await.unwrap();

@@ -9,13 +9,13 @@ use std::time::Duration;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, UnsubscribeService};
-use support::ADA;
+use support::{ADA, DatabaseFile};
 use tokio::runtime::Runtime;
 
 use super::faulty_store::FaultyStore;
 use super::memory_conformance::TestClock;
 use super::unsubscribe::links;
-use super::unsubscribe_outage::DatabaseFile;
+use super::unsubscribe_outage::end_leases;
 
 const BOB: &str = "bob@example.com";
 const LEASE: Duration = Duration::from_secs(30);
@@ -216,7 +216,7 @@ async fn after_a_kill_between_the_creation_and_the_first_opt_out_no_topic_stays(
     process.wait().unwrap();
     server.clear_faults();
     assert!(!server.contact(BOB).unwrap().unsubscribed);
-    file.end_leases();
+    end_leases(&file);
 
     let service = service(&server, SqliteStore::open(&file.0).unwrap());
     service.worker().run_until_idle().await.unwrap();

@@ -12,8 +12,8 @@ use audience::unsubscribe::{
 };
 use audience::{Client, ErrorKind, RetryPolicy};
 use http::StatusCode;
-use support::ADA;
 use support::trace_log::Log;
+use support::{ADA, DatabaseFile};
 
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
@@ -48,6 +48,11 @@ fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
     builder(server, store).build()
 }
 
+fn service_without_retries(server: &MockServer) -> UnsubscribeService {
+    let client = server.client_builder().retry(RetryPolicy::none());
+    builder_with(server, MemoryStore::new(), &client.build().unwrap()).build()
+}
+
 fn mail(link: &str) -> Email {
     let mail = Email::new()
         .from("Shop <news@shop.example.com>")
@@ -80,11 +85,9 @@ async fn click(service: &UnsubscribeService, link: &str) -> Reply {
 async fn a_click_subscribes_once_and_nothing_happens_before_it_with_each_store() {
     a_click_subscribes_once_and_nothing_happens_before_it(MemoryStore::new()).await;
 
-    let file = std::env::temp_dir().join(format!("audience-click-{:016x}.db", fastrand::u64(..)));
-    a_click_subscribes_once_and_nothing_happens_before_it(SqliteStore::open(&file).unwrap()).await;
-    for suffix in ["", "-wal", "-shm", "-reserve"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
-    }
+    let file = DatabaseFile::new();
+    a_click_subscribes_once_and_nothing_happens_before_it(SqliteStore::open(&file.0).unwrap())
+        .await;
 
     if let Some(database) = support::postgres::database().await {
         let store = support::postgres::connect(&database.url).await.unwrap();
@@ -138,9 +141,7 @@ async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store
 #[tokio::test]
 async fn if_the_first_click_of_a_double_click_fails_the_second_one_sends_nothing() {
     let server = mock().await;
-    let client = server.client_builder().retry(RetryPolicy::none());
-    let client = client.build().unwrap();
-    let service = builder_with(&server, MemoryStore::new(), &client).build();
+    let service = service_without_retries(&server);
     ask(&service, &["news"]).await.unwrap();
     let link = &sent_links(&server)[0];
     server.clear_requests();
@@ -211,12 +212,7 @@ async fn a_mailbox_gets_one_mail_for_each_topic_in_ten_minutes() {
 #[tokio::test]
 async fn after_a_mail_that_failed_the_next_call_sends_it() {
     let server = mock().await;
-    let client = server
-        .client_builder()
-        .retry(RetryPolicy::none())
-        .build()
-        .unwrap();
-    let service = builder_with(&server, MemoryStore::new(), &client).build();
+    let service = service_without_retries(&server);
     server.fault(Fault::status(503).times(1));
 
     let failed = ask(&service, &["news"]).await.unwrap_err();
@@ -267,12 +263,7 @@ async fn what_is_no_address_or_no_offered_topic_gets_no_mail() {
 async fn a_click_during_an_outage_can_be_repeated_and_is_logged() {
     let log = Log::start();
     let server = mock().await;
-    let client = server
-        .client_builder()
-        .retry(RetryPolicy::none())
-        .build()
-        .unwrap();
-    let service = builder_with(&server, MemoryStore::new(), &client).build();
+    let service = service_without_retries(&server);
     ask(&service, &["offers"]).await.unwrap();
     let link = &sent_links(&server)[0];
     server.fault(Fault::status(503).times(1));
@@ -444,10 +435,6 @@ async fn of_simultaneous_calls_one_sends_the_mail() {
 
 #[tokio::test]
 async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_other_is_not() {
-    let client = |server: &MockServer| {
-        let client = server.client_builder().retry(RetryPolicy::none());
-        client.build().unwrap()
-    };
     for (fault, is_repeated) in [
         (Fault::status(422).path("/emails"), true),
         (Fault::status(503).path("/contacts/*"), true),
@@ -457,7 +444,7 @@ async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_oth
         (Fault::status(500).path("/emails"), false),
     ] {
         let server = with_reader().await;
-        let service = builder_with(&server, MemoryStore::new(), &client(&server)).build();
+        let service = service_without_retries(&server);
         server.fault(fault.times(1));
 
         let failed = send_issue(&service, "1", "news").await.unwrap_err();

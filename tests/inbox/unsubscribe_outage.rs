@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::UnsubscribeService;
 use axum::Router;
 use http::StatusCode;
-use support::PATIENCE;
+use support::{DatabaseFile, PATIENCE};
 
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, links, one_click_url, post};
@@ -129,7 +128,7 @@ async fn of_1_000_clicks_on_a_server_that_is_killed_none_is_lost() {
     let deadline = Instant::now() + PATIENCE;
     while !lost(&mock, 0..CLICKS).is_empty() && Instant::now() < deadline {
         // As if the leases of the killed processes had ended.
-        file.end_leases();
+        end_leases(&file);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     println!(
@@ -244,28 +243,11 @@ fn process() {
     });
 }
 
-/// A SQLite file, which is deleted in the end.
-pub(super) struct DatabaseFile(pub(super) PathBuf);
-
-impl DatabaseFile {
-    pub(super) fn new() -> Self {
-        let name = format!("audience-outage-{:016x}.db", fastrand::u64(..));
-        Self(std::env::temp_dir().join(name))
-    }
-
-    pub(super) fn end_leases(&self) {
-        let connection = Connection::open(&self.0).unwrap();
-        connection.busy_timeout(Duration::from_secs(30)).unwrap();
-        let now = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
-        let end = format!("UPDATE audience_inbox_pending SET due = {now} WHERE due > {now} + 5000");
-        connection.execute(&end, ()).unwrap();
-    }
-}
-
-impl Drop for DatabaseFile {
-    fn drop(&mut self) {
-        for suffix in ["", "-wal", "-shm", "-reserve"] {
-            let _ = std::fs::remove_file(format!("{}{suffix}", self.0.display()));
-        }
-    }
+/// Ends all leases, as if time had passed.
+pub(super) fn end_leases(file: &DatabaseFile) {
+    let connection = Connection::open(&file.0).unwrap();
+    connection.busy_timeout(Duration::from_secs(30)).unwrap();
+    let now = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+    let end = format!("UPDATE audience_inbox_pending SET due = {now} WHERE due > {now} + 5000");
+    connection.execute(&end, ()).unwrap();
 }

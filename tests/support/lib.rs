@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -49,6 +50,25 @@ macro_rules! enum_with_all {
 
 /// How long a test waits for what must happen. It is long, so that a slow machine fails no test.
 pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The path of a SQLite file, which is deleted in the end.
+pub struct DatabaseFile(pub PathBuf);
+
+impl DatabaseFile {
+    #[expect(clippy::new_without_default, reason = "each one is another file")]
+    pub fn new() -> Self {
+        let name = format!("audience-{:016x}.db", fastrand::u64(..));
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for DatabaseFile {
+    fn drop(&mut self) {
+        for suffix in ["", "-wal", "-shm", "-reserve"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", self.0.display()));
+        }
+    }
+}
 
 /// A timeout that passes in a test. A slow machine must be able to send the request and receive a response in that time.
 pub const TIMEOUT: Duration = Duration::from_secs(2);

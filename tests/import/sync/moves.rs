@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use audience::RetryPolicy;
 use audience::contacts::OptOutReason;
-use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
+use audience::import::{ImportRow, OptOut, SyncContacts, SyncReport, SyncRow};
 use audience::mock::Fault;
 
 use super::{Nights, contact, row};
@@ -237,10 +237,7 @@ async fn what_the_person_takes_back_at_the_new_address_is_not_taken_from_the_old
             .topic("news")
             .await
             .unwrap();
-        let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
-        nights.server.fault(fault);
-        nights.run(&[row(1, "b@x.io")]).await;
-        nights.server.clear_faults();
+        run_without_leaving(&nights, &[row(1, "b@x.io")]).await;
         nights
             .contacts
             .set_topic("b@x.io", "news", true)
@@ -281,12 +278,18 @@ async fn an_opt_out_that_moves_goes_to_a_new_contact_without_a_response_even_if_
 async fn moved_without_leaving() -> Nights {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
+    let report = run_without_leaving(&nights, &[row(1, "b@x.io")]).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    nights
+}
+
+/// Runs a night in which `a@x.io` is retrieved, and every other request to it fails.
+async fn run_without_leaving(nights: &Nights, table: &[SyncRow]) -> SyncReport {
     let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
     nights.server.fault(fault);
-    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
-    assert_eq!(report.changes().opt_out_failed(), 1);
+    let (report, _) = nights.run(table).await;
     nights.server.clear_faults();
-    nights
+    report
 }
 
 #[tokio::test]
@@ -331,10 +334,7 @@ async fn the_topic_opt_out_of_a_duplicate_key_hides_no_later_opt_out_of_everythi
     let no_news = OptOut::Topic("news".to_owned());
     let no_news = ImportRow::new(contact("a@x.io")).opt_out(no_news);
     let table = [row(1, "b@x.io"), SyncRow::new(1, no_news)];
-    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
-    nights.server.fault(fault);
-    nights.run(&table).await;
-    nights.server.clear_faults();
+    run_without_leaving(&nights, &table).await;
     nights.contacts.unsubscribe("a@x.io").await.unwrap();
 
     nights.run(&[]).await;
@@ -346,12 +346,9 @@ async fn the_topic_opt_out_of_a_duplicate_key_hides_no_later_opt_out_of_everythi
 async fn an_opt_out_at_an_old_address_moves_on_when_the_next_one_is_refused() {
     let nights = moved_without_leaving().await;
     nights.contacts.unsubscribe("a@x.io").await.unwrap();
-    let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
-    nights.server.fault(fault);
-    let (report, _) = nights.run(&[row(1, "t at x.io")]).await;
+    let report = run_without_leaving(&nights, &[row(1, "t at x.io")]).await;
     let changes = report.changes();
     assert_eq!((changes.refused(), changes.opt_out_failed()), (2, 1));
-    nights.server.clear_faults();
 
     nights.run(&[row(1, "c@x.io")]).await;
 
@@ -370,10 +367,7 @@ async fn an_opt_out_of_somebody_who_was_subscribed_again_after_a_deletion_goes_t
     nights.server.clear_faults();
     assert!(nights.is_opted_out("a@x.io"));
     nights.contacts.subscribe("a@x.io").await.unwrap();
-    let fails = Fault::status(501).path("/contacts/a@x.io").after(1);
-    nights.server.fault(fails);
-    nights.run(&table).await;
-    nights.server.clear_faults();
+    run_without_leaving(&nights, &table).await;
     nights.contacts.unsubscribe("a@x.io").await.unwrap();
 
     nights.run(&[]).await;

@@ -18,7 +18,6 @@ pub(crate) mod specification;
 pub(crate) mod workers;
 
 use std::ops::AddAssign;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,8 +25,8 @@ use std::time::{Duration, Instant};
 use audience::inbox::{MemoryStore, PostgresStore, SqliteStore, Store};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use support::postgres;
 use support::redis::OwnRedis;
+use support::{DatabaseFile, postgres};
 
 use self::faults::{Proxy, Server, signal};
 use self::search::{Operation, Run, find_order};
@@ -904,22 +903,4 @@ fn duration_of_end() -> i64 {
 /// Rarely another one, which is a conflict.
 fn body() -> u8 {
     u8::from(fastrand::u8(..20) == 0)
-}
-
-/// The path of a SQLite file, which is deleted in the end.
-struct DatabaseFile(PathBuf);
-
-impl DatabaseFile {
-    fn new() -> Self {
-        let name = format!("audience-linearizability-{:016x}.db", fastrand::u64(..));
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for DatabaseFile {
-    fn drop(&mut self) {
-        for suffix in ["", "-wal", "-shm", "-reserve"] {
-            let _ = std::fs::remove_file(format!("{}{suffix}", self.0.display()));
-        }
-    }
 }

@@ -12,8 +12,9 @@ mod receiver;
 mod recording_store;
 mod tally;
 
-use std::path::PathBuf;
 use std::time::Duration;
+
+use support::DatabaseFile;
 
 use self::chaos::{Sweep, sweep};
 use self::effects::SQLX;
@@ -79,7 +80,7 @@ async fn with_sqlx_two_receivers_on_one_sqlite_file_lose_and_double_nothing() {
 
 async fn sweep_sqlite(driver: &str, mode: Mode, receivers: usize) {
     let file = DatabaseFile::new();
-    let database = format!("{driver}{}", file.path());
+    let database = format!("{driver}{}", file.0.display());
     let settings = Sweep::new(mode, database, receivers, events());
 
     let tally = sweep(settings, None).await;
@@ -92,32 +93,15 @@ async fn sweep_sqlite(driver: &str, mode: Mode, receivers: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_with_a_set_of_ids_in_memory_doubles_events() {
     let file = DatabaseFile::new();
-    let settings = Sweep::new(Mode::NaiveSet, file.path(), 1, events());
+    let settings = Sweep::new(
+        Mode::NaiveSet,
+        file.0.to_str().unwrap().to_owned(),
+        1,
+        events(),
+    );
 
     let tally = sweep(settings, None).await;
 
     println!("one receiver with a set in memory: {tally}");
     assert!(tally.doubled() > 0, "{tally}");
-}
-
-/// The path of a SQLite file, which is deleted in the end.
-struct DatabaseFile(PathBuf);
-
-impl DatabaseFile {
-    fn new() -> Self {
-        let name = format!("audience-sweep-{:016x}.db", fastrand::u64(..));
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn path(&self) -> String {
-        self.0.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for DatabaseFile {
-    fn drop(&mut self) {
-        for suffix in ["", "-wal", "-shm", "-reserve"] {
-            let _ = std::fs::remove_file(self.path() + suffix);
-        }
-    }
 }
