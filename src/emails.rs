@@ -53,7 +53,7 @@ impl Emails {
     /// Sends a mail.
     ///
     /// The mail is transactional: opt-outs do not hold it back ([section 1](crate::interface#1)). For a mail that many
-    /// people get, use a broadcast.
+    /// people get, use a broadcast, or `UnsubscribeService::send_issue`, which looks for opt-outs.
     ///
     /// The call is retried only if the mail was certainly not sent, because a second attempt could send it twice.
     /// [`idempotent`](SendEmail::idempotent) allows retries, for a service that drops duplicate requests. If yours

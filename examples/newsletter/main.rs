@@ -22,7 +22,7 @@ use std::io;
 use audience::Client;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
-use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{Form, FromRef, State};
@@ -30,7 +30,6 @@ use axum::http::StatusCode;
 use axum::response::Html;
 use axum::routing::{get, post};
 use clap::Parser;
-use futures_util::StreamExt;
 use tokio::net::TcpListener;
 
 /// The topics that the form offers, with their labels.
@@ -68,7 +67,6 @@ struct Arguments {
 
 #[derive(Clone, FromRef)]
 struct App {
-    client: Client,
     inbox: Inbox,
     verifier: Verifier,
     preferences: UnsubscribeService,
@@ -88,7 +86,6 @@ impl App {
             preferences = preferences.topic(OfferedTopic::new(name, label));
         }
         Ok(Self {
-            client,
             inbox: Inbox::builder(store).build()?,
             verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
             preferences: preferences.build(),
@@ -154,13 +151,17 @@ fn page(content: &str) -> Html<String> {
 }
 
 /// Handles an event. After an error it is called again, later and later.
-fn handle(event: &Event) -> Result<(), &'static str> {
+async fn handle(
+    preferences: &UnsubscribeService,
+    event: &Event,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    preferences.record_bounce(event).await?;
     match &event.data {
         EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
             tracing::warn!(email_id = %mail.email_id, "a mail did not arrive");
             Ok(())
         }
-        data if data.is_incomplete() => Err("incomplete data"),
+        data if data.is_incomplete() => Err("incomplete data".into()),
         _ => Ok(()),
     }
 }
@@ -188,51 +189,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// mail.
 async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), Box<dyn Error>> {
     let text = io::read_to_string(io::stdin())?;
-    let mail = |link: &str| {
+    let sending = app.preferences.send_issue(issue, topic, |_contact, link| {
         let mail = Email::new().from(SENDER).subject(subject);
         mail.member("text", format!("{text}\n-- \nYour newsletters: {link}\n"))
-    };
-    let mut contacts = app.client.contacts().list().limit(200).stream();
-    let (mut sent, mut refused) = (0_u64, 0_u64);
-    while let Some(listed) = contacts.next().await {
-        let address = match listed {
-            Ok(contact) => contact.email,
-            // Without this, nobody who is listed after the contact would ever get a mail.
-            Err(error) if error.is_malformed_contact() => {
-                tracing::warn!(%error, "a malformed contact gets no mail");
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        match app
-            .preferences
-            .send_issue(issue, address, topic, mail)
-            .await
-        {
-            Ok(Some(_)) => sent += 1,
-            Ok(None) => {}
-            // This mail alone. The others are sent.
-            Err(ConsentError::Service(error)) if is_about_one_mail(&error) => {
-                tracing::warn!(%error, "a contact gets no mail");
-                refused += 1;
-            }
-            Err(error) => return Err(error.into()),
-        }
+    });
+    let report = sending.stop_when(audience::shutdown_signal()).await?;
+    println!("{report}");
+    for failure in report.failures() {
+        tracing::warn!(error = %failure.error, "a contact gets no mail");
     }
-    println!("{sent} mails sent, {refused} refused");
     Ok(())
-}
-
-fn is_about_one_mail(error: &audience::Error) -> bool {
-    error.is_malformed_contact() || error.status() == Some(StatusCode::UNPROCESSABLE_ENTITY)
 }
 
 /// Runs the server and both workers until SIGTERM or Ctrl-C.
 async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
     let preferences = app.preferences.clone();
-    let events = app
-        .inbox
-        .worker(|event, _attempt| async move { handle(&event) });
+    let bounces = app.preferences.clone();
+    let events = app.inbox.worker(move |event, _attempt| {
+        let bounces = bounces.clone();
+        async move { handle(&bounces, &event).await }
+    });
     let router = Router::new()
         .route("/", get(form).post(sign_up))
         .nest_service("/preferences", preferences.clone())

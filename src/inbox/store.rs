@@ -718,7 +718,7 @@ impl Token {
     /// # Ok::<(), &'static str>(())
     /// ```
     #[must_use]
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 

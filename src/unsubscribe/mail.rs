@@ -1,10 +1,10 @@
-//! The mails that the service sends: the one of a double opt-in, with the page behind its link, and those of an issue.
+//! The mail of a double opt-in, and the page behind its link.
 //!
-//! The link of a double opt-in holds the address and the topics, so nothing is stored before the click.
+//! The link holds the address and the topics, so nothing is stored before the click.
 //!
-//! The store of the opt-outs has three kinds of ids beside theirs. One of an address and a topic is held for ten
-//! minutes after the mail of a double opt-in, so that nobody is flooded. One of such a link is done after its click.
-//! One of an issue and an address is held for as long as the issue may be sent.
+//! The store of the opt-outs has three kinds of ids beside theirs. So that nobody is flooded, one of an address and a
+//! topic is held for ten minutes after a mail, and one of an address and a number for a day. One of a link is done after
+//! its click.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -14,35 +14,35 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::links::{CONFIRMATION_VALIDITY, Confirmation, Target};
+use super::links::{CONFIRMATION_VALIDITY, Confirmation};
 use super::page::{PageNotice, PreferencePage, ShownTopic, masked};
 use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
     UnsubscribeService, unavailable_with,
 };
-use crate::Outcome;
-use crate::contacts::{Contact, Reachability, check_address};
-use crate::emails::{Email, SentEmail};
+use crate::contacts::{Contact, check_address};
+use crate::emails::Email;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
 use crate::webhooks::tower::BytesBody;
 
 /// How long after a mail no other one is sent for the same topics.
 const MAIL_INTERVAL: Duration = Duration::from_secs(600);
+/// How many mails an address gets in a day, whatever their topics are.
+const MAILS_A_DAY: usize = 5;
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
 /// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the
 /// link.
 const TELL_DEADLINE: Duration = Duration::from_secs(10);
-/// How long an issue is not sent to the same address again.
-const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
-const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 3_600);
+const CLOCK_DIFFERENCE: Duration = DAY;
 
-/// The function of the application that runs after a click.
-pub(super) type OnConfirmed = Arc<dyn Fn(Contact, BTreeSet<String>) -> Confirming + Send + Sync>;
+/// The function of the application that runs after an opt-in.
+pub(super) type OnOptIn = Arc<dyn Fn(Contact, BTreeSet<String>) -> Telling + Send + Sync>;
 
-type Confirming = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+type Telling = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
 impl UnsubscribeService {
     /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
@@ -59,9 +59,9 @@ impl UnsubscribeService {
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
-    /// a mail to this address in the last ten minutes: there is at most one mail for each topic. So a page should say
-    /// "please open the link in our mail", and not that one was sent just now. The store remembers a hash of the
-    /// address and the topic for these ten minutes, and a number of a link for four days after its click.
+    /// a mail to this address in the last ten minutes, or if the address got five mails in a day. So a page should say
+    /// "please open the link in our mail", and not that one was sent just now. The store remembers hashes of the address
+    /// for a day, and a number of a link for four days after its click.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -143,145 +143,45 @@ impl UnsubscribeService {
         confirmation: &Confirmation,
         mail: Email,
     ) -> Result<(), ConsentError> {
-        let result = self.send_unless_sent(confirmation, mail).await;
-        if result.is_err() {
-            self.allow_mail(confirmation).await;
+        let mut held = Vec::new();
+        let sent = self.send_unless_sent(confirmation, mail, &mut held).await;
+        if sent.is_err() {
+            for id in held {
+                self.0.inbox.end_hold(&id, confirmation.token()).await;
+            }
         }
-        result
+        sent
     }
 
-    /// Sends a mail, unless each of its topics was in another one not long ago.
+    /// Sends a mail, unless each of its topics was in another one not long ago, or the address got enough mails.
     async fn send_unless_sent(
         &self,
         confirmation: &Confirmation,
         mail: Email,
+        held: &mut Vec<EventId>,
     ) -> Result<(), ConsentError> {
-        let mut is_first = false;
+        let token = confirmation.token();
         for id in confirmation.mail_ids() {
-            is_first |= self.hold(&id, confirmation.token(), MAIL_INTERVAL).await?;
+            if self.hold(&id, token, MAIL_INTERVAL).await? {
+                held.push(id);
+            }
         }
-        if is_first {
-            let sending = self.0.contacts.emails().send(mail);
-            sending.deadline(MAIL_DEADLINE).await?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        for id in confirmation.ids_of_day() {
+            if self.hold(&id, token, DAY).await? {
+                held.push(id);
+                let sending = self.0.contacts.emails().send(mail);
+                sending.deadline(MAIL_DEADLINE).await?;
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Ends the ten minutes in which no other mail is sent.
-    async fn allow_mail(&self, confirmation: &Confirmation) {
-        for id in confirmation.mail_ids() {
-            self.0.inbox.end_hold(&id, confirmation.token()).await;
-        }
-    }
-
-    /// Sends the mail of an issue to one reader who [wants it](Self::may_send), and once. Returns `None` if the reader
-    /// does not want mail about the topic, or if this issue was sent to the address before, or is being sent.
-    ///
-    /// `mail` gets the link to the [preference page](super::UnsubscribeLinks::link), and returns the mail. This call
-    /// sets its recipient and the [headers](super::UnsubscribeLinks::headers) for one click.
-    ///
-    /// The name of the issue is any text of yours, such as `2026-11`, and counts together with the topic. So if a
-    /// program that sends an issue is stopped, run it again: it continues with those who have not got the issue. After
-    /// 30 days, the store has forgotten who got it. Calls may run at the same time, also in several programs with the
-    /// same store. A program that does not respond to the links itself needs the store and the secrets of the one that
-    /// does: otherwise it does not see the opt-outs that wait, and its links are invalid.
-    ///
-    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`] or
-    /// [`Outcome::Applied`]), or if the program is killed meanwhile, this mail is not sent again. After any other
-    /// error, the next call sends it, unless the store failed before it could note that.
-    ///
-    /// The mail is sent directly after the contact was retrieved, or within the deadline of the client after it, if the
-    /// service asks to wait. The call continues if its future is dropped.
-    ///
-    /// # Errors
-    ///
-    /// - [`ConsentError::Service`] if the contact could not be retrieved or the mail could not be sent. If
-    ///   [`status`](crate::Error::status) is 422, the service refuses this mail alone, and you can continue with the next
-    ///   reader. After any other status, stop, and run the program again later: it would fail for the others, too.
-    /// - [`ConsentError::Store`] if the store fails.
-    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tokio runtime.
-    ///
-    /// # Example: an issue
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use audience::inbox::MemoryStore;
-    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
-    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
-    /// # let contacts = server.client().contacts();
-    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
-    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
-    /// use audience::emails::Email;
-    /// use futures_util::TryStreamExt;
-    ///
-    /// let mut list = contacts.list().stream();
-    /// while let Some(contact) = list.try_next().await? {
-    ///     let mail = |link: &str| {
-    ///         let mail = Email::new().from("Shop <news@shop.example.com>").subject("News in November");
-    ///         mail.member("text", format!("Hello!\n\nYour preferences: {link}"))
-    ///     };
-    ///     service.send_issue("2026-11", &contact.email, "news", mail).await?;
-    /// }
-    /// # assert_eq!(server.sent_mail().len(), 1);
-    /// # Ok(()) }
-    /// ```
-    pub async fn send_issue(
-        &self,
-        issue: impl AsRef<str>,
-        address: impl AsRef<str>,
-        topic: impl AsRef<str>,
-        mail: impl FnOnce(&str) -> Email,
-    ) -> Result<Option<SentEmail>, ConsentError> {
-        let (address, topic) = (Target::new(address.as_ref(), None).address, topic.as_ref());
-        let issue = format!("{topic}\n{}", issue.as_ref());
-        let id = OptOut::id("issue", &address, Some(&issue));
-        let links = &self.0.links;
-        let mail = mail(&links.link(&address)).member("to", address.as_str());
-        let mail = mail.headers(links.headers(&address, topic));
-        let (service, topic) = (self.clone(), topic.to_owned());
-        let task = tokio::spawn(async move {
-            let token = Token::random();
-            let sent = service.send_once(&id, token, &address, &topic, mail).await;
-            let may_be_sent = match &sent {
-                Ok(sent) => sent.is_some(),
-                Err(ConsentError::Service(error)) => {
-                    matches!(error.outcome(), Outcome::Unknown | Outcome::Applied)
-                }
-                Err(_) => false,
-            };
-            if !may_be_sent {
-                service.0.inbox.end_hold(&id, token).await;
-            }
-            sent
-        });
-        task.await.unwrap_or(Err(ConsentError::Unfinished))
-    }
-
-    async fn send_once(
-        &self,
-        id: &EventId,
-        token: Token,
-        address: &str,
-        topic: &str,
-        mail: Email,
-    ) -> Result<Option<SentEmail>, ConsentError> {
-        if !self.hold(id, token, ISSUE_INTERVAL).await? {
-            return Ok(None);
-        }
-        match self.reachability(address, topic).await? {
-            Some(Reachability::Reachable) => {}
-            Some(Reachability::UnknownTopic) => return Err(ConsentError::NoTopic),
-            Some(_) | None => return Ok(None),
-        }
-        Ok(Some(self.0.contacts.emails().send(mail).await?))
-    }
-
     /// Holds the id of a mail for this long. Returns `false` if another mail with this id was sent, or is being sent.
-    async fn hold(
+    pub(super) async fn hold(
         &self,
         id: &EventId,
         token: Token,
@@ -310,7 +210,7 @@ impl UnsubscribeService {
     pub(super) async fn confirm_click(&self, confirmation: &Confirmation) -> Response<BytesBody> {
         match self.confirm_once(confirmation).await {
             Ok(notice) => self.page_of(confirmation, Some(notice)),
-            Err(error) if is_complaint_locked(&error) => {
+            Err(error) if has_reported_spam(&error) => {
                 self.page_of(confirmation, Some(PageNotice::ReportedSpam))
             }
             Err(_error) => {
@@ -333,7 +233,9 @@ impl UnsubscribeService {
                 let retention = CONFIRMATION_VALIDITY + CLOCK_DIFFERENCE;
                 inbox.complete_hold(&id, token, retention).await;
                 // Whoever opts out now can sign up again.
-                self.allow_mail(confirmation).await;
+                for id in confirmation.mail_ids() {
+                    inbox.end_hold(&id, confirmation.token()).await;
+                }
             }
             Err(_) => _ = inbox.end_hold(&id, token).await,
         }
@@ -371,15 +273,22 @@ impl UnsubscribeService {
             address, topics, ..
         } = confirmation.clone();
         let contact = self.subscribe(address, topics.clone()).await?;
-        match self.0.on_confirmed.clone() {
-            // A task of its own: a panic of the application's code must not keep the link claimed.
-            Some(tell) => {
-                let telling =
-                    async move { tokio::time::timeout(TELL_DEADLINE, tell(contact, topics)).await };
-                tokio::spawn(telling).await??
-            }
-            None => Ok(()),
-        }
+        self.tell(contact, topics).await
+    }
+
+    /// Tells the application of an opt-in.
+    pub(super) async fn tell(
+        &self,
+        contact: Contact,
+        topics: BTreeSet<String>,
+    ) -> Result<(), SendError> {
+        let Some(tell) = self.0.on_opt_in.clone() else {
+            return Ok(());
+        };
+        // A task of its own: a panic of the application's code must not keep the link claimed.
+        let telling =
+            async move { tokio::time::timeout(TELL_DEADLINE, tell(contact, topics)).await };
+        tokio::spawn(telling).await??
     }
 
     fn page_of(
@@ -420,13 +329,19 @@ impl Confirmation {
         topics.map(|topic| OptOut::id("mail", &self.address, Some(topic)))
     }
 
+    /// The ids of which each mail holds one for a day.
+    fn ids_of_day(&self) -> impl Iterator<Item = EventId> {
+        let numbers = (0..MAILS_A_DAY).map(|number| number.to_string());
+        numbers.map(|number| OptOut::id("mail_of_day", &self.address, Some(&number)))
+    }
+
     /// The token of these ids, so that the click on the link can release them.
     fn token(&self) -> Token {
         Token::from_bytes(self.number.to_be_bytes())
     }
 }
 
-fn is_complaint_locked(error: &SendError) -> bool {
+fn has_reported_spam(error: &SendError) -> bool {
     match error.downcast_ref() {
         Some(ConsentError::Service(error)) => error.is_complaint_locked(),
         _ => false,

@@ -4,8 +4,8 @@
 //! tower service for axum, hyper, Lambda and others. It stores each opt-out in a store of the [inbox](crate::inbox)
 //! before it acknowledges it, and its [worker](UnsubscribeService::worker) sends it to the service until the service
 //! has it. It also asks new subscribers to confirm their address:
-//! [`send_confirmation`](UnsubscribeService::send_confirmation) sends the mail of a double opt-in. And it sends the mails
-//! of an issue, each once and only to who wants it: [`send_issue`](UnsubscribeService::send_issue).
+//! [`send_confirmation`](UnsubscribeService::send_confirmation) sends the mail of a double opt-in. And it sends an issue to
+//! each contact who wants it, once: [`send_issue`](UnsubscribeService::send_issue).
 //!
 //! The guide [Unsubscribe links](crate::guides::unsubscribe) walks through it.
 //!
@@ -30,11 +30,13 @@
 //! # Ok(()) }
 //! ```
 
+mod issue;
 mod links;
 mod mail;
 mod page;
 mod service;
 
+pub use issue::{IssueError, IssueFailure, IssueReport, SendIssue};
 pub use links::UnsubscribeLinks;
 pub use page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic};
 pub use service::{ConsentError, UnsubscribeService, UnsubscribeServiceBuilder};

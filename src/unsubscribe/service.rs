@@ -39,7 +39,7 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::OnConfirmed;
+use super::mail::OnOptIn;
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{
@@ -152,7 +152,7 @@ pub(super) struct Shared {
     pub(super) texts: PageTexts,
     template: Option<Template>,
     current_address: Option<FindCurrent>,
-    pub(super) on_confirmed: Option<OnConfirmed>,
+    pub(super) on_opt_in: Option<OnOptIn>,
 }
 
 /// Looks up the address that a person has now. `None` means that it is the same.
@@ -179,7 +179,7 @@ impl UnsubscribeService {
             texts: PageTexts::default(),
             template: None,
             current_address: None,
-            on_confirmed: None,
+            on_opt_in: None,
         })
     }
 
@@ -399,19 +399,21 @@ impl UnsubscribeService {
         Ok(())
     }
 
-    /// Returns whether an address wants mail about a topic: no opt-out of it is stored, it is a contact, and
-    /// [`Contact::reachability_for`] the topic says that nothing prevents it.
+    /// Returns whether an address wants mail about a topic: no opt-out of it is stored and no
+    /// [bounce](Self::record_bounce) is remembered, it is a contact, and [`Contact::reachability_for`] the topic says
+    /// that nothing prevents it.
     ///
     /// [`send_issue`](Self::send_issue) looks by itself. Before any other mail, call it directly before you send it. It
-    /// looks for a stored opt-out and then retrieves the contact. In the other order, an opt-out that the worker sends in
+    /// looks into the store and then retrieves the contact. In the other order, an opt-out that the worker sends in
     /// between would be missed.
     ///
     /// # Errors
     ///
-    /// Returns [`ConsentError::Service`] if the contact cannot be retrieved, and [`ConsentError::Store`] if the store
-    /// fails.
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved.
+    /// - [`ConsentError::Store`] if the store fails.
+    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
     ///
-    /// # Example: an issue
+    /// # Example: before a mail
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -420,16 +422,9 @@ impl UnsubscribeService {
     /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
     /// # let contacts = server.client().contacts();
     /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
-    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
-    /// use futures_util::TryStreamExt;
-    ///
-    /// let mut list = contacts.list().stream();
-    /// while let Some(contact) = list.try_next().await? {
-    ///     if service.may_send(&contact.email, "news").await? {
-    ///         // send the mail
-    ///     }
-    /// }
-    /// # assert!(!service.may_send("bob@example.com", "news").await?);
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// assert!(service.may_send("ada@example.com", "news").await?);
+    /// assert!(!service.may_send("bob@example.com", "news").await?); // no contact
     /// # Ok(()) }
     /// ```
     pub async fn may_send(
@@ -437,22 +432,16 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
         topic: impl AsRef<str>,
     ) -> Result<bool, ConsentError> {
-        let reachability = self.reachability(address.as_ref(), topic.as_ref()).await?;
-        Ok(reachability.is_some_and(Reachability::is_reachable))
-    }
-
-    /// Returns `None` if an opt-out is stored, or if the address is no contact.
-    pub(super) async fn reachability(
-        &self,
-        address: &str,
-        topic: &str,
-    ) -> Result<Option<Reachability>, ConsentError> {
+        let (address, topic) = (address.as_ref(), topic.as_ref());
         // This comes first: an opt-out leaves the store when the service has it.
-        if self.has_pending(address, [topic]).await? {
-            return Ok(None);
+        if self.has_pending(address, [topic]).await? || self.has_bounced(address).await? {
+            return Ok(false);
         }
         let contact = self.0.contacts.find(address).await?;
-        Ok(contact.map(|contact| contact.reachability_for(topic)))
+        match contact.map(|contact| contact.reachability_for(topic)) {
+            Some(Reachability::UnknownTopic) => Err(ConsentError::NoTopic),
+            reachability => Ok(reachability.is_some_and(Reachability::is_reachable)),
+        }
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
@@ -614,28 +603,35 @@ impl UnsubscribeService {
             }
             Current::Unknown => Err(ConsentError::Unfinished),
         };
-        match opted_in {
-            Ok(_) => {
-                let shown = Shown {
-                    answers: boxes.answers,
-                    ..Shown::default()
-                };
-                self.page(person, &shown, Some(PageNotice::Saved))
-            }
-            Err(error) => {
-                let notice = error.notice();
-                // The boxes are as they were: the boxes that the visitor has checked were not saved.
-                let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
-                let mut shown = self.shown(person).await;
-                for (topic, answer) in &mut shown.answers {
-                    *answer &= !is_out(topic);
+        let (notice, untold) = match opted_in {
+            Ok(contact) => match self.tell(contact, opt_ins.clone()).await {
+                Ok(()) => {
+                    let shown = Shown {
+                        answers: boxes.answers,
+                        ..Shown::default()
+                    };
+                    return self.page(person, &shown, Some(PageNotice::Saved));
                 }
-                let page = self.page(person, &shown, Some(notice));
-                match notice {
-                    PageNotice::NotSubscribedNow => unavailable_with(page),
-                    _ => page,
+                Err(_error) => {
+                    #[cfg(feature = "tracing")]
+                    tracing::warn!(target: "audience::unsubscribe", error = %_error, "the application failed after an opt-in");
+                    // Empty boxes: if the visitor checks them again, the application is told again.
+                    (PageNotice::NotSubscribedNow, opt_ins)
                 }
-            }
+            },
+            Err(error) => (error.notice(), BTreeSet::new()),
+        };
+        // The boxes are as they were: the boxes that the visitor has checked were not saved.
+        let is_out =
+            |topic: &String| boxes.answers.get(topic) == Some(&false) || untold.contains(topic);
+        let mut shown = self.shown(person).await;
+        for (topic, answer) in &mut shown.answers {
+            *answer &= !is_out(topic);
+        }
+        let page = self.page(person, &shown, Some(notice));
+        match notice {
+            PageNotice::NotSubscribedNow => unavailable_with(page),
+            _ => page,
         }
     }
 
@@ -660,6 +656,9 @@ impl UnsubscribeService {
             Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
             Ok(result) => result,
         };
+        if result.is_ok() {
+            self.forget_bounce(address).await;
+        }
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
         }
@@ -1080,12 +1079,14 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that runs after the click on a [confirmation mail](UnsubscribeService::send_confirmation), when
-    /// the contact is subscribed. It gets the contact, and the topics that were confirmed. Default: none.
+    /// Sets a function that runs after an opt-in: the click on the link of a
+    /// [confirmation mail](UnsubscribeService::send_confirmation), or a box on the preference page. It gets the contact,
+    /// and the topics of this opt-in. Default: none.
     ///
     /// It can record the consent, or send a first mail, and has 10 s. The visitor reads that the click succeeded when the
-    /// function did. If it fails or panics, the visitor reads to try again, and it runs again after the next click. So it
-    /// may run twice for one link. It does not run after a change on the preference page.
+    /// function did. If it fails or panics, the contact is subscribed, the visitor reads to try again, and the function
+    /// runs again after the next click. So it may run twice for one opt-in. If the service fails between two boxes of
+    /// the page, it does not run for the first of them.
     ///
     /// # Example: a record of the consent
     ///
@@ -1099,7 +1100,7 @@ impl UnsubscribeServiceBuilder {
     /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<()> { Ok(()) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
-    ///     .on_confirmed(move |contact, topics| {
+    ///     .on_opt_in(move |contact, topics| {
     ///         let db = db.clone();
     ///         let topics = Vec::from_iter(topics).join(" ");
     ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &contact.email, &topics).await }
@@ -1108,14 +1109,14 @@ impl UnsubscribeServiceBuilder {
     /// # let _ = service;
     /// # Ok(()) }
     /// ```
-    pub fn on_confirmed<F, Fut, E>(mut self, function: F) -> Self
+    pub fn on_opt_in<F, Fut, E>(mut self, function: F) -> Self
     where
         F: Fn(Contact, BTreeSet<String>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = Arc::new(function);
-        self.0.on_confirmed = Some(Arc::new(move |contact, topics| {
+        self.0.on_opt_in = Some(Arc::new(move |contact, topics| {
             let function = Arc::clone(&function);
             Box::pin(async move { function(contact, topics).await.map_err(Into::into) })
         }));
@@ -1188,7 +1189,7 @@ impl Shown {
 }
 
 /// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe),
-/// [`may_send`](UnsubscribeService::may_send) and [`send_issue`](UnsubscribeService::send_issue).
+/// [`may_send`](UnsubscribeService::may_send) and the mails of an [issue](UnsubscribeService::send_issue).
 ///
 /// # Example: what the page says after a click
 ///

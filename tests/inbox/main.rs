@@ -37,6 +37,7 @@ mod sqlite;
 mod sweep;
 mod unsubscribe;
 mod unsubscribe_crash;
+mod unsubscribe_issue;
 mod unsubscribe_mail;
 mod unsubscribe_moved;
 mod unsubscribe_outage;

@@ -1,12 +1,12 @@
-//! The mail of a double opt-in, the page behind its link, and the click; and the mails of an issue.
+//! The mail of a double opt-in, the page behind its link, and the click.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use audience::emails::{Email, SentEmail};
+use audience::emails::Email;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
-use audience::mock::{Fault, MockServer, SeedContact};
+use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{
     ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService, UnsubscribeServiceBuilder,
 };
@@ -21,18 +21,18 @@ use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const CONFIRM: &str = "confirm=yes";
 
-async fn mock() -> MockServer {
+pub(super) async fn mock() -> MockServer {
     let server = MockServer::builder()
         .topic("news", false)
         .topic("offers", true);
     server.start().await
 }
 
-fn builder(server: &MockServer, store: impl Store) -> UnsubscribeServiceBuilder {
+pub(super) fn builder(server: &MockServer, store: impl Store) -> UnsubscribeServiceBuilder {
     builder_with(server, store, &server.client())
 }
 
-fn builder_with(
+pub(super) fn builder_with(
     server: &MockServer,
     store: impl Store,
     client: &Client,
@@ -44,16 +44,16 @@ fn builder_with(
         .topic(OfferedTopic::new("offers", "Offers <b>").description("Now & then"))
 }
 
-fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+pub(super) fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
     builder(server, store).build()
 }
 
-fn service_without_retries(server: &MockServer) -> UnsubscribeService {
+pub(super) fn service_without_retries(server: &MockServer) -> UnsubscribeService {
     let client = server.client_builder().retry(RetryPolicy::none());
     builder_with(server, MemoryStore::new(), &client.build().unwrap()).build()
 }
 
-fn mail(link: &str) -> Email {
+pub(super) fn mail(link: &str) -> Email {
     let mail = Email::new()
         .from("Shop <news@shop.example.com>")
         .to("mallory@example.com");
@@ -61,14 +61,14 @@ fn mail(link: &str) -> Email {
         .member("text", format!("Open {link}"))
 }
 
-async fn ask(service: &UnsubscribeService, topics: &[&str]) -> Result<(), ConsentError> {
+pub(super) async fn ask(service: &UnsubscribeService, topics: &[&str]) -> Result<(), ConsentError> {
     service
         .send_confirmation(" Ada@Example.com", topics.iter().copied(), mail)
         .await
 }
 
 /// The links of all mails.
-fn sent_links(server: &MockServer) -> Vec<String> {
+pub(super) fn sent_links(server: &MockServer) -> Vec<String> {
     let mails = server.sent_mail().into_iter();
     let mails = mails.inspect(|mail| assert_eq!(mail.to, [ADA]));
     let texts = mails.map(|mail| mail.body["text"].as_str().unwrap().to_owned());
@@ -77,7 +77,7 @@ fn sent_links(server: &MockServer) -> Vec<String> {
         .collect()
 }
 
-async fn click(service: &UnsubscribeService, link: &str) -> Reply {
+pub(super) async fn click(service: &UnsubscribeService, link: &str) -> Reply {
     post(service, link, FORM, CONFIRM).await
 }
 
@@ -210,6 +210,50 @@ async fn a_mailbox_gets_one_mail_for_each_topic_in_ten_minutes() {
 }
 
 #[tokio::test]
+async fn an_address_gets_five_mails_a_day_whatever_their_topics_are() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = builder_with(&server, clock.store(), &server.client());
+    let service = service.topic(OfferedTopic::new("internal", "Internal"));
+    let service = service.build();
+
+    for topic in ["news", "offers", "internal", "news", "offers", "internal"] {
+        ask(&service, &[topic]).await.unwrap();
+        clock.advance(Duration::from_secs(300));
+    }
+    service
+        .send_confirmation("bob@example.com", ["news"], mail)
+        .await
+        .unwrap();
+
+    let of_ada = || {
+        let mails = server.sent_mail().into_iter();
+        mails.filter(|mail| mail.to == [ADA]).count()
+    };
+    assert_eq!((of_ada(), server.sent_mail().len()), (5, 6));
+    clock.advance(DAY - Duration::from_secs(6 * 300 + 1));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(of_ada(), 5);
+    clock.advance(Duration::from_secs(600));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(of_ada(), 6);
+}
+
+#[tokio::test]
+async fn mails_that_failed_do_not_count_among_the_five() {
+    let server = mock().await;
+    let service = service_without_retries(&server);
+    server.fault(Fault::status(503).times(6));
+
+    for _ in 0..6 {
+        ask(&service, &["news"]).await.unwrap_err();
+    }
+    ask(&service, &["news"]).await.unwrap();
+
+    assert_eq!(sent_links(&server).len(), 1);
+}
+
+#[tokio::test]
 async fn after_a_mail_that_failed_the_next_call_sends_it() {
     let server = mock().await;
     let service = service_without_retries(&server);
@@ -304,7 +348,7 @@ async fn the_application_learns_of_each_confirmation_and_can_refuse_to_go_on() {
     let server = mock().await;
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
-    let service = builder(&server, MemoryStore::new()).on_confirmed(move |contact, topics| {
+    let service = builder(&server, MemoryStore::new()).on_opt_in(move |contact, topics| {
         assert!(contact.topics["news"] && Vec::from_iter(topics) == ["news"]);
         let call = seen.fetch_add(1, Ordering::Relaxed);
         async move {
@@ -347,110 +391,4 @@ async fn a_link_ends_after_three_days_and_takes_no_other_form() {
     assert_eq!(get(&service, link).await.status, StatusCode::NOT_FOUND);
     assert_eq!(click(&service, link).await.status, StatusCode::NOT_FOUND);
     assert!(server.contact(ADA).is_none());
-}
-
-async fn send_issue(
-    service: &UnsubscribeService,
-    issue: &str,
-    topic: &str,
-) -> Result<Option<SentEmail>, ConsentError> {
-    service
-        .send_issue(issue, " Ada@Example.com", topic, mail)
-        .await
-}
-
-async fn with_reader() -> MockServer {
-    let server = mock().await;
-    server.seed_contact(
-        SeedContact::new(ADA)
-            .answer("news", true)
-            .answer("offers", false),
-    );
-    server
-}
-
-#[tokio::test]
-async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
-    let server = with_reader().await;
-    let store = MemoryStore::new();
-    let service = service(&server, store.clone());
-    let other_process = self::service(&server, store);
-
-    assert!(send_issue(&service, "1", "offers").await.unwrap().is_none());
-    let sent = send_issue(&service, "1", "news").await.unwrap().unwrap();
-    assert!(send_issue(&service, "1", "news").await.unwrap().is_none());
-    assert!(
-        send_issue(&other_process, "1", "news")
-            .await
-            .unwrap()
-            .is_none()
-    );
-
-    let unknown = send_issue(&service, "1", "nwes").await.unwrap_err();
-    assert!(matches!(unknown, ConsentError::NoTopic), "{unknown}");
-    let [mail] = &*server.sent_mail() else {
-        panic!("one mail");
-    };
-    assert_eq!((&mail.id, &*mail.to), (&sent.id, &[ADA.to_owned()][..]));
-    let headers = &mail.body["headers"];
-    assert_eq!(headers["List-Unsubscribe-Post"], ONE_CLICK);
-    let url = headers["List-Unsubscribe"].as_str().unwrap();
-    post(&service, url.trim_matches(['<', '>']), FORM, ONE_CLICK).await;
-    // The opt-out waits in the store.
-    assert_eq!(service.pending().await.unwrap(), 1);
-    assert!(send_issue(&service, "2", "news").await.unwrap().is_none());
-    let link = mail.body["text"]
-        .as_str()
-        .unwrap()
-        .strip_prefix("Open ")
-        .unwrap();
-    assert!(
-        get(&service, link)
-            .await
-            .body
-            .contains("name=\"topic:news\"")
-    );
-    service.worker().run_until_idle().await.unwrap();
-    service.subscribe(ADA, ["news"]).await.unwrap();
-
-    assert!(send_issue(&service, "2", "news").await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn of_simultaneous_calls_one_sends_the_mail() {
-    let server = with_reader().await;
-    let service = service(&server, MemoryStore::new());
-
-    let calls = (0..8).map(|_| send_issue(&service, "1", "news"));
-    let sent = futures_util::future::join_all(calls).await;
-
-    assert_eq!(
-        sent.iter()
-            .filter(|sent| matches!(sent, Ok(Some(_))))
-            .count(),
-        1
-    );
-    assert_eq!(server.sent_mail().len(), 1);
-}
-
-#[tokio::test]
-async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_other_is_not() {
-    for (fault, is_repeated) in [
-        (Fault::status(422).path("/emails"), true),
-        (Fault::status(503).path("/contacts/*"), true),
-        (Fault::close_after().path("/contacts/*"), true),
-        (Fault::close_before().path("/emails"), false),
-        (Fault::close_after().path("/emails"), false),
-        (Fault::status(500).path("/emails"), false),
-    ] {
-        let server = with_reader().await;
-        let service = service_without_retries(&server);
-        server.fault(fault.times(1));
-
-        let failed = send_issue(&service, "1", "news").await.unwrap_err();
-        let repeated = send_issue(&service, "1", "news").await.unwrap();
-
-        assert_eq!(repeated.is_some(), is_repeated, "{failed}");
-        assert!(server.sent_mail().len() <= 1, "{failed}");
-    }
 }

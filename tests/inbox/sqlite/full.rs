@@ -259,7 +259,13 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         assert_eq!(drain(&store).await, 1);
-        assert!(!is_full(&store).await, "{name}: a probe");
+        // If these events took the last room, the store makes some within a second.
+        let mut probes = 0;
+        while is_full(&store).await {
+            probes += 1;
+            assert!(probes < 100, "{name}: there is room for a probe");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
 }
 

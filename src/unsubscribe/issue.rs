@@ -1,0 +1,600 @@
+//! The mails of an issue: each reader who wants it gets one, once.
+//!
+//! The store of the opt-outs has two kinds of ids for this. One of an issue and an address is held for as long as the
+//! issue may be sent. One of an address is held after a permanent bounce.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_core::Stream;
+use http::StatusCode;
+use tokio::task::JoinSet;
+
+use super::links::Target;
+use super::service::{ConsentError, OptOut, UnsubscribeService};
+use crate::contacts::{ContactStream, ContactSummary, ListContacts};
+use crate::emails::{Email, SentEmail};
+use crate::inbox::{ClaimState, InboxError, Token};
+use crate::webhooks::{Event, EventId, MailEvent};
+use crate::{Error, Outcome};
+
+/// How long an issue is not sent to the same address again.
+const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How long no issue is sent to an address after a permanent bounce.
+const BOUNCE_INTERVAL: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Every process has the same token for bounces, so that each can end the hold after an opt-in.
+const BOUNCE_TOKEN: Token = Token::from_bytes(*b"permanent bounce");
+/// How many mails may be refused in a row. After that, the mail itself is probably at fault, and not each reader.
+const MAX_REFUSED: usize = 100;
+const DEFAULT_CONCURRENCY: usize = 4;
+
+impl UnsubscribeService {
+    /// Sends an issue, such as the newsletter of a month, to each contact who [wants](Self::may_send) mail about this
+    /// topic, and once.
+    ///
+    /// `mail` gets the contact as lists have it and the link to its
+    /// [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its recipient and the
+    /// [headers](super::UnsubscribeLinks::headers) for one click. Each contact is retrieved directly before its mail,
+    /// so that an opt-out counts immediately.
+    ///
+    /// # Stop and go on
+    ///
+    /// `issue` is any text of yours, such as `2026-11`, and counts together with the topic. If a program that sends an
+    /// issue stops, run it again with the same name: it goes on with those who have not got the issue. After 30 days,
+    /// the store has forgotten who got it. So put the date into the name, and use no name again.
+    ///
+    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), if it was sent
+    /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed meanwhile, this mail is
+    /// not sent again. After any other error, the next run sends it, unless the store failed before it could note that.
+    ///
+    /// Several programs with the same store may send one issue together. A program that does not respond to the links
+    /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait,
+    /// and its links are invalid.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`IssueError`] with the report and the first error that concerns more than one reader: a response that
+    /// was lost, a status such as 401 or 503, a page of the list, or the store. Mails that are being sent are finished.
+    /// It is [`ConsentError::NoTopic`] if the contacts have no such topic, because its name is misspelled.
+    ///
+    /// [An error about one reader](ConsentError::is_about_one_reader) is in [`IssueReport::failures`], and the others get
+    /// their mails. After 100 such errors in a row, the mail itself is probably at fault, and the call stops.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime, and if `mail` panics.
+    ///
+    /// # Example: everybody who wants the news
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// use audience::emails::Email;
+    ///
+    /// let report = service
+    ///     .send_issue("2026-11", "news", |contact, link| {
+    ///         let name = contact.first_name.as_deref().unwrap_or("reader");
+    ///         let mail = Email::new().from("Shop <news@shop.example.com>").subject("News in November");
+    ///         mail.member("text", format!("Dear {name},\n…\n\nYour preferences: {link}"))
+    ///     })
+    ///     .stop_when(audience::shutdown_signal())
+    ///     .await?;
+    ///
+    /// println!("{report}"); // 1 sent, 0 sent before, 0 not wanted, 0 failed
+    /// # assert_eq!(report.to_string(), "1 sent, 0 sent before, 0 not wanted, 0 failed");
+    /// # assert_eq!(server.sent_mail().len(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn send_issue<'a>(
+        &self,
+        issue: impl Into<String>,
+        topic: impl Into<String>,
+        mail: impl FnMut(&ContactSummary, &str) -> Email + Send + 'a,
+    ) -> SendIssue<'a> {
+        SendIssue {
+            issue: issue.into(),
+            topic: topic.into(),
+            mail: Box::new(mail),
+            readers: self.0.contacts.list().limit(200),
+            concurrency: DEFAULT_CONCURRENCY,
+            stop_signal: Box::pin(pending()),
+            service: self.clone(),
+        }
+    }
+
+    /// Sends the mail of an issue to one reader, if your program has a list of its own, or makes each mail by itself.
+    /// [`send_issue`](Self::send_issue) describes the names of issues, and why a mail is sent at most once.
+    ///
+    /// Returns `None` if the reader does not want mail about the topic, or if this issue was sent to the address before,
+    /// or is being sent. The mail is sent directly after the contact was retrieved, or within the deadline of the client
+    /// after it, if the service asks to wait. Calls may run at the same time. A call continues if its future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::Service`] if the contact could not be retrieved or the mail could not be sent. If the error
+    ///   [is about one reader](ConsentError::is_about_one_reader), go on with the next one. After any other, stop, and
+    ///   run the program again later: the mails of the others could fail, too, and would then not be sent again.
+    /// - [`ConsentError::Store`] if the store fails.
+    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    ///
+    /// # Example: the orders of each customer
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("orders", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// # let customers = [("ada@example.com", 3)];
+    /// use audience::emails::Email;
+    ///
+    /// for (address, orders) in customers {
+    ///     let mail = |link: &str| {
+    ///         let mail = Email::new().from("Shop <shop@example.com>").subject("Your year with us");
+    ///         mail.member("text", format!("You ordered {orders} times.\n\nYour preferences: {link}"))
+    ///     };
+    ///     service.send_issue_to("year-2026", address, "orders", mail).await?;
+    /// }
+    /// # assert_eq!(server.sent_mail().len(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn send_issue_to(
+        &self,
+        issue: impl AsRef<str>,
+        address: impl AsRef<str>,
+        topic: impl AsRef<str>,
+        mail: impl FnOnce(&str) -> Email,
+    ) -> Result<Option<SentEmail>, ConsentError> {
+        let address = Target::new(address.as_ref(), None).address;
+        let mail = mail(&self.0.links.link(&address));
+        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail);
+        sending.await.map(|result| match result {
+            IssueMail::Sent(sent) => Some(sent),
+            IssueMail::SentBefore | IssueMail::NotWanted => None,
+        })
+    }
+
+    /// Sends the mail of an issue in a task of its own, so that it ends if the caller's future is dropped.
+    fn send_once(
+        &self,
+        issue: &str,
+        address: String,
+        topic: &str,
+        mail: Email,
+    ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<> {
+        let id = OptOut::id("issue", &address, Some(&format!("{topic}\n{issue}")));
+        let mail = mail.member("to", address.as_str());
+        let mail = mail.headers(self.0.links.headers(&address, topic));
+        let (service, topic) = (self.clone(), topic.to_owned());
+        let task = tokio::spawn(async move {
+            let token = Token::random();
+            let result = service.claim_and_send(&id, token, &address, &topic, mail);
+            let result = result.await;
+            let may_be_sent = match &result {
+                Ok(mail) => matches!(mail, IssueMail::Sent(_)),
+                Err(ConsentError::Service(error)) => {
+                    matches!(error.outcome(), Outcome::Unknown | Outcome::Applied)
+                }
+                Err(_) => false,
+            };
+            if !may_be_sent {
+                service.0.inbox.end_hold(&id, token).await;
+            }
+            result
+        });
+        async move { task.await.unwrap_or(Err(ConsentError::Unfinished)) }
+    }
+
+    async fn claim_and_send(
+        &self,
+        id: &EventId,
+        token: Token,
+        address: &str,
+        topic: &str,
+        mail: Email,
+    ) -> Result<IssueMail, ConsentError> {
+        if !self.hold(id, token, ISSUE_INTERVAL).await? {
+            return Ok(IssueMail::SentBefore);
+        }
+        if !self.may_send(address, topic).await? {
+            return Ok(IssueMail::NotWanted);
+        }
+        let sent = self.0.contacts.emails().send(mail).await?;
+        Ok(IssueMail::Sent(sent))
+    }
+
+    /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
+    /// event is [such a bounce](MailEvent::is_permanent_bounce).
+    ///
+    /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. An opt-in ends
+    /// the year: a click on the link of [`send_confirmation`](Self::send_confirmation), a box on the preference page, or
+    /// [`subscribe`](Self::subscribe). The store remembers a hash of the address.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails. Let your handler fail then, so that it gets the event again.
+    ///
+    /// # Example: in the handler of a webhook
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::Timestamp;
+    /// # use audience::inbox::{InboxError, MemoryStore};
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// async fn handle(service: &UnsubscribeService, event: &Event) -> Result<(), InboxError> {
+    ///     service.record_bounce(event).await?;
+    ///     // What else the program does with the event …
+    ///     Ok(())
+    /// }
+    /// # let mut mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # mail.bounce_type = Some(BounceType::Permanent);
+    /// # let event = Event::new(EventId::try_from("evt_1")?, Timestamp::from_unix(1), EventData::Bounced(mail));
+    /// # handle(&service, &event).await?;
+    ///
+    /// assert!(!service.may_send("ada@example.com", "news").await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn record_bounce(&self, event: &Event) -> Result<bool, InboxError> {
+        let mail = event.mail().filter(|mail| mail.is_permanent_bounce());
+        let Some(address) = mail.map(MailEvent::address) else {
+            return Ok(false);
+        };
+        let id = bounce_id(&address);
+        self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
+        Ok(true)
+    }
+
+    /// Returns whether [`record_bounce`](Self::record_bounce) remembers a permanent bounce of this address, for your
+    /// support team.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails.
+    pub async fn has_bounced(&self, address: impl AsRef<str>) -> Result<bool, InboxError> {
+        let id = bounce_id(&Target::new(address.as_ref(), None).address);
+        let inbox = &self.0.inbox;
+        let state = inbox
+            .claim_held(&id, Token::random(), Duration::ZERO)
+            .await?;
+        Ok(matches!(state, ClaimState::InProgress { .. }))
+    }
+
+    /// Forgets a bounce of an address that has opted in.
+    pub(super) async fn forget_bounce(&self, address: &str) {
+        let inbox = &self.0.inbox;
+        inbox.end_hold(&bounce_id(address), BOUNCE_TOKEN).await;
+    }
+}
+
+fn bounce_id(address: &str) -> EventId {
+    OptOut::id("bounce", address, None)
+}
+
+/// What became of a mail that did not fail.
+enum IssueMail {
+    Sent(SentEmail),
+    SentBefore,
+    NotWanted,
+}
+
+/// Makes the mail to a contact, with this link.
+type MakeMail<'a> = Box<dyn FnMut(&ContactSummary, &str) -> Email + Send + 'a>;
+
+/// Sends an issue when it is awaited: see [`UnsubscribeService::send_issue`].
+#[must_use = "no mail is sent unless it is awaited"]
+pub struct SendIssue<'a> {
+    service: UnsubscribeService,
+    issue: String,
+    topic: String,
+    mail: MakeMail<'a>,
+    readers: ListContacts,
+    concurrency: usize,
+    stop_signal: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
+}
+
+impl<'a> SendIssue<'a> {
+    /// Sets the contacts who may get the issue. Default: all contacts. Each must want the topic, too.
+    ///
+    /// # Example: a segment
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::emails::Email;
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # server.segment("seg_vip", audience::mock::SegmentKind::Contacts(vec!["ada@example.com".to_owned()]));
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
+    /// # let mail = |_: &audience::contacts::ContactSummary, _: &str| Email::new().from("a@example.com").subject("Hi");
+    /// let customers = contacts.list().segment("seg_vip").limit(200);
+    /// let report = service.send_issue("2026-11", "news", mail).readers(customers).await?;
+    ///
+    /// assert_eq!(report.sent(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn readers(mut self, readers: ListContacts) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Sets how many mails are sent simultaneously at most. 0 counts as 1. Default: 4.
+    ///
+    /// If the program is killed, or the service stops to respond, as many readers may get no mail of the issue.
+    pub fn concurrency(mut self, mails: usize) -> Self {
+        self.concurrency = mails;
+        self
+    }
+
+    /// Stops when this future ends, for example [`shutdown_signal()`](crate::shutdown_signal). Mails that are being sent
+    /// are finished. The result is then a report that is not [complete](IssueReport::is_complete).
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'a) -> Self {
+        self.stop_signal = Box::pin(signal);
+        self
+    }
+
+    async fn run(mut self) -> Result<IssueReport, IssueError> {
+        let concurrency = self.concurrency.max(1);
+        let mut run = Run::default();
+        let mut list = self.readers.stream().prefetch();
+        let mut mails = JoinSet::new();
+        while !(run.has_ended && mails.is_empty()) {
+            tokio::select! {
+                biased;
+                () = &mut self.stop_signal, if !run.has_ended => run.has_ended = true,
+                Some(mail) = mails.join_next() => {
+                    let (address, result) = mail.unwrap_or((None, Err(ConsentError::Unfinished)));
+                    run.note(address, result);
+                }
+                listed = next(&mut list), if !run.has_ended && mails.len() < concurrency => match listed {
+                    Some(Ok(contact)) if contact.unsubscribed => run.report.not_wanted += 1,
+                    Some(Ok(contact)) => {
+                        let address = Target::new(&contact.email, None).address;
+                        let mail = (self.mail)(&contact, &self.service.0.links.link(&address));
+                        let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail);
+                        mails.spawn(async move { (Some(address), sending.await) });
+                    }
+                    Some(Err(error)) => run.note(None, Err(error.into())),
+                    None => {
+                        run.report.is_complete = run.stopped.is_none();
+                        run.has_ended = true;
+                    }
+                },
+            }
+        }
+        match run.stopped {
+            None => Ok(run.report),
+            Some(failure) => Err(IssueError(Box::new((run.report, failure)))),
+        }
+    }
+}
+
+impl<'a> IntoFuture for SendIssue<'a> {
+    type Output = Result<IssueReport, IssueError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for SendIssue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendIssue")
+            .field("issue", &self.issue)
+            .field("topic", &self.topic)
+            .field("concurrency", &self.concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn next(list: &mut ContactStream) -> Option<Result<ContactSummary, Error>> {
+    poll_fn(|context| Pin::new(&mut *list).poll_next(context)).await
+}
+
+/// An issue that is being sent.
+#[derive(Default)]
+struct Run {
+    report: IssueReport,
+    /// No other mail is begun.
+    has_ended: bool,
+    /// The first failure that is not about one reader.
+    stopped: Option<IssueFailure>,
+    refused_in_a_row: usize,
+}
+
+impl Run {
+    fn note(&mut self, address: Option<String>, result: Result<IssueMail, ConsentError>) {
+        let error = match result {
+            Ok(mail) => return self.count(&mail),
+            Err(error) => error,
+        };
+        // A page of the list has no address, and its refusal concerns everybody.
+        let goes_on = match &error {
+            ConsentError::Service(error) if address.is_none() => error.is_malformed_contact(),
+            error => error.is_about_one_reader(),
+        };
+        self.refused_in_a_row += usize::from(address.is_some());
+        let failure = IssueFailure { address, error };
+        let stops = !goes_on || self.refused_in_a_row >= MAX_REFUSED;
+        if stops && self.stopped.is_none() {
+            self.has_ended = true;
+            self.stopped = Some(failure);
+        } else {
+            self.report.failures.push(failure);
+        }
+    }
+
+    fn count(&mut self, mail: &IssueMail) {
+        match mail {
+            IssueMail::Sent(_) => {
+                self.refused_in_a_row = 0;
+                self.report.sent += 1;
+            }
+            IssueMail::SentBefore => self.report.sent_before += 1,
+            IssueMail::NotWanted => self.report.not_wanted += 1,
+        }
+    }
+}
+
+/// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
+///
+/// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct IssueReport {
+    sent: u64,
+    sent_before: u64,
+    not_wanted: u64,
+    failures: Vec<IssueFailure>,
+    is_complete: bool,
+}
+
+impl IssueReport {
+    /// Returns how many mails this run has sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Returns to how many contacts the issue was sent before, or is being sent by another program.
+    #[must_use]
+    pub fn sent_before(&self) -> u64 {
+        self.sent_before
+    }
+
+    /// Returns how many contacts got no mail because they do not want the topic, have opted out of everything, bounced,
+    /// or do not exist any more.
+    #[must_use]
+    pub fn not_wanted(&self) -> u64 {
+        self.not_wanted
+    }
+
+    /// Returns the contacts that got no mail because of an error about this contact alone. After an
+    /// [`IssueError`], also those whose mails failed at the same time.
+    ///
+    /// If the [outcome](Error::outcome) of the error is [`Outcome::Unknown`] or [`Outcome::Applied`], the contact may
+    /// have got the mail, and no later run sends it. All others get it in the next run.
+    #[must_use]
+    pub fn failures(&self) -> &[IssueFailure] {
+        &self.failures
+    }
+
+    /// Returns whether the end of the list was reached. It is `false` after
+    /// [`stop_when`](SendIssue::stop_when) has stopped the run: run the program again.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+impl fmt::Display for IssueReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sent,
+            sent_before,
+            not_wanted,
+            failures,
+            is_complete,
+        } = self;
+        let failed = failures.len();
+        write!(
+            f,
+            "{sent} sent, {sent_before} sent before, {not_wanted} not wanted, {failed} failed"
+        )?;
+        match is_complete {
+            true => Ok(()),
+            false => f.write_str("; run it again for the rest"),
+        }
+    }
+}
+
+/// A mail of an issue that failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct IssueFailure {
+    /// The contact's address. `None` if a page of the list could not be fetched, or has a contact that cannot be read.
+    pub address: Option<String>,
+    /// What failed.
+    pub error: ConsentError,
+}
+
+/// An issue that stopped before its end, with its report and the failure that stopped it.
+///
+/// Run the program again, with the same name of the issue. `Display` prints the counts and then the error, and `{:#}` its
+/// causes, too. So `source()` returns the cause of that error, not the error itself.
+#[derive(Debug)]
+pub struct IssueError(Box<(IssueReport, IssueFailure)>);
+
+impl IssueError {
+    /// Returns the report up to the stop.
+    #[must_use]
+    pub fn report(&self) -> &IssueReport {
+        &self.0.0
+    }
+
+    /// Returns the failure that stopped the run. If its [outcome](Error::outcome) is [`Outcome::Unknown`], this one
+    /// contact may have got the mail, and no later run sends it.
+    #[must_use]
+    pub fn failure(&self) -> &IssueFailure {
+        &self.0.1
+    }
+}
+
+impl fmt::Display for IssueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (report, failure) = &*self.0;
+        write!(f, "the issue stopped before its end: {report}: ")?;
+        // With `{:#}`, the error prints its causes.
+        fmt::Display::fmt(&failure.error, f)
+    }
+}
+
+impl StdError for IssueError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // `Display` has the error itself.
+        self.0.1.error.source()
+    }
+}
+
+impl ConsentError {
+    /// Returns whether a mail of an issue failed because of its one reader, so that you can go on with the next one: the
+    /// contact [is malformed](Error::is_malformed_contact), or the service refused with 400, 413 or 422.
+    ///
+    /// After any other error, the mails of the other readers could fail, too.
+    #[must_use]
+    pub fn is_about_one_reader(&self) -> bool {
+        let Self::Service(error) = self else {
+            return false;
+        };
+        let statuses = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ];
+        error.is_malformed_contact()
+            || error
+                .status()
+                .is_some_and(|status| statuses.contains(&status))
+    }
+}

@@ -1,0 +1,493 @@
+//! The mails of an issue: to whom they go, and that each is sent once, whatever fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use audience::contacts::ContactSummary;
+use audience::emails::{Email, SentEmail};
+use audience::inbox::{MemoryStore, SqliteStore, Store};
+use audience::mock::{Fault, MockServer, Reason, SeedContact, SegmentKind};
+use audience::unsubscribe::{ConsentError, IssueReport, SendIssue, UnsubscribeService};
+use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
+use audience::{Outcome, RetryPolicy, Timestamp};
+use serde_json::json;
+use support::{ADA, DatabaseFile};
+
+use super::memory_conformance::TestClock;
+use super::unsubscribe::{FORM, ONE_CLICK, get, post};
+use super::unsubscribe_mail::{
+    ask, builder, click, mail, mock, sent_links, service, service_without_retries,
+};
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+async fn send_to_ada(
+    service: &UnsubscribeService,
+    issue: &str,
+    topic: &str,
+) -> Result<Option<SentEmail>, ConsentError> {
+    service
+        .send_issue_to(issue, " Ada@Example.com", topic, mail)
+        .await
+}
+
+async fn with_reader() -> MockServer {
+    let server = mock().await;
+    server.seed_contact(
+        SeedContact::new(ADA)
+            .answer("news", true)
+            .answer("offers", false),
+    );
+    server
+}
+
+#[tokio::test]
+async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
+    let server = with_reader().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    let other_process = self::service(&server, store);
+
+    assert!(
+        send_to_ada(&service, "1", "offers")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let sent = send_to_ada(&service, "1", "news").await.unwrap().unwrap();
+    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
+    assert!(
+        send_to_ada(&other_process, "1", "news")
+            .await
+            .unwrap()
+            .is_none()
+    );
+
+    let unknown = send_to_ada(&service, "1", "nwes").await.unwrap_err();
+    assert!(matches!(unknown, ConsentError::NoTopic), "{unknown}");
+    let [mail] = &*server.sent_mail() else {
+        panic!("one mail");
+    };
+    assert_eq!((&mail.id, &*mail.to), (&sent.id, &[ADA.to_owned()][..]));
+    let headers = &mail.body["headers"];
+    assert_eq!(headers["List-Unsubscribe-Post"], ONE_CLICK);
+    let url = headers["List-Unsubscribe"].as_str().unwrap();
+    post(&service, url.trim_matches(['<', '>']), FORM, ONE_CLICK).await;
+    // The opt-out waits in the store.
+    assert_eq!(service.pending().await.unwrap(), 1);
+    assert!(send_to_ada(&service, "2", "news").await.unwrap().is_none());
+    let link = mail.body["text"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("Open ")
+        .unwrap();
+    assert!(
+        get(&service, link)
+            .await
+            .body
+            .contains("name=\"topic:news\"")
+    );
+    service.worker().run_until_idle().await.unwrap();
+    service.subscribe(ADA, ["news"]).await.unwrap();
+
+    assert!(send_to_ada(&service, "2", "news").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn of_simultaneous_calls_one_sends_the_mail() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+
+    let calls = (0..8).map(|_| send_to_ada(&service, "1", "news"));
+    let sent = futures_util::future::join_all(calls).await;
+
+    assert_eq!(
+        sent.iter()
+            .filter(|sent| matches!(sent, Ok(Some(_))))
+            .count(),
+        1
+    );
+    assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
+async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_other_is_not() {
+    for (fault, is_repeated) in [
+        (Fault::status(422).path("/emails"), true),
+        (Fault::status(503).path("/contacts/*"), true),
+        (Fault::close_after().path("/contacts/*"), true),
+        (Fault::close_before().path("/emails"), false),
+        (Fault::close_after().path("/emails"), false),
+        (Fault::status(500).path("/emails"), false),
+    ] {
+        let server = with_reader().await;
+        let service = service_without_retries(&server);
+        server.fault(fault.times(1));
+
+        let failed = send_to_ada(&service, "1", "news").await.unwrap_err();
+        let repeated = send_to_ada(&service, "1", "news").await.unwrap();
+
+        assert_eq!(repeated.is_some(), is_repeated, "{failed}");
+        assert!(server.sent_mail().len() <= 1, "{failed}");
+    }
+}
+
+/// Seven readers of the news, `bounced@x.io` the newest and `5@x.io` the oldest, and three contacts who do not want
+/// them.
+async fn with_readers() -> MockServer {
+    let server = mock().await;
+    for number in (0..6).rev() {
+        let reader = SeedContact::new(format!("{number}@x.io")).answer("news", true);
+        server.seed_contact(reader.first_name(format!("Reader {number}")));
+    }
+    server.seed_contact(SeedContact::new("no@x.io").answer("news", false));
+    server.seed_contact("unanswered@x.io");
+    let paused = SeedContact::new("paused@x.io").answer("news", true);
+    server.seed_contact(paused.unsubscribed(Reason::Manual));
+    let bounced = SeedContact::new("bounced@x.io").answer("news", true);
+    server.seed_contact(bounced);
+    server
+}
+
+fn news(contact: &ContactSummary, link: &str) -> Email {
+    let name = contact.first_name.as_deref().unwrap_or("reader");
+    let mail = Email::new()
+        .from("Shop <news@shop.example.com>")
+        .to("mallory@example.com");
+    mail.subject("News")
+        .member("text", format!("Dear {name}, open {link}"))
+}
+
+fn send(service: &UnsubscribeService) -> SendIssue<'static> {
+    service.send_issue("2026-11", "news", news).concurrency(1)
+}
+
+fn recipients(server: &MockServer) -> Vec<String> {
+    let mails = server.sent_mail().into_iter();
+    mails.flat_map(|mail| mail.to).collect()
+}
+
+fn summary(report: &IssueReport) -> [u64; 4] {
+    let failed = report.failures().len();
+    let failed = u64::try_from(failed).unwrap();
+    [
+        report.sent(),
+        report.sent_before(),
+        report.not_wanted(),
+        failed,
+    ]
+}
+
+fn bounce(address: &str, bounce_type: BounceType) -> Event {
+    let mut mail = MailEvent::new("em_1", "us@example.com", address, "Hi");
+    mail.bounce_type = Some(bounce_type);
+    let id = EventId::try_from("evt_1").unwrap();
+    Event::new(id, Timestamp::from_unix(1), EventData::Bounced(mail))
+}
+
+#[tokio::test]
+async fn an_issue_reaches_each_contact_who_wants_it_once() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let event = bounce("Bounced@x.io", BounceType::Permanent);
+    assert!(service.record_bounce(&event).await.unwrap());
+
+    let report = send(&service).await.unwrap();
+    let again = send(&service).await.unwrap();
+
+    assert_eq!(summary(&report), [6, 0, 4, 0]);
+    assert_eq!(
+        report.to_string(),
+        "6 sent, 0 sent before, 4 not wanted, 0 failed"
+    );
+    assert!(report.is_complete() && again.is_complete());
+    assert_eq!(summary(&again), [0, 6, 4, 0]);
+    let readers = ["0@x.io", "1@x.io", "2@x.io", "3@x.io", "4@x.io", "5@x.io"];
+    assert_eq!(recipients(&server), readers);
+    for (number, mail) in server.sent_mail().iter().enumerate() {
+        let text = mail.body["text"].as_str().unwrap();
+        let link = text.strip_prefix(&format!("Dear Reader {number}, open "));
+        let page = get(&service, link.unwrap()).await.body;
+        assert!(page.contains(&format!("{number}…@x.io")), "{page}");
+        assert_eq!(mail.body["headers"]["List-Unsubscribe-Post"], ONE_CLICK);
+    }
+}
+
+#[tokio::test]
+async fn an_issue_goes_to_the_chosen_readers_only() {
+    let server = with_readers().await;
+    let vip = ["2@x.io", "no@x.io"].map(str::to_owned);
+    server.segment("vip", SegmentKind::Contacts(vip.into()));
+    let service = service(&server, MemoryStore::new());
+    let vip = server.client().contacts().list().segment("vip");
+
+    let report = send(&service).readers(vip).await.unwrap();
+
+    assert_eq!(summary(&report), [1, 0, 1, 0]);
+    assert_eq!(recipients(&server), ["2@x.io"]);
+}
+
+#[tokio::test]
+async fn after_an_error_about_one_reader_the_others_get_their_mails() {
+    for status in [400, 413, 422] {
+        let server = with_readers().await;
+        let service = service_without_retries(&server);
+        server.fault(Fault::status(status).path("/emails").after(1).times(1));
+        server.fault(Fault::status(422).path("/contacts/3%40x.io").times(1));
+        let malformed = Fault::wrong_body("{}").path("/contacts/4%40x.io");
+        server.fault(malformed.times(1));
+
+        let report = send(&service).await.unwrap();
+        let again = send(&service).await.unwrap();
+
+        assert_eq!(summary(&report), [4, 0, 3, 3], "{status}");
+        let failed = report.failures().iter();
+        let failed: Vec<_> = failed
+            .filter_map(|failure| failure.address.as_deref())
+            .collect();
+        assert_eq!(failed, ["0@x.io", "3@x.io", "4@x.io"]);
+        assert_eq!(summary(&again), [3, 4, 3, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_contact_of_the_list_that_cannot_be_read_is_passed_over() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let newest = server.client().contacts().list().limit(5).await.unwrap();
+    let mut page = json!({"data": newest.data, "next": newest.data[4].id});
+    page["data"][1] = json!({"id": "c_bad"});
+    let fault = Fault::wrong_body(page.to_string()).path("/contacts");
+    server.fault(fault.times(1));
+
+    let report = send(&service).await.unwrap();
+
+    let [failure] = report.failures() else {
+        panic!("{report}");
+    };
+    assert!(failure.address.is_none() && failure.error.is_about_one_reader());
+    assert_eq!(report.sent(), 7);
+    assert!(report.is_complete());
+}
+
+#[tokio::test]
+async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run_goes_on() {
+    for (fault, is_repeated, reader) in [
+        (Fault::status(503).path("/contacts/*"), true, true),
+        (Fault::status(401).path("/emails"), true, true),
+        (Fault::status(503).path("/emails"), false, true),
+        (Fault::close_after().path("/emails"), false, true),
+        (Fault::wrong_body("{}").path("/emails"), false, true),
+        // The second page of the list: somebody has deleted the contact of the cursor.
+        (Fault::status(422).path("/contacts"), true, false),
+        (Fault::status(503).path("/contacts"), true, false),
+    ] {
+        let server = with_readers().await;
+        let service = service_without_retries(&server);
+        let client = server.client_builder().retry(RetryPolicy::none());
+        let list = client.build().unwrap().contacts().list().limit(5);
+        server.fault(fault.after(1).times(1));
+
+        let error = send(&service).readers(list.clone()).await.unwrap_err();
+        let report = send(&service).readers(list).await.unwrap();
+
+        assert!(!error.report().is_complete(), "{error}");
+        assert_eq!(error.failure().address.is_some(), reader, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("; run it again for the rest: "), "{text}");
+        assert!(!text.contains("x.io"), "{text}");
+        let got = error.report().sent() + report.sent();
+        assert_eq!(got, 7 - u64::from(!is_repeated), "{error}");
+        let ConsentError::Service(cause) = &error.failure().error else {
+            panic!("{error}");
+        };
+        let is_unknown = matches!(cause.outcome(), Outcome::Unknown | Outcome::Applied);
+        assert_eq!(is_unknown && reader, !is_repeated, "{error}");
+        let mut twice = recipients(&server);
+        twice.sort();
+        let mails = twice.len();
+        twice.dedup();
+        assert_eq!(twice.len(), mails, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_misspelled_topic_stops_an_issue() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+
+    let misspelled = service.send_issue("1", "nwes", news).await.unwrap_err();
+
+    assert!(
+        matches!(misspelled.failure().error, ConsentError::NoTopic),
+        "{misspelled}"
+    );
+    assert_eq!(server.sent_mail().len(), 0);
+}
+
+#[tokio::test]
+async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
+    for (refused, expected) in [(99, [51, 0, 0, 99]), (u64::MAX, [0, 0, 0, 99])] {
+        let server = mock().await;
+        for number in 0..150 {
+            let reader = SeedContact::new(format!("{number}@x.io")).answer("news", true);
+            server.seed_contact(reader);
+        }
+        let service = service(&server, MemoryStore::new());
+        server.fault(Fault::status(422).path("/emails").times(refused));
+
+        match send(&service).await {
+            Ok(report) => assert_eq!(summary(&report), expected),
+            Err(stopped) => {
+                assert_eq!(summary(stopped.report()), expected);
+                assert!(stopped.failure().error.is_about_one_reader());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_issue_stops_on_a_signal_after_the_mails_that_are_being_sent() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut stop = Some(stop);
+    let mail = |contact: &ContactSummary, link: &str| {
+        if contact.email == "1@x.io" {
+            stop.take().unwrap().send(()).unwrap();
+        }
+        news(contact, link)
+    };
+
+    let sending = service.send_issue("2026-11", "news", mail);
+    let sending = sending.concurrency(1);
+    let report = sending
+        .stop_when(async { stopped.await.unwrap() })
+        .await
+        .unwrap();
+    let rest = send(&service).await.unwrap();
+
+    assert!(!report.is_complete());
+    assert_eq!(
+        report.to_string(),
+        "3 sent, 0 sent before, 3 not wanted, 0 failed; run it again for the rest"
+    );
+    assert_eq!(summary(&rest), [4, 3, 3, 0]);
+}
+
+#[tokio::test]
+async fn as_many_mails_are_sent_simultaneously_as_the_caller_allows() {
+    for (concurrency, expected) in [(0, 1), (3, 3)] {
+        let server = with_readers().await;
+        let service = service(&server, MemoryStore::new());
+        server.fault(Fault::delay(Duration::from_millis(200)).path("/contacts/*"));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&asked);
+
+        let sending = service.send_issue("1", "news", move |contact, link| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            news(contact, link)
+        });
+        let sending = sending.concurrency(concurrency).into_future();
+        let stopped = tokio::time::timeout(Duration::from_millis(150), sending).await;
+
+        stopped.unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[tokio::test]
+async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
+    let server = with_reader().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+
+    let transient = bounce(ADA, BounceType::Transient);
+    assert!(!service.record_bounce(&transient).await.unwrap());
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    for _ in 0..2 {
+        let permanent = bounce(" Ada@Example.com", BounceType::Permanent);
+        assert!(service.record_bounce(&permanent).await.unwrap());
+    }
+
+    assert!(service.has_bounced(" ADA@example.com").await.unwrap());
+    assert!(!service.has_bounced("bob@example.com").await.unwrap());
+    assert!(!service.may_send(ADA, "news").await.unwrap());
+    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
+    assert_eq!(service.pending().await.unwrap(), 0);
+    clock.advance(YEAR - Duration::from_secs(1));
+    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
+    clock.advance(Duration::from_secs(1));
+    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_opt_in_ends_the_year_after_a_bounce_with_each_store() {
+    an_opt_in_ends_the_year_after_a_bounce(MemoryStore::new()).await;
+
+    let file = DatabaseFile::new();
+    an_opt_in_ends_the_year_after_a_bounce(SqliteStore::open(&file.0).unwrap()).await;
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        an_opt_in_ends_the_year_after_a_bounce(store).await;
+    }
+}
+
+async fn an_opt_in_ends_the_year_after_a_bounce(store: impl Store + Clone) {
+    let server = mock().await;
+    let service = service(&server, store.clone());
+    let other_process = self::service(&server, store);
+    let event = bounce(ADA, BounceType::Permanent);
+
+    other_process.record_bounce(&event).await.unwrap();
+    ask(&service, &["news"]).await.unwrap();
+    assert!(service.has_bounced(ADA).await.unwrap());
+    click(&service, &sent_links(&server)[0]).await;
+    assert!(service.may_send(ADA, "news").await.unwrap());
+
+    other_process.record_bounce(&event).await.unwrap();
+    assert!(!service.may_send(ADA, "news").await.unwrap());
+    let form = "shown:news=on&topic:news=on&shown:offers=off&topic:offers=on";
+    let link = super::unsubscribe::links().link(ADA);
+    assert_eq!(post(&service, &link, FORM, form).await.status, 200);
+    assert!(!service.has_bounced(ADA).await.unwrap());
+
+    other_process.record_bounce(&event).await.unwrap();
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+    assert!(!service.has_bounced(ADA).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_application_learns_of_the_boxes_that_a_visitor_checks() {
+    let server = with_reader().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let service = builder(&server, MemoryStore::new()).on_opt_in(move |contact, topics| {
+        assert!(contact.topics["offers"] && Vec::from_iter(topics) == ["offers"]);
+        let call = seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match call {
+                0 => Err("the database is down"),
+                _ => Ok(()),
+            }
+        }
+    });
+    let service = service.build();
+    let link = super::unsubscribe::links().link(ADA);
+    let form = get(&service, &link).await.form(&["news", "offers"]);
+
+    let failed = post(&service, &link, FORM, form).await;
+    let repeated = failed.form(&["news", "offers"]);
+    let saved = post(&service, &link, FORM, repeated).await;
+    let nothing_new = get(&service, &link).await.form(&["news", "offers"]);
+    let unchanged = post(&service, &link, FORM, nothing_new).await;
+
+    assert_eq!(failed.status, 503);
+    assert!(failed.is_checked("news") && !failed.is_checked("offers"));
+    assert_eq!([saved.status, unchanged.status], [200, 200]);
+    assert!(saved.is_checked("offers") && server.contact(ADA).unwrap().topics["offers"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
