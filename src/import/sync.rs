@@ -866,7 +866,7 @@ struct Plan {
     /// The addresses of the rows that are subscribed after an opt-out of everything which an earlier run has reported,
     /// with the places of their entries if these do not change.
     opted_in: HashMap<u64, Vec<Place>>,
-    /// Rows that are subscribed and take an address that another row had.
+    /// Known rows that are subscribed and take an address that another row had.
     takers: Vec<ImportRow>,
     history: History,
     /// The addresses of rows whose names and properties have not changed, but who share them with others, and the
@@ -1147,9 +1147,8 @@ impl Plan {
                 Ok(())
             }
             _ => {
-                match self.takes_opted_out(&row) {
-                    true => self.add_opt_in(&row.row, Vec::new()),
-                    false => self.note_taker(&row),
+                if self.takes_opted_out(&row) {
+                    self.add_opt_in(&row.row, Vec::new());
                 }
                 self.second.push(&row, None, false);
                 Ok(())
@@ -1191,7 +1190,7 @@ impl Plan {
         !has(row.row.opt_outs(), &EVERYTHING) && self.history.is_opted_out(row.address())
     }
 
-    /// Notes that a row takes the address of another one, which may be marked as deleted later in the table.
+    /// Notes that a known row takes the address of another one, which may be marked as deleted later in the table.
     fn note_taker(&mut self, row: &SyncRow) {
         if self.history.knows(row.address(), &row.key) && !has(row.row.opt_outs(), &EVERYTHING) {
             self.takers.push(row.row.clone());
@@ -1295,6 +1294,10 @@ impl Plan {
         let is_untold = entry.is_untold && !has(opt_outs, &EVERYTHING);
         let mut lost = entry.opt_outs.clone();
         lost.retain(|opt_out| !has(opt_outs, opt_out));
+        if has(&entry.left, &EVERYTHING) && !has(opt_outs, &EVERYTHING) {
+            // This run sends an opt-out that is older than the row, so nobody has opted out at the service.
+            self.opted_in.entry(number_of(row.address())).or_default();
+        }
         let takes_opted_out = has_moved && self.takes_opted_out(row);
         let is_partly_known = is_untold || has_moved;
         let is_untold = !lost.is_empty() || is_untold || takes_opted_out;
@@ -1557,10 +1560,32 @@ impl Plan {
     fn add_opt_ins_of_takers(&mut self) {
         let tasks = self.first.iter().filter_map(ImportRow::task);
         let deleted = tasks.filter_map(|task| task.done.as_ref().filter(|entry| entry.is_gone));
-        let deleted: HashSet<_> = deleted.map(|entry| number_of(&entry.address)).collect();
-        let takers = std::mem::take(&mut self.takers).into_iter();
-        for row in takers.filter(|row| deleted.contains(&number_of(row.address()))) {
-            self.add_opt_in(&row, Vec::new());
+        let deleted = deleted.map(|entry| number_of(&entry.address));
+        let is_held = |number: &u64| self.addresses.binary_search(number).is_ok();
+        let deleted: HashSet<_> = deleted.filter(is_held).collect();
+        let is_taker = |row: &ImportRow| {
+            deleted.contains(&number_of(row.address())) && !has(row.opt_outs(), &EVERYTHING)
+        };
+        let mut takers = std::mem::take(&mut self.takers);
+        takers.retain(is_taker);
+        if !deleted.is_empty() {
+            // A new row may come before the deleted one in the table.
+            let count = self.second.count;
+            for later in std::mem::take(&mut self.second).filter_map(Result::ok) {
+                if later.place.is_none() && is_taker(&later.row.row) {
+                    takers.push(later.row.row.clone());
+                }
+                let Later { row, place, .. } = &later;
+                self.second.push(row, *place, later.is_unchanged);
+            }
+            self.second.count = count;
+        }
+        let told = self.opt_ins.iter().filter_map(ImportRow::key_text);
+        let told: HashSet<_> = told.map(str::to_owned).collect();
+        for row in takers {
+            if row.key_text().is_some_and(|key| !told.contains(key)) {
+                self.add_opt_in(&row, Vec::new());
+            }
         }
     }
 

@@ -1223,3 +1223,49 @@ async fn whoever_takes_an_address_that_was_opted_out_at_the_service_is_told() {
     assert_eq!(report.opted_out_at_service(), ["1", "2"]);
     assert_eq!(report.unfinished(), None);
 }
+
+#[tokio::test]
+async fn an_opt_out_that_the_sync_sends_late_is_not_told_as_one_of_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.server.fault(Fault::status(500).path("/contacts/*"));
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.server.clear_faults();
+    assert!(!nights.is_opted_out("a@x.io"));
+    let table = [row(1, "a@x.io")];
+
+    for opted_out in [1, 0] {
+        let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+        assert_eq!(report.opted_out(), opted_out);
+        assert_eq!(report.opt_ins_not_sent(), 1);
+        // Whoever writes these back into the table would undo the "yes".
+        assert!(report.opted_out_at_service().is_empty());
+        assert!(nights.is_opted_out("a@x.io"));
+    }
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+    assert_eq!((report.opted_out(), report.opt_ins_not_sent()), (0, 0));
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_new_row_with_the_address_of_a_deleted_one_is_told_in_any_order_if_the_contact_existed() {
+    for (exists, is_reversed) in [(true, false), (true, true), (false, false), (false, true)] {
+        let nights = Nights::new().await;
+        if exists {
+            nights.contacts.create("a@x.io").await.unwrap();
+        }
+        let mut table = [row(1, "a@x.io").deleted(true), row(2, "a@x.io")];
+        if is_reversed {
+            table.reverse();
+        }
+
+        let (report, _) = nights.run(&table).await;
+        let (again, _) = nights.run(&table).await;
+
+        assert_eq!(nights.is_opted_out("a@x.io"), exists);
+        assert_eq!(report.opt_ins_not_sent(), u64::from(exists));
+        assert_eq!(again.opt_ins_not_sent(), 0);
+    }
+}
