@@ -10,8 +10,8 @@ use crate::{Error, Outcome};
 impl Contacts {
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
     ///
-    /// It creates the contact if there is none, and ends an earlier opt-out of everything. Opt-outs are sent before
-    /// opt-ins:
+    /// It creates the contact if there is none, with the names and properties that are given, and ends an earlier
+    /// opt-out of everything. A contact that exists keeps its names and properties. Opt-outs are sent before opt-ins:
     ///
     /// | the address was | its other topics |
     /// |---|---|
@@ -60,12 +60,12 @@ impl Contacts {
     /// ```
     pub fn confirm_opt_in(
         &self,
-        address: impl Into<String>,
+        contact: impl Into<NewContact>,
         topics: impl IntoIterator<Item = impl Into<String>>,
     ) -> ConfirmOptIn {
         ConfirmOptIn {
             contacts: self.clone(),
-            address: address.into(),
+            contact: contact.into(),
             topics: topics.into_iter().map(Into::into).collect(),
             options: CallOptions::default(),
         }
@@ -94,7 +94,7 @@ impl Contacts {
 #[must_use = "a call is sent only when it is awaited"]
 pub struct ConfirmOptIn {
     contacts: Contacts,
-    address: String,
+    contact: NewContact,
     topics: BTreeSet<String>,
     options: CallOptions,
 }
@@ -122,7 +122,7 @@ impl ConfirmOptIn {
     pub(crate) async fn find(&mut self) -> Result<Option<Contact>, Error> {
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options.clone());
-        let find = self.contacts.find(&self.address);
+        let find = self.contacts.find(&self.contact.email);
         find.options(self.options.clone()).await
     }
 
@@ -140,7 +140,7 @@ impl ConfirmOptIn {
     /// that gets no topic that nobody has chosen. `written` says what the requests have done until now, also after this
     /// future was dropped.
     pub(crate) async fn create_paused(&self, written: &mut Written) -> Result<Contact, Error> {
-        let contact = NewContact::new(&self.address).on_conflict(OnConflict::Skip);
+        let contact = self.contact.clone().on_conflict(OnConflict::Skip);
         // Also if this future is dropped before the response.
         written.has_defaults = true;
         let create = self.contacts.create(contact).options(self.options.clone());
@@ -158,7 +158,7 @@ impl ConfirmOptIn {
             written.has_defaults = false;
             return self.retrieve().await;
         }
-        let opt_out = self.contacts.unsubscribe(&self.address);
+        let opt_out = self.contacts.unsubscribe(&self.contact.email);
         let opted_out = opt_out.options(self.options.clone()).await;
         let contact = opted_out.map_err(Error::before_others)?;
         written.has_defaults = false;
@@ -177,17 +177,17 @@ impl ConfirmOptIn {
         if ends_pause {
             // No topic has an effect before the last request, so these need no order.
             self.set_simultaneously(opt_outs.chain(opt_ins)).await?;
-            let subscribe = self.contacts.subscribe(&self.address);
+            let subscribe = self.contacts.subscribe(&self.contact.email);
             return subscribe.options(self.options).await;
         }
         self.set_simultaneously(opt_outs).await?;
-        let set_topics = self.contacts.set_topics(&self.address, opt_ins);
+        let set_topics = self.contacts.set_topics(&self.contact.email, opt_ins);
         let recorded = set_topics.options(self.options).await;
         Ok(recorded.map_err(TopicsError::into_error)?.contact)
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve(&self.address);
+        let retrieve = self.contacts.retrieve(&self.contact.email);
         retrieve.options(self.options.clone()).await
     }
 
@@ -196,7 +196,7 @@ impl ConfirmOptIn {
         answers: impl Iterator<Item = (String, bool)>,
     ) -> Result<(), Error> {
         let calls = answers.map(|(topic, answer)| {
-            let set_topic = self.contacts.set_topic(&self.address, topic, answer);
+            let set_topic = self.contacts.set_topic(&self.contact.email, topic, answer);
             set_topic.options(self.options.clone()).into_future()
         });
         let calls: JoinSet<_> = calls.collect();

@@ -213,7 +213,8 @@ impl Contact {
 pub enum Reachability {
     /// Nothing that the contact shows prevents broadcasts.
     Reachable,
-    /// A mailbox provider reported spam. No call ends this.
+    /// A mailbox provider reported spam. No opt-in ends this ([section 3.2](crate::interface#3.2)). Send no other opt-out:
+    /// it might replace the reason.
     SpamReport,
     /// The person opted out of everything, with the reason `preferences`.
     OptedOutByPerson,

@@ -14,7 +14,7 @@ use http::StatusCode;
 use tokio::task::JoinSet;
 
 use super::links::Target;
-use super::service::{ConsentError, OptOut, UnsubscribeService};
+use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
@@ -25,6 +25,8 @@ use crate::{Error, Outcome};
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How long no issue is sent to an address after a permanent bounce.
 const BOUNCE_INTERVAL: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// How long no bounce counts after an opt-in. The service delivers an event for about five hours.
+const LATE_BOUNCES: Duration = Duration::from_secs(6 * 3_600);
 /// Every process has the same token for bounces, so that each can end the hold after an opt-in.
 const BOUNCE_TOKEN: Token = Token::from_bytes(*b"permanent bounce");
 /// How many mails may be refused in a row. After that, the mail itself is probably at fault, and not each reader.
@@ -220,9 +222,13 @@ impl UnsubscribeService {
     /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
     /// event is [such a bounce](MailEvent::is_permanent_bounce).
     ///
-    /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. An opt-in ends
-    /// the year: a click on the link of [`send_confirmation`](Self::send_confirmation), a box on the preference page, or
-    /// [`subscribe`](Self::subscribe). The store remembers a hash of the address.
+    /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
+    /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
+    /// box on the preference page, or [`subscribe`](Self::subscribe). Then, no bounce counts for six hours: the service
+    /// may deliver one late that is older than the opt-in. [`forget_bounce`](Self::forget_bounce) ends the year, too.
+    /// The store remembers a hash of the address.
+    ///
+    /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that.
     ///
     /// # Errors
     ///
@@ -278,10 +284,34 @@ impl UnsubscribeService {
         Ok(matches!(state, ClaimState::InProgress { .. }))
     }
 
-    /// Forgets a bounce of an address that has opted in.
-    pub(super) async fn forget_bounce(&self, address: &str) {
+    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. For six hours,
+    /// no bounce of it counts.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails.
+    ///
+    /// # Example: for a support team
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// if service.has_bounced("ada@example.com").await? {
+    ///     service.forget_bounce("ada@example.com").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn forget_bounce(&self, address: impl AsRef<str>) -> Result<(), InboxError> {
+        let id = bounce_id(&Target::new(address.as_ref(), None).address);
+        // Whoever holds it, this process or another, has the same token.
+        self.hold(&id, BOUNCE_TOKEN, LEASE).await?;
         let inbox = &self.0.inbox;
-        inbox.end_hold(&bounce_id(address), BOUNCE_TOKEN).await;
+        inbox.complete_hold(&id, BOUNCE_TOKEN, LATE_BOUNCES).await;
+        Ok(())
     }
 }
 
@@ -477,7 +507,8 @@ impl IssueReport {
         self.sent
     }
 
-    /// Returns to how many contacts the issue was sent before, or is being sent by another program.
+    /// Returns to how many contacts the issue was sent before, or is being sent by another program. Among them are those
+    /// whose mail a killed program may not have sent.
     #[must_use]
     pub fn sent_before(&self) -> u64 {
         self.sent_before
@@ -541,8 +572,8 @@ pub struct IssueFailure {
 
 /// An issue that stopped before its end, with its report and the failure that stopped it.
 ///
-/// Run the program again, with the same name of the issue. `Display` prints the counts and then the error, and `{:#}` its
-/// causes, too. So `source()` returns the cause of that error, not the error itself.
+/// Run the program again, with the same name of the issue. `Display` prints the counts and then the error, without an
+/// address, and `{:#}` its causes, too. So `source()` returns the cause of that error, not the error itself.
 #[derive(Debug)]
 pub struct IssueError(Box<(IssueReport, IssueFailure)>);
 
@@ -553,7 +584,8 @@ impl IssueError {
         &self.0.0
     }
 
-    /// Returns the failure that stopped the run. If its [outcome](Error::outcome) is [`Outcome::Unknown`], this one
+    /// Returns the failure that stopped the run. It is not among the [failures](IssueReport::failures) of the report. If
+    /// its [outcome](Error::outcome) is [`Outcome::Unknown`], this one
     /// contact may have got the mail, and no later run sends it.
     #[must_use]
     pub fn failure(&self) -> &IssueFailure {

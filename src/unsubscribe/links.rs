@@ -17,6 +17,7 @@ use url::Url;
 use crate::ConfigError;
 use crate::client::builder::is_loopback;
 use crate::client::is_path_segment;
+use crate::contacts::NewContact;
 use crate::secret::check_secret;
 use crate::webhooks::{Clock, SystemClock};
 
@@ -250,9 +251,14 @@ impl UnsubscribeLinks {
     }
 
     /// Returns the content of the link of a confirmation mail that is sent now.
-    pub(super) fn confirmation(&self, address: &str, topics: BTreeSet<String>) -> Confirmation {
+    pub(super) fn confirmation(
+        &self,
+        mut contact: NewContact,
+        topics: BTreeSet<String>,
+    ) -> Confirmation {
+        contact.email = Target::new(&contact.email, None).address;
         Confirmation {
-            address: Target::new(address, None).address,
+            contact,
             topics,
             made_at: self.since_1970().as_secs(),
             number: fastrand::u128(..),
@@ -348,8 +354,8 @@ fn check_base_url(text: &str) -> Result<String, ConfigError> {
 /// The content of the token of a confirmation mail.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Confirmation {
-    /// The address in the form in which the client sends it.
-    pub(super) address: String,
+    /// With the address in the form in which the client sends it.
+    pub(super) contact: NewContact,
     pub(super) topics: BTreeSet<String>,
     /// In seconds since 1970.
     made_at: u64,
@@ -521,7 +527,7 @@ mod tests {
         address: &str,
         topics: [&str; N],
     ) -> String {
-        let confirmation = links.confirmation(address, topics.map(str::to_owned).into());
+        let confirmation = links.confirmation(address.into(), topics.map(str::to_owned).into());
         token_of(&links.confirmation_link(&confirmation)).to_owned()
     }
 
@@ -531,7 +537,7 @@ mod tests {
 
         let opened = links_on(3).open_confirmation(&token).unwrap();
 
-        assert_eq!(opened.address, "ada@example.com");
+        assert_eq!(opened.contact.email, "ada@example.com");
         assert_eq!(Vec::from_iter(opened.topics), ["news", "offers"]);
         assert!(links_on(4).open_confirmation(&token).is_none());
         assert!(links_on(0).open(&token).is_none());

@@ -1,6 +1,6 @@
 //! The mail of a double opt-in, and the page behind its link.
 //!
-//! The link holds the address and the topics, so nothing is stored before the click.
+//! The link holds the contact and the topics, so nothing is stored before the click.
 //!
 //! The store of the opt-outs has three kinds of ids beside theirs. So that nobody is flooded, one of an address and a
 //! topic is held for ten minutes after a mail, and one of an address and a number for a day. One of a link is done after
@@ -20,7 +20,9 @@ use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
     UnsubscribeService, unavailable_with,
 };
-use crate::contacts::{Contact, check_address};
+#[cfg(feature = "tracing")]
+use crate::causes::with_causes;
+use crate::contacts::{NewContact, check_address};
 use crate::emails::Email;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
@@ -33,16 +35,15 @@ const MAILS_A_DAY: usize = 5;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the application may take after the opt-in. With the time of the opt-in, it is less than the lease of the
-/// link.
-const TELL_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the application may take to record a consent. It is a part of the deadline of the opt-in.
+const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 
-/// The function of the application that runs after an opt-in.
-pub(super) type OnOptIn = Arc<dyn Fn(Contact, BTreeSet<String>) -> Telling + Send + Sync>;
+/// The function of the application that records a consent.
+pub(super) type RecordConsent = Arc<dyn Fn(String, BTreeSet<String>) -> Recording + Send + Sync>;
 
-type Telling = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
 impl UnsubscribeService {
     /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
@@ -51,8 +52,12 @@ impl UnsubscribeService {
     /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that
     /// the builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
+    /// A [`NewContact`] instead of an address gives a contact that the click creates its names and properties. They are
+    /// in the link, which should not get long. A stranger may have typed them into your form, so do not put them into
+    /// the mail. A contact that exists keeps its own.
+    ///
     /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
-    /// click that succeeds. It holds the address and the topics, encrypted and authenticated as in every link, so
+    /// click that succeeds. It holds the contact and the topics, encrypted and authenticated as in every link, so
     /// nothing is stored about a person until the click, and the address is no contact before it. A scanner that
     /// follows the link changes nothing. Whoever clicks consents at that moment, also after an opt-out that was made
     /// since the mail.
@@ -112,12 +117,12 @@ impl UnsubscribeService {
     /// ```
     pub async fn send_confirmation(
         &self,
-        address: impl AsRef<str>,
+        contact: impl Into<NewContact>,
         topics: impl IntoIterator<Item = impl Into<String>>,
         mail: impl FnOnce(&str) -> Email,
     ) -> Result<(), ConsentError> {
-        let address = address.as_ref();
-        check_address(address)?;
+        let contact = contact.into();
+        check_address(&contact.email)?;
         let topics = topics.into_iter().map(Into::into);
         let topics: BTreeSet<_> = topics
             .filter(|topic| self.offered(topic).is_some())
@@ -125,9 +130,9 @@ impl UnsubscribeService {
         if topics.is_empty() {
             return Err(ConsentError::NoTopic);
         }
-        let confirmation = self.0.links.confirmation(address, topics);
+        let confirmation = self.0.links.confirmation(contact, topics);
         let mail = mail(&self.0.links.confirmation_link(&confirmation));
-        let mail = mail.member("to", confirmation.address.as_str());
+        let mail = mail.member("to", confirmation.contact.email.as_str());
         let service = self.clone();
         // The worker waits for it when the program is told to stop.
         let running = service.0.inbox.start_task();
@@ -210,26 +215,27 @@ impl UnsubscribeService {
     pub(super) async fn confirm_click(&self, confirmation: &Confirmation) -> Response<BytesBody> {
         match self.confirm_once(confirmation).await {
             Ok(notice) => self.page_of(confirmation, Some(notice)),
-            Err(error) if has_reported_spam(&error) => {
+            Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
                 self.page_of(confirmation, Some(PageNotice::ReportedSpam))
             }
             Err(_error) => {
                 #[cfg(feature = "tracing")]
-                tracing::warn!(target: "audience::unsubscribe", error = %_error, "a confirmation failed");
+                tracing::warn!(target: "audience::unsubscribe", error = with_causes(&_error), "a confirmation failed");
                 unavailable_with(self.page_of(confirmation, Some(PageNotice::NotSaved)))
             }
         }
     }
 
-    async fn confirm_once(&self, confirmation: &Confirmation) -> Result<PageNotice, SendError> {
+    async fn confirm_once(&self, confirmation: &Confirmation) -> Result<PageNotice, ConsentError> {
         let (id, token) = (confirmation.id(), Token::random());
         if let Some(notice) = self.claim_link(&id, token).await? {
             return Ok(notice);
         }
-        let confirming = self.confirm_and_tell(confirmation).await;
+        let (contact, topics) = (confirmation.contact.clone(), confirmation.topics.clone());
+        let confirming = self.confirm_opt_in(contact, topics, true).await;
         let inbox = &self.0.inbox;
         match &confirming {
-            Ok(()) => {
+            Ok(_) => {
                 let retention = CONFIRMATION_VALIDITY + CLOCK_DIFFERENCE;
                 inbox.complete_hold(&id, token, retention).await;
                 // Whoever opts out now can sign up again.
@@ -239,7 +245,7 @@ impl UnsubscribeService {
             }
             Err(_) => _ = inbox.end_hold(&id, token).await,
         }
-        confirming.map(|()| PageNotice::Confirmed)
+        confirming.map(|_| PageNotice::Confirmed)
     }
 
     /// Claims a link for one click. Returns what to say if there was another click.
@@ -247,20 +253,26 @@ impl UnsubscribeService {
         &self,
         id: &EventId,
         token: Token,
-    ) -> Result<Option<PageNotice>, SendError> {
+    ) -> Result<Option<PageNotice>, ConsentError> {
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         let mut has_waited = false;
         loop {
-            match self.0.inbox.claim_held(id, token, LEASE).await? {
+            match self
+                .0
+                .inbox
+                .claim_held(id, token, LEASE)
+                .await
+                .map_err(InboxError::from)?
+            {
                 ClaimState::Fresh { .. } if !has_waited => return Ok(None),
                 ClaimState::Done if has_waited => return Ok(Some(PageNotice::Confirmed)),
                 ClaimState::Done => return Ok(Some(PageNotice::ConfirmedBefore)),
                 // The other click failed. An opt-out may be newer than this one by now.
                 ClaimState::Fresh { .. } => {
                     self.0.inbox.end_hold(id, token).await;
-                    return Err(ConsentError::Unfinished.into());
+                    return Err(ConsentError::Unfinished);
                 }
-                _ if Instant::now() >= end => return Err(ConsentError::Unfinished.into()),
+                _ if Instant::now() >= end => return Err(ConsentError::Unfinished),
                 _ => {}
             }
             has_waited = true;
@@ -268,27 +280,30 @@ impl UnsubscribeService {
         }
     }
 
-    async fn confirm_and_tell(&self, confirmation: &Confirmation) -> Result<(), SendError> {
-        let Confirmation {
-            address, topics, ..
-        } = confirmation.clone();
-        let contact = self.subscribe(address, topics.clone()).await?;
-        self.tell(contact, topics).await
-    }
-
-    /// Tells the application of an opt-in.
-    pub(super) async fn tell(
+    /// Lets the application record a consent.
+    pub(super) async fn record_consent(
         &self,
-        contact: Contact,
-        topics: BTreeSet<String>,
-    ) -> Result<(), SendError> {
-        let Some(tell) = self.0.on_opt_in.clone() else {
+        address: &str,
+        topics: &BTreeSet<String>,
+    ) -> Result<(), ConsentError> {
+        let Some(record) = self.0.record_consent.clone() else {
             return Ok(());
         };
-        // A task of its own: a panic of the application's code must not keep the link claimed.
-        let telling =
-            async move { tokio::time::timeout(TELL_DEADLINE, tell(contact, topics)).await };
-        tokio::spawn(telling).await??
+        let (address, topics) = (address.to_owned(), topics.clone());
+        // A task of its own: a panic of the application's code must not keep the ids held.
+        let recording = tokio::spawn(async move {
+            tokio::time::timeout(RECORD_DEADLINE, record(address, topics)).await
+        });
+        let recorded: Result<(), SendError> = match recording.await {
+            Ok(Ok(recorded)) => recorded,
+            Ok(Err(late)) => Err(late.into()),
+            Err(panic) => Err(panic.into()),
+        };
+        recorded.map_err(|_error| {
+            #[cfg(feature = "tracing")]
+            tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "a consent could not be recorded");
+            ConsentError::Unfinished
+        })
     }
 
     fn page_of(
@@ -308,7 +323,7 @@ impl UnsubscribeService {
             }
         });
         let page = PreferencePage {
-            address: masked(&confirmation.address),
+            address: masked(&confirmation.contact.email),
             topics: shown.collect(),
             is_confirmation: true,
             ..self.empty_page(notice)
@@ -326,24 +341,17 @@ impl Confirmation {
     /// The ids that are held after the mail, so that no other mail is sent for the same topics.
     fn mail_ids(&self) -> impl Iterator<Item = EventId> {
         let topics = self.topics.iter();
-        topics.map(|topic| OptOut::id("mail", &self.address, Some(topic)))
+        topics.map(|topic| OptOut::id("mail", &self.contact.email, Some(topic)))
     }
 
     /// The ids of which each mail holds one for a day.
     fn ids_of_day(&self) -> impl Iterator<Item = EventId> {
         let numbers = (0..MAILS_A_DAY).map(|number| number.to_string());
-        numbers.map(|number| OptOut::id("mail_of_day", &self.address, Some(&number)))
+        numbers.map(|number| OptOut::id("mail_of_day", &self.contact.email, Some(&number)))
     }
 
     /// The token of these ids, so that the click on the link can release them.
     fn token(&self) -> Token {
         Token::from_bytes(self.number.to_be_bytes())
-    }
-}
-
-fn has_reported_spam(error: &SendError) -> bool {
-    match error.downcast_ref() {
-        Some(ConsentError::Service(error)) => error.is_complaint_locked(),
-        _ => false,
     }
 }

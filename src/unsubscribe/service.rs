@@ -39,11 +39,14 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::OnOptIn;
+use super::mail::RecordConsent;
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
+#[cfg(feature = "tracing")]
+use crate::causes::with_causes;
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{
-    ConfirmOptIn, Contact, Contacts, OptOutReason, Reachability, UnsubscribeReason, Written,
+    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, UnsubscribeReason,
+    Written,
 };
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
@@ -152,7 +155,7 @@ pub(super) struct Shared {
     pub(super) texts: PageTexts,
     template: Option<Template>,
     current_address: Option<FindCurrent>,
-    pub(super) on_opt_in: Option<OnOptIn>,
+    pub(super) record_consent: Option<RecordConsent>,
 }
 
 /// Looks up the address that a person has now. `None` means that it is the same.
@@ -179,7 +182,7 @@ impl UnsubscribeService {
             texts: PageTexts::default(),
             template: None,
             current_address: None,
-            on_opt_in: None,
+            record_consent: None,
         })
     }
 
@@ -333,21 +336,35 @@ impl UnsubscribeService {
     /// ```
     pub async fn subscribe(
         &self,
-        address: impl Into<String>,
+        contact: impl Into<NewContact>,
         topics: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Contact, ConsentError> {
-        let address = address.into();
-        let topics: BTreeSet<String> = topics.into_iter().map(Into::into).collect();
+        let topics = topics.into_iter().map(Into::into).collect();
+        self.confirm_opt_in(contact.into(), topics, false).await
+    }
+
+    /// Subscribes a contact, and lets the application record the consent before, if this is asked for.
+    pub(super) async fn confirm_opt_in(
+        &self,
+        contact: NewContact,
+        topics: BTreeSet<String>,
+        records_consent: bool,
+    ) -> Result<Contact, ConsentError> {
         let service = self.clone();
         // The worker waits for it when the program is told to stop.
         let running = service.0.inbox.start_task();
         // A task of its own, because the ids would stay held if the caller's future were dropped.
         let task = tokio::spawn(async move {
             let _running = running;
-            let key = Target::new(&address, None).address;
-            let confirm = service.0.contacts.confirm_opt_in(&address, &topics);
+            let key = Target::new(&contact.email, None).address;
+            let confirm = service.0.contacts.confirm_opt_in(contact, &topics);
             let mut creation = None;
-            let sending = service.confirm(confirm, &key, &mut creation);
+            let sending = async {
+                if records_consent {
+                    service.record_consent(&key, &topics).await?;
+                }
+                service.confirm(confirm, &key, &mut creation).await
+            };
             let result = service.opt_in(&key, &topics, sending).await;
             if let Some(creation) = creation {
                 let inbox = &service.0.inbox;
@@ -360,6 +377,45 @@ impl UnsubscribeService {
             result
         });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// Stores an opt-out from this topic, or from everything, as a click on an unsubscribe link does. Use it for opt-outs
+    /// that arrive in another way, such as a letter or a button of your own. The [worker](Self::worker) sends it, with the
+    /// reason `preferences`, until the service has it.
+    ///
+    /// If an opt-in of the address is running, it waits for that, up to 8 s.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails. Nothing is recorded then.
+    ///
+    /// # Example: somebody replied "please stop"
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new()).build();
+    /// service.opt_out("ada@example.com", Some("news")).await?;
+    /// service.opt_out("bob@example.com", None).await?; // from everything
+    ///
+    /// service.worker().run_until_idle().await?;
+    /// assert!(!server.contact("ada@example.com").unwrap().topics["news"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn opt_out(
+        &self,
+        address: impl AsRef<str>,
+        topic: Option<&str>,
+    ) -> Result<(), InboxError> {
+        let address = Target::new(address.as_ref(), None).address;
+        let person = self.person(Target {
+            address,
+            topic: None,
+        });
+        Ok(self.store(&person.await, topic).await?)
     }
 
     /// Sends the requests of a confirmation. `creation` stays if a contact was maybe created and is not paused yet.
@@ -492,8 +548,13 @@ impl UnsubscribeService {
             Ok(form) => form,
             Err(status) => return self.status(status),
         };
+        // The worker waits for it when the program is told to stop.
+        let running = self.0.inbox.start_task();
         // A task of its own: the server drops this future when the visitor goes away.
-        let task = tokio::spawn(async move { self.click(link, &form).await });
+        let task = tokio::spawn(async move {
+            let _running = running;
+            self.click(link, &form).await
+        });
         task.await.unwrap_or_else(|_| unavailable())
     }
 
@@ -525,7 +586,7 @@ impl UnsubscribeService {
         let current = self.current(&linked.address).await;
         #[cfg(feature = "tracing")]
         if let Err(error) = &current {
-            tracing::warn!(target: "audience::unsubscribe", %error, "a current address could not be looked up");
+            tracing::warn!(target: "audience::unsubscribe", error = with_causes(&**error), "a current address could not be looked up");
         }
         let current = match current {
             Ok(address) if address == linked.address => Current::Linked,
@@ -593,7 +654,10 @@ impl UnsubscribeService {
             Current::Linked => {
                 let contacts = &self.0.contacts;
                 let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
-                let sending = async { Ok(sending.await?) };
+                let sending = async {
+                    self.record_consent(address, &opt_ins).await?;
+                    Ok(sending.await?)
+                };
                 self.opt_in(address, &opt_ins, sending).await
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
@@ -603,27 +667,18 @@ impl UnsubscribeService {
             }
             Current::Unknown => Err(ConsentError::Unfinished),
         };
-        let (notice, untold) = match opted_in {
-            Ok(contact) => match self.tell(contact, opt_ins.clone()).await {
-                Ok(()) => {
-                    let shown = Shown {
-                        answers: boxes.answers,
-                        ..Shown::default()
-                    };
-                    return self.page(person, &shown, Some(PageNotice::Saved));
-                }
-                Err(_error) => {
-                    #[cfg(feature = "tracing")]
-                    tracing::warn!(target: "audience::unsubscribe", error = %_error, "the application failed after an opt-in");
-                    // Empty boxes: if the visitor checks them again, the application is told again.
-                    (PageNotice::NotSubscribedNow, opt_ins)
-                }
-            },
-            Err(error) => (error.notice(), BTreeSet::new()),
+        let notice = match opted_in {
+            Ok(_) => {
+                let shown = Shown {
+                    answers: boxes.answers,
+                    ..Shown::default()
+                };
+                return self.page(person, &shown, Some(PageNotice::Saved));
+            }
+            Err(error) => error.notice(),
         };
         // The boxes are as they were: the boxes that the visitor has checked were not saved.
-        let is_out =
-            |topic: &String| boxes.answers.get(topic) == Some(&false) || untold.contains(topic);
+        let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
         let mut shown = self.shown(person).await;
         for (topic, answer) in &mut shown.answers {
             *answer &= !is_out(topic);
@@ -657,7 +712,8 @@ impl UnsubscribeService {
             Ok(result) => result,
         };
         if result.is_ok() {
-            self.forget_bounce(address).await;
+            // If the store fails, the bounce stays.
+            self.forget_bounce(address).await.ok();
         }
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
@@ -1079,14 +1135,15 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that runs after an opt-in: the click on the link of a
-    /// [confirmation mail](UnsubscribeService::send_confirmation), or a box on the preference page. It gets the contact,
-    /// and the topics of this opt-in. Default: none.
+    /// Sets a function that records a consent. It gets the address and the topics when somebody clicks on the button of a
+    /// [confirmation mail](UnsubscribeService::send_confirmation), or checks boxes on the preference page, **before** the
+    /// opt-in is sent. So nobody is subscribed without a record. Default: none.
     ///
-    /// It can record the consent, or send a first mail, and has 10 s. The visitor reads that the click succeeded when the
-    /// function did. If it fails or panics, the contact is subscribed, the visitor reads to try again, and the function
-    /// runs again after the next click. So it may run twice for one opt-in. If the service fails between two boxes of
-    /// the page, it does not run for the first of them.
+    /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
+    /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
+    /// has the opt-in: if that fails, the visitor clicks again, and there are two records.
+    ///
+    /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
     ///
     /// # Example: a record of the consent
     ///
@@ -1100,25 +1157,25 @@ impl UnsubscribeServiceBuilder {
     /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<()> { Ok(()) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
-    ///     .on_opt_in(move |contact, topics| {
+    ///     .record_consent(move |address, topics| {
     ///         let db = db.clone();
     ///         let topics = Vec::from_iter(topics).join(" ");
-    ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &contact.email, &topics).await }
+    ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &address, &topics).await }
     ///     })
     ///     .build();
     /// # let _ = service;
     /// # Ok(()) }
     /// ```
-    pub fn on_opt_in<F, Fut, E>(mut self, function: F) -> Self
+    pub fn record_consent<F, Fut, E>(mut self, function: F) -> Self
     where
-        F: Fn(Contact, BTreeSet<String>) -> Fut + Send + Sync + 'static,
+        F: Fn(String, BTreeSet<String>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = Arc::new(function);
-        self.0.on_opt_in = Some(Arc::new(move |contact, topics| {
+        self.0.record_consent = Some(Arc::new(move |address, topics| {
             let function = Arc::clone(&function);
-            Box::pin(async move { function(contact, topics).await.map_err(Into::into) })
+            Box::pin(async move { function(address, topics).await.map_err(Into::into) })
         }));
         self
     }
@@ -1409,7 +1466,19 @@ impl OptOut {
         }
     }
 
+    /// Returns whether the contact certainly reported spam. Another opt-out of everything could replace this reason, and
+    /// so end the lock after it.
+    async fn has_reported_spam(&self, contacts: &Contacts) -> bool {
+        let find = contacts.find(&self.address).retry(RetryPolicy::none());
+        let found = find.deadline(RETRIEVE_DEADLINE).await;
+        let reason = |contact: Contact| contact.unsubscribe_reason;
+        found.is_ok_and(|found| found.and_then(reason) == Some(UnsubscribeReason::Complaint))
+    }
+
     async fn send_for(&self, topic: Option<&str>, contacts: &Contacts) -> Result<(), Error> {
+        if topic.is_none() && self.has_reported_spam(contacts).await {
+            return Ok(());
+        }
         let call = contacts.unsubscribe(&self.address);
         let call = match topic {
             None => call.reason(OptOutReason::Preferences),

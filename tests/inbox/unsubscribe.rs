@@ -1576,7 +1576,11 @@ async fn an_attempt_sends_each_request_once() {
 
     let requests = server.requests().into_iter();
     let requests: Vec<_> = requests.map(|request| request.method).collect();
-    assert_eq!(requests, ["POST", "GET", "GET"], "the last one is the list");
+    assert_eq!(
+        requests,
+        ["GET", "POST", "GET", "GET"],
+        "the last one is the list"
+    );
     assert_eq!(service.pending().await.unwrap(), 1);
 }
 

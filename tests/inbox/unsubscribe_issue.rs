@@ -440,33 +440,60 @@ async fn an_opt_in_ends_the_year_after_a_bounce(store: impl Store + Clone) {
     let server = mock().await;
     let service = service(&server, store.clone());
     let other_process = self::service(&server, store);
-    let event = bounce(ADA, BounceType::Permanent);
+    let addresses = [ADA, "bob@example.com", "carol@example.com"];
+    for address in addresses {
+        server.seed_contact(address);
+        let event = bounce(address, BounceType::Permanent);
+        other_process.record_bounce(&event).await.unwrap();
+        assert!(service.has_bounced(address).await.unwrap());
+    }
 
-    other_process.record_bounce(&event).await.unwrap();
     ask(&service, &["news"]).await.unwrap();
-    assert!(service.has_bounced(ADA).await.unwrap());
     click(&service, &sent_links(&server)[0]).await;
-    assert!(service.may_send(ADA, "news").await.unwrap());
-
-    other_process.record_bounce(&event).await.unwrap();
-    assert!(!service.may_send(ADA, "news").await.unwrap());
-    let form = "shown:news=on&topic:news=on&shown:offers=off&topic:offers=on";
-    let link = super::unsubscribe::links().link(ADA);
+    let form = "shown:news=off&topic:news=on&shown:offers=on&topic:offers=on";
+    let link = super::unsubscribe::links().link(addresses[1]);
     assert_eq!(post(&service, &link, FORM, form).await.status, 200);
-    assert!(!service.has_bounced(ADA).await.unwrap());
+    service.subscribe(addresses[2], ["news"]).await.unwrap();
 
-    other_process.record_bounce(&event).await.unwrap();
-    service.subscribe(ADA, ["offers"]).await.unwrap();
-    assert!(!service.has_bounced(ADA).await.unwrap());
+    for address in addresses {
+        assert!(!other_process.has_bounced(address).await.unwrap());
+        assert!(service.may_send(address, "news").await.unwrap());
+    }
+    assert_eq!(service.pending().await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn the_application_learns_of_the_boxes_that_a_visitor_checks() {
+async fn a_late_bounce_of_before_an_opt_in_does_not_count_and_a_later_one_does() {
     let server = with_reader().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    let late = bounce(ADA, BounceType::Permanent);
+
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+    clock.advance(Duration::from_secs(6 * 3_600 - 1));
+    service.record_bounce(&late).await.unwrap();
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    clock.advance(Duration::from_secs(1));
+    service.record_bounce(&late).await.unwrap();
+    assert!(service.has_bounced(ADA).await.unwrap());
+
+    service.forget_bounce(" Ada@example.com").await.unwrap();
+    service.record_bounce(&late).await.unwrap();
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_opt_in() {
+    let server = Arc::new(with_reader().await);
     let calls = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&calls);
-    let service = builder(&server, MemoryStore::new()).on_opt_in(move |contact, topics| {
-        assert!(contact.topics["offers"] && Vec::from_iter(topics) == ["offers"]);
+    let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
+    let service = builder(&server, MemoryStore::new()).record_consent(move |address, topics| {
+        assert_eq!(
+            (&*address, Vec::from_iter(topics)),
+            (ADA, vec!["offers".to_owned()])
+        );
+        assert!(!mocked.contact(ADA).unwrap().topics["offers"]);
         let call = seen.fetch_add(1, Ordering::Relaxed);
         async move {
             match call {
@@ -480,14 +507,55 @@ async fn the_application_learns_of_the_boxes_that_a_visitor_checks() {
     let form = get(&service, &link).await.form(&["news", "offers"]);
 
     let failed = post(&service, &link, FORM, form).await;
+    let is_subscribed = server.contact(ADA).unwrap().topics["offers"];
     let repeated = failed.form(&["news", "offers"]);
     let saved = post(&service, &link, FORM, repeated).await;
     let nothing_new = get(&service, &link).await.form(&["news", "offers"]);
     let unchanged = post(&service, &link, FORM, nothing_new).await;
 
     assert_eq!(failed.status, 503);
-    assert!(failed.is_checked("news") && !failed.is_checked("offers"));
+    assert!(failed.is_checked("news") && !failed.is_checked("offers") && !is_subscribed);
     assert_eq!([saved.status, unchanged.status], [200, 200]);
     assert!(saved.is_checked("offers") && server.contact(ADA).unwrap().topics["offers"]);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn an_opt_out_that_came_another_way_is_stored_and_sent_like_a_click() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).times(1));
+
+    service
+        .opt_out(" Ada@Example.com", Some("news"))
+        .await
+        .unwrap();
+
+    assert!(service.has_pending(ADA, ["news"]).await.unwrap());
+    assert!(!service.has_pending(ADA, ["offers"]).await.unwrap());
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    worker.run_until_idle().await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.topics["news"] && !ada.unsubscribed);
+
+    service.opt_out(ADA, None).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert_eq!(ada.unsubscribe_reason, "preferences");
+}
+
+#[tokio::test]
+async fn an_opt_out_of_everything_leaves_a_spam_report_as_it_is() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+    server.report_spam(ADA);
+    server.clear_requests();
+
+    service.opt_out(ADA, None).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    let requests = server.requests();
+    assert!(requests.iter().all(|request| request.method == "GET"));
+    assert_eq!(server.contact(ADA).unwrap().unsubscribe_reason, "complaint");
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use audience::contacts::NewContact;
 use audience::emails::Email;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Fault, MockServer, SeedContact};
 use audience::unsubscribe::{
     ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService, UnsubscribeServiceBuilder,
 };
@@ -67,10 +68,16 @@ pub(super) async fn ask(service: &UnsubscribeService, topics: &[&str]) -> Result
         .await
 }
 
-/// The links of all mails.
+/// The links of all mails, which are all to Ada.
 pub(super) fn sent_links(server: &MockServer) -> Vec<String> {
+    let links = sent_links_to(server, ADA);
+    assert_eq!(links.len(), server.sent_mail().len());
+    links
+}
+
+fn sent_links_to(server: &MockServer, address: &str) -> Vec<String> {
     let mails = server.sent_mail().into_iter();
-    let mails = mails.inspect(|mail| assert_eq!(mail.to, [ADA]));
+    let mails = mails.filter(|mail| mail.to == [address]);
     let texts = mails.map(|mail| mail.body["text"].as_str().unwrap().to_owned());
     texts
         .map(|text| text.strip_prefix("Open ").unwrap().to_owned())
@@ -344,17 +351,26 @@ async fn a_contact_who_reported_spam_reads_so() {
 }
 
 #[tokio::test]
-async fn the_application_learns_of_each_confirmation_and_can_refuse_to_go_on() {
-    let server = mock().await;
+async fn nobody_is_subscribed_before_the_application_has_recorded_the_consent() {
+    let log = Log::start();
+    let server = Arc::new(mock().await);
     let calls = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&calls);
-    let service = builder(&server, MemoryStore::new()).on_opt_in(move |contact, topics| {
-        assert!(contact.topics["news"] && Vec::from_iter(topics) == ["news"]);
+    let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
+    let service = builder(&server, MemoryStore::new()).record_consent(move |address, topics| {
+        assert_eq!(
+            (&*address, Vec::from_iter(topics)),
+            (ADA, vec!["news".to_owned()])
+        );
+        assert_eq!(mocked.contact_count(), 0);
         let call = seen.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(call, 1, "a panic of the application");
         async move {
-            assert_ne!(call, 1, "a panic of the application");
             match call {
                 0 => Err("the database is down"),
+                2 => {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    Ok(())
+                }
                 _ => Ok(()),
             }
         }
@@ -363,10 +379,43 @@ async fn the_application_learns_of_each_confirmation_and_can_refuse_to_go_on() {
     ask(&service, &["news"]).await.unwrap();
     let link = &sent_links(&server)[0];
 
-    for expected in [503, 503, 200, 200] {
+    for expected in [503, 503, 503, 200, 200] {
         assert_eq!(click(&service, link).await.status, expected);
     }
-    assert_eq!(calls.load(Ordering::Relaxed), 3);
+
+    assert!(server.contact(ADA).unwrap().topics["news"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    let text = log.text();
+    assert!(
+        text.contains("a consent could not be recorded") && text.contains("the database is down")
+    );
+}
+
+#[tokio::test]
+async fn a_click_creates_the_contact_with_the_name_of_the_form_and_changes_none_that_exists() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let ask = async |address: &str| {
+        let contact = NewContact::new(address)
+            .first_name("Ada")
+            .property("source", "footer");
+        service
+            .send_confirmation(contact, ["news"], mail)
+            .await
+            .unwrap();
+        click(&service, sent_links_to(&server, address).last().unwrap()).await
+    };
+    server.seed_contact(SeedContact::new("bob@example.com").first_name("Bob"));
+
+    assert_eq!(ask(ADA).await.status, 200);
+    assert_eq!(ask("bob@example.com").await.status, 200);
+
+    let ada = server.contact(ADA).unwrap();
+    assert_eq!(ada.first_name.as_deref(), Some("Ada"));
+    assert_eq!(ada.properties["source"], "footer");
+    let bob = server.contact("bob@example.com").unwrap();
+    assert_eq!(bob.first_name.as_deref(), Some("Bob"));
+    assert!(bob.properties.is_empty() && bob.topics["news"] && ada.topics["news"]);
 }
 
 #[tokio::test]
