@@ -320,7 +320,8 @@ impl Import {
     /// fails. Only the owner can read a new file (on Unix). On Windows, no other program can read the file until the
     /// run has ended.
     ///
-    /// A run without rejects removes the file at its end (on Unix), also one that an earlier run has written.
+    /// A run without rejects removes the file at its end (on Unix), also one that an earlier run has written. A dry run
+    /// does the same, so give it another file.
     ///
     /// It must not be the file that the rows are read from.
     ///

@@ -90,7 +90,9 @@ impl ImportRow {
     }
 
     /// Creates a row that could not be read. The import sends nothing for it and reports it as refused, for this
-    /// reason.
+    /// reason. In a [sync](crate::contacts::Contacts::sync), a row that is not
+    /// [subscribed](super::SyncRow::subscribed) still opts out the contact that its key had before, and
+    /// [`deleted`](super::SyncRow::deleted) has no effect.
     ///
     /// # Example: a record that your own reader does not understand
     ///

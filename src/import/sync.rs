@@ -455,7 +455,9 @@ impl SyncContacts {
     }
 
     /// Sends nothing, and counts what would be sent: see [`SyncReport::opted_out`] and [`ImportReport::valid`]. The
-    /// state file is read, but not written.
+    /// state file is read, but not written. The [rejects](Self::rejects_file) are written as in any run, so name another
+    /// file. With [`checks_list`](Self::checks_list), the list is read, and
+    /// [`SyncReport::opted_out_at_service`] has its keys.
     ///
     /// # Example: look before the first night
     ///

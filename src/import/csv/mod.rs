@@ -39,8 +39,8 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// The names of all [`Column`]s in their text form are recognized, too. Every other column is a property with the
 /// name of the column.
 ///
-/// The exports of Mailchimp, Brevo and SendGrid are recognized by columns that only they have, and what only these
-/// services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
+/// The exports of Mailchimp (by its columns `LEID` and `EUID`), Brevo and SendGrid are recognized by columns that only
+/// they have, and what only these services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
 /// of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of the other two services do not say
 /// who is in them, so call it yourself. If the name of an [opened](Self::open) file says that its people must not get
 /// mail, such as `nonsubscribed_….csv`, but none of its columns says who opted out of everything, [`rows`](Self::rows)
@@ -222,7 +222,7 @@ impl CsvInput {
     /// unsubscribed, reported spam or bounced. Default: only rows that say so.
     ///
     /// It adds a first column `unsubscribed` with a "yes" in each row, which [`columns`](Self::columns) and the rejects
-    /// show.
+    /// show. It changes nothing for a Mailchimp file of unsubscribed or cleaned contacts that was recognized.
     ///
     /// # Example: the unsubscribed contacts of another service
     ///

@@ -1269,3 +1269,16 @@ async fn a_new_row_with_the_address_of_a_deleted_one_is_told_in_any_order_if_the
         assert_eq!(again.opt_ins_not_sent(), 0);
     }
 }
+
+#[tokio::test]
+async fn an_unreadable_row_that_is_not_subscribed_opts_out_and_one_that_is_deleted_does_nothing() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let unreadable = |key: u64| SyncRow::new(key, ImportRow::unreadable("half a row"));
+    let table = [unreadable(1).subscribed(false), unreadable(2).deleted(true)];
+
+    let (report, _) = nights.run(&table).await;
+
+    assert_eq!((report.opted_out(), report.changes().refused()), (1, 2));
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
