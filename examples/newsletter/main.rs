@@ -20,9 +20,10 @@ use std::error::Error;
 use std::io;
 
 use audience::Client;
+use audience::contacts::check_address;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
-use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{Form, FromRef, State};
@@ -125,20 +126,24 @@ async fn sign_up(
             .subject("Please confirm your address");
         mail.member("text", format!("To get our newsletters, open {link}\n"))
     });
+    let thanks = "Thank you. Please open the link in our mail.";
     let (status, text) = match sending.await {
-        Ok(()) => (
-            StatusCode::OK,
-            "Thank you. Please open the link in our mail.",
-        ),
-        Err(error) => match error.visitor_status() {
-            status @ StatusCode::UNPROCESSABLE_ENTITY => {
-                (status, "Enter an address, and choose a newsletter.")
+        Ok(()) => (StatusCode::OK, thanks),
+        Err(ConsentError::NoTopic) => (StatusCode::UNPROCESSABLE_ENTITY, "Choose a newsletter."),
+        Err(_) if check_address(address).is_err() => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "Enter an address.")
+        }
+        Err(error) => {
+            tracing::error!(%error, "a confirmation mail was not sent");
+            match error.is_about_one_reader() {
+                // The service refuses this mail, for example after a spam report. Strangers must not learn that.
+                true => (StatusCode::OK, thanks),
+                false => (
+                    error.visitor_status(),
+                    "That did not work. Please try again in a minute.",
+                ),
             }
-            status => {
-                tracing::error!(%error, "a confirmation mail was not sent");
-                (status, "That did not work. Please try again in a minute.")
-            }
-        },
+        }
     };
     (status, page(&format!("<p>{text}</p>")))
 }

@@ -454,6 +454,27 @@ async fn the_link_of_a_mail_works_although_the_response_to_it_was_lost() {
 }
 
 #[tokio::test]
+async fn a_stranger_does_not_learn_whose_mail_the_service_refuses() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    server.fault(Fault::status(422).path("/emails").times(1));
+
+    let mut pages = Vec::new();
+    for address in ["spam%40x.io", "ada%40x.io"] {
+        let form = format!("address={address}&topic=news");
+        let page = newsletter.response(Method::POST, "/", &form).await;
+        assert_eq!(page.status(), 200);
+        pages.push(page.text().await.unwrap());
+    }
+
+    assert_eq!(pages[0], pages[1]);
+    assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
 async fn a_form_without_one_plain_address_sends_no_mail() {
     let Some(database) = postgres::database().await else {
         return;

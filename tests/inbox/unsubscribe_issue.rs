@@ -328,14 +328,20 @@ async fn a_misspelled_topic_stops_an_issue() {
 
 #[tokio::test]
 async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
-    for (refused, expected) in [(99, [51, 0, 0, 99]), (u64::MAX, [0, 0, 0, 99])] {
+    for (refused, refused_later, expected) in [
+        (99, 0, [51, 0, 0, 99]),
+        (99, 50, [1, 0, 0, 149]),
+        (u64::MAX, 0, [0, 0, 0, 99]),
+    ] {
         let server = mock().await;
         for number in 0..150 {
             let reader = SeedContact::new(format!("{number}@x.io")).answer("news", true);
             server.seed_contact(reader);
         }
         let service = service(&server, MemoryStore::new());
-        server.fault(Fault::status(422).path("/emails").times(refused));
+        let refuse = || Fault::status(422).path("/emails");
+        server.fault(refuse().times(refused));
+        server.fault(refuse().after(100).times(refused_later));
 
         match send(&service).await {
             Ok(report) => assert_eq!(summary(&report), expected),
