@@ -1282,3 +1282,16 @@ async fn an_unreadable_row_that_is_not_subscribed_opts_out_and_one_that_is_delet
     assert_eq!((report.opted_out(), report.changes().refused()), (1, 2));
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
 }
+
+#[tokio::test]
+async fn a_new_row_at_an_address_that_one_row_lost_and_another_opted_out_is_told_once() {
+    let nights = Nights::new().await;
+    let opted_out = row(1, "a@x.io").subscribed(false);
+    nights.run(&[opted_out.clone(), row(2, "a@x.io")]).await;
+    let deleted = row(2, "a@x.io").deleted(true);
+
+    let (report, _) = nights.run(&[opted_out, deleted, row(3, "a@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
