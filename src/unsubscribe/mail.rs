@@ -20,6 +20,7 @@ use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
     UnsubscribeService, unavailable_with,
 };
+use crate::Error;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
 use crate::contacts::{NewContact, check_address};
@@ -30,6 +31,8 @@ use crate::webhooks::tower::BytesBody;
 
 /// How long after a mail no other one is sent for the same topics.
 const MAIL_INTERVAL: Duration = Duration::from_secs(600);
+/// Many programs cut longer ones off.
+const LONGEST_LINK: usize = 2_000;
 /// How many mails an address gets in a day, whatever their topics are.
 const MAILS_A_DAY: usize = 5;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -53,8 +56,8 @@ impl UnsubscribeService {
     /// the builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
     /// A [`NewContact`] instead of an address gives a contact that the click creates its names and properties. They are
-    /// in the link, which should not get long. A stranger may have typed them into your form, so do not put them into
-    /// the mail. A contact that exists keeps its own.
+    /// in the link. A stranger may have typed them into your form, so do not put them into the mail. A contact that
+    /// exists keeps its own.
     ///
     /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
     /// click that succeeds. It holds the contact and the topics, encrypted and authenticated as in every link, so
@@ -65,14 +68,16 @@ impl UnsubscribeService {
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
     /// a mail to this address in the last ten minutes, or if the address got five mails in a day. So a page should say
-    /// "please open the link in our mail", and not that one was sent just now. The store remembers hashes of the address
-    /// for a day, and a number of a link for four days after its click.
+    /// "please open the link in our mail", and not that one was sent just now. The store remembers hashes of the
+    /// address for a day, and a number of a link for four days after its click.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
     /// # Errors
     ///
     /// - [`ConsentError::NoTopic`] if no topic is left.
+    /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
+    ///   2,000 characters, because of long names or properties.
     /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]), or if the mail could not be
     ///   sent. The next call sends it again.
     /// - [`ConsentError::Store`] if the store fails.
@@ -131,8 +136,15 @@ impl UnsubscribeService {
             return Err(ConsentError::NoTopic);
         }
         let confirmation = self.0.links.confirmation(contact, topics);
-        let mail = mail(&self.0.links.confirmation_link(&confirmation));
-        let mail = mail.member("to", confirmation.contact.email.as_str());
+        let link = self.0.links.confirmation_link(&confirmation);
+        if link.len() > LONGEST_LINK {
+            return Err(Error::input(format!(
+                "the link would have {} characters, and the limit is {LONGEST_LINK}: leave out names and properties",
+                link.len()
+            ))
+            .into());
+        }
+        let mail = mail(&link).member("to", confirmation.contact.email.as_str());
         let service = self.clone();
         // The worker waits for it when the program is told to stop.
         let running = service.0.inbox.start_task();

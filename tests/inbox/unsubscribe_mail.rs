@@ -351,6 +351,24 @@ async fn a_contact_who_reported_spam_reads_so() {
 }
 
 #[tokio::test]
+async fn a_name_that_makes_the_link_too_long_is_an_error_and_no_mail() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let ask = async |length| {
+        let contact = NewContact::new(ADA).first_name("x".repeat(length));
+        service.send_confirmation(contact, ["news"], mail).await
+    };
+
+    let error = ask(10_000).await.unwrap_err();
+    assert_eq!(server.sent_mail().len(), 0);
+    ask(1_000).await.unwrap();
+
+    assert!(matches!(&error, ConsentError::Service(error) if error.kind() == ErrorKind::Input));
+    assert!(error.to_string().contains("the limit is 2000"), "{error}");
+    assert!(sent_links(&server)[0].len() <= 2_000);
+}
+
+#[tokio::test]
 async fn nobody_is_subscribed_before_the_application_has_recorded_the_consent() {
     let log = Log::start();
     let server = Arc::new(mock().await);
