@@ -926,7 +926,7 @@ impl Error {
     /// not have the change. The write may be repeated without harm.
     pub(crate) fn not_applied(name: &'static str) -> Self {
         let message = format!(
-            "the response has no {name}, and the {name} that was retrieved does not have the change, so the response most likely comes from a proxy or another server; check the base URL and repeat the call"
+            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server; check the base URL and repeat the call"
         );
         let mut error = Self::decode(message).repeatable(true);
         error.0.is_retryable = true;

@@ -50,6 +50,11 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the value in the response to the write shows that the write was applied to it.
+    fn is_proof(&self, value: &Self::Output) -> bool {
+        self.is_applied_to(value)
+    }
+
     /// Makes sure that a refusal of a write with a `read_back` means what it says, with further requests if it takes
     /// some. Returns the error of the call.
     fn check_refusal(&self, _: &Client, refusal: Error, _: &CallOptions) -> Checking<Error> {
@@ -176,10 +181,12 @@ impl Client {
             Response::read(success, |success| value_of_write(endpoint.decode(success)))
         })?;
         let value = match written.value {
-            Some(value) => value,
-            None => {
+            Some(value) if !read_back.is_proof || endpoint.is_proof(&value) => value,
+            unproved => {
+                // A value that contradicts the write makes it doubtful.
+                let needs_proof = is_repeated || unproved.is_some();
                 let retrieved =
-                    self.retrieve_written(endpoint, read_back, is_repeated, body, options);
+                    self.retrieve_written(endpoint, read_back, needs_proof, body, options);
                 retrieved.await.map_err(|error| {
                     let (attempts, outcome) = (error.attempts(), error.outcome());
                     error
@@ -196,13 +203,13 @@ impl Client {
         })
     }
 
-    /// Retrieves the value of a write whose 2xx response has this body and no value. If that fails, the write counts as
-    /// applied, unless the caller repeats it until there is a proof.
+    /// Retrieves the value of a write whose 2xx response has this body and no value, or one that is no proof. If that
+    /// fails, the write counts as applied, unless this needs a proof.
     async fn retrieve_written<E: Endpoint>(
         &self,
         endpoint: &E,
         read_back: ReadBack,
-        is_repeated: bool,
+        needs_proof: bool,
         body: Bytes,
         options: &CallOptions,
     ) -> Result<E::Output, Error> {
@@ -230,10 +237,10 @@ impl Client {
         let failed = |error: Error| {
             let error = error.of_proof(0, Outcome::Unknown);
             error.about(&format!(
-                "the response has no {name}, and retrieving it failed"
+                "the response has no {name} with the change, and retrieving it failed"
             ))
         };
-        if is_proof && is_repeated {
+        if is_proof && needs_proof {
             // Neither response may come from the service.
             if error.status() == Some(StatusCode::NOT_FOUND) {
                 match endpoint.is_gone(self, options).await {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::model::address_segment;
 use super::retrieve::Retrieve;
-use super::{Contact, Contacts, OptOutReason};
+use super::{Contact, Contacts, OptOutReason, normalized_address};
 use crate::client::{
     CallOptions, Checking, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
     RetrySafety, Success, decode_item, endpoint_builder,
@@ -89,8 +89,9 @@ impl Contacts {
     /// # A 2xx response without a contact
     ///
     /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
-    /// is still subscribed. It is safe to repeat the call, whatever its error says. If the service sends no contact, for
-    /// example because it responds with 204, each opt-out takes two requests.
+    /// is still subscribed. It does so, too, if the contact in the response has another address, or is still subscribed.
+    /// It is safe to repeat the call, whatever its error says. If the service sends no contact, for example because it
+    /// responds with 204, each opt-out takes two requests.
     ///
     /// # Example: from a preference page
     ///
@@ -365,6 +366,11 @@ impl Endpoint for Consent {
             // A contact does not have to show every topic.
             Some(topic) => contact.topics.get(topic) != Some(&no),
         }
+    }
+
+    fn is_proof(&self, contact: &Contact) -> bool {
+        let is_same = normalized_address(&contact.email) == normalized_address(&self.address);
+        is_same && self.is_applied_to(contact)
     }
 
     fn check_refusal(

@@ -96,7 +96,8 @@ impl Contacts {
     ///
     /// A table that lacks most rows, or the state file of another table, would opt out contacts by mistake. So the run
     /// ends with an error before it sends anything if more contacts than
-    /// [`leave_at_most`](SyncContacts::leave_at_most) lost their row or their address.
+    /// [`leave_at_most`](SyncContacts::leave_at_most) lost their row or their address. Rows that are no longer subscribed
+    /// have no such limit: look at a dry run if your program may have changed many by mistake.
     ///
     /// # Errors
     ///
@@ -423,8 +424,8 @@ impl SyncContacts {
         self
     }
 
-    /// Sets how many contacts a run may opt out because their rows are missing or have another address. If there are
-    /// more, the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is
+    /// Sets how many contacts a run may opt out because their rows are missing, deleted or have another address. If there
+    /// are more, the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is
     /// sent.
     ///
     /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts
@@ -878,6 +879,8 @@ struct Plan {
     freed: HashSet<u64>,
     /// The addresses at which the service may have names and properties of other rows.
     shared_addresses: HashSet<u64>,
+    /// How many known rows are deleted in this table, and were neither deleted nor opted out before.
+    deleted: u64,
     /// Keys that no sync has seen before this one.
     new_keys: HashSet<[u64; 2]>,
     /// The addresses of all rows that are not deleted.
@@ -1088,6 +1091,7 @@ impl Plan {
             sharing: Vec::new(),
             freed: HashSet::new(),
             shared_addresses: HashSet::new(),
+            deleted: 0,
             new_keys: HashSet::new(),
             addresses: Vec::new(),
             has_unknown_key: false,
@@ -1289,6 +1293,7 @@ impl Plan {
         }
         let entry = self.reader.read(place)?;
         if row.is_deleted {
+            self.deleted += u64::from(!entry.is_gone && !has(&entry.opt_outs, &EVERYTHING));
             self.delete(&row.row, entry);
             return Ok(());
         }
@@ -1521,11 +1526,15 @@ impl Plan {
                 }
             }
         }
-        let most = at_most.unwrap_or_else(|| leave_at_most(state.known().count(), is_empty));
-        if left > most {
+        let known = state.known().count();
+        let most = at_most.unwrap_or_else(|| leave_at_most(known, is_empty));
+        // A small table may have only deleted rows.
+        let most_with_deleted = at_most.unwrap_or_else(|| leave_at_most(known, false));
+        let leave = left + self.deleted;
+        if left > most || leave > most_with_deleted {
             return Err(Error::input(format!(
-                "{left} contacts would be opted out because their rows are missing or have another address, and the limit \
-                 {limit}; nothing was sent; check the table and the state file, or raise the limit",
+                "{leave} contacts would be opted out because their rows are missing, deleted or have another address, and \
+                 the limit {limit}; nothing was sent; check the table and the state file, or raise the limit",
                 limit = match is_empty && at_most.is_none() {
                     true => "of a table without rows is 0".to_owned(),
                     false => format!("is {most}"),

@@ -50,7 +50,8 @@ impl UnsubscribeService {
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), if it was sent
     /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed meanwhile, this mail is
-    /// not sent again. After any other error, the next run sends it, unless the store failed before it could note that.
+    /// not sent again, and later runs [report](IssueReport::maybe_not_sent) it. After any other error, the next run sends
+    /// it, unless the store failed before it could note that.
     ///
     /// Several programs with the same store may send one issue together. A program that does not respond to the links
     /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait,
@@ -166,7 +167,7 @@ impl UnsubscribeService {
         let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail);
         sending.await.map(|result| match result {
             IssueMail::Sent(sent) => Some(sent),
-            IssueMail::SentBefore | IssueMail::NotWanted => None,
+            IssueMail::SentBefore | IssueMail::MaybeNotSent | IssueMail::NotWanted => None,
         })
     }
 
@@ -186,15 +187,15 @@ impl UnsubscribeService {
             let token = Token::random();
             let result = service.claim_and_send(&id, token, &address, &topic, mail);
             let result = result.await;
-            let may_be_sent = match &result {
-                Ok(mail) => matches!(mail, IssueMail::Sent(_)),
-                Err(ConsentError::Service(error)) => {
-                    matches!(error.outcome(), Outcome::Unknown | Outcome::Applied)
+            let inbox = &service.0.inbox;
+            match &result {
+                Ok(IssueMail::Sent(_)) => {
+                    inbox.complete_hold(&id, token, ISSUE_INTERVAL).await;
                 }
-                Err(_) => false,
-            };
-            if !may_be_sent {
-                service.0.inbox.end_hold(&id, token).await;
+                // It stays held, so that no run sends it again.
+                Err(ConsentError::Service(error))
+                    if matches!(error.outcome(), Outcome::Unknown | Outcome::Applied) => {}
+                _ => _ = inbox.end_hold(&id, token).await,
             }
             result
         });
@@ -209,8 +210,11 @@ impl UnsubscribeService {
         topic: &str,
         mail: Email,
     ) -> Result<IssueMail, ConsentError> {
-        if !self.hold(id, token, ISSUE_INTERVAL).await? {
-            return Ok(IssueMail::SentBefore);
+        match self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await {
+            Ok(ClaimState::Fresh { .. }) => {}
+            Ok(ClaimState::Done) => return Ok(IssueMail::SentBefore),
+            Ok(_) => return Ok(IssueMail::MaybeNotSent),
+            Err(error) => return Err(InboxError::from(error).into()),
         }
         if !self.may_send(address, topic).await? {
             return Ok(IssueMail::NotWanted);
@@ -323,6 +327,8 @@ fn bounce_id(address: &str) -> EventId {
 enum IssueMail {
     Sent(SentEmail),
     SentBefore,
+    /// Another run has begun to send it.
+    MaybeNotSent,
     NotWanted,
 }
 
@@ -456,7 +462,7 @@ struct Run {
 impl Run {
     fn note(&mut self, address: Option<String>, result: Result<IssueMail, ConsentError>) {
         let error = match result {
-            Ok(mail) => return self.count(&mail),
+            Ok(mail) => return self.count(&mail, address),
             Err(error) => error,
         };
         // A page of the list has no address, and its refusal concerns everybody.
@@ -475,13 +481,14 @@ impl Run {
         }
     }
 
-    fn count(&mut self, mail: &IssueMail) {
+    fn count(&mut self, mail: &IssueMail, address: Option<String>) {
         match mail {
             IssueMail::Sent(_) => {
                 self.refused_in_a_row = 0;
                 self.report.sent += 1;
             }
             IssueMail::SentBefore => self.report.sent_before += 1,
+            IssueMail::MaybeNotSent => self.report.maybe_not_sent.extend(address),
             IssueMail::NotWanted => self.report.not_wanted += 1,
         }
     }
@@ -489,12 +496,15 @@ impl Run {
 
 /// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
 ///
-/// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`.
-#[derive(Debug, Default)]
+/// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
+/// adds `; 2 maybe not sent`, and if the report is not complete, `; run it again for the rest`. Neither this nor the
+/// `Debug` form shows an address.
+#[derive(Default)]
 #[non_exhaustive]
 pub struct IssueReport {
     sent: u64,
     sent_before: u64,
+    maybe_not_sent: Vec<String>,
     not_wanted: u64,
     failures: Vec<IssueFailure>,
     is_complete: bool,
@@ -507,11 +517,17 @@ impl IssueReport {
         self.sent
     }
 
-    /// Returns to how many contacts the issue was sent before, or is being sent by another program. Among them are those
-    /// whose mail a killed program may not have sent.
+    /// Returns to how many contacts an earlier run or another program has sent the issue.
     #[must_use]
     pub fn sent_before(&self) -> u64 {
         self.sent_before
+    }
+
+    /// Returns the addresses of the contacts whose mail an earlier run may not have sent, and no later run sends: it was
+    /// killed, or the response to the mail was lost. Among them are those to whom another program is sending just now.
+    #[must_use]
+    pub fn maybe_not_sent(&self) -> &[String] {
+        &self.maybe_not_sent
     }
 
     /// Returns how many contacts got no mail because they do not want the topic, have opted out of everything, bounced,
@@ -544,6 +560,7 @@ impl fmt::Display for IssueReport {
         let Self {
             sent,
             sent_before,
+            maybe_not_sent,
             not_wanted,
             failures,
             is_complete,
@@ -553,6 +570,9 @@ impl fmt::Display for IssueReport {
             f,
             "{sent} sent, {sent_before} sent before, {not_wanted} not wanted, {failed} failed"
         )?;
+        if !maybe_not_sent.is_empty() {
+            write!(f, "; {} maybe not sent", maybe_not_sent.len())?;
+        }
         match is_complete {
             true => Ok(()),
             false => f.write_str("; run it again for the rest"),
@@ -560,14 +580,26 @@ impl fmt::Display for IssueReport {
     }
 }
 
-/// A mail of an issue that failed.
-#[derive(Debug)]
+impl fmt::Debug for IssueReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IssueReport({self})")
+    }
+}
+
+/// A mail of an issue that failed. Its `Debug` form shows no address.
 #[non_exhaustive]
 pub struct IssueFailure {
     /// The contact's address. `None` if a page of the list could not be fetched, or has a contact that cannot be read.
     pub address: Option<String>,
     /// What failed.
     pub error: ConsentError,
+}
+
+impl fmt::Debug for IssueFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("IssueFailure");
+        debug.field("error", &self.error).finish_non_exhaustive()
+    }
 }
 
 /// An issue that stopped before its end, with its report and the failure that stopped it.

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use wiremock::{MockServer, Request};
 
 use support::operation::Operation;
-use support::{client, contact, ok, received, respond_with, status};
+use support::{client, contact, ok, received, respond_with, status, with};
 
 /// A call with an address in its path.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,14 @@ static MOCK: LazyLock<audience::mock::MockServer> =
 /// Makes the call with this address; returns its result and the requests the server received.
 fn run_and_receive(call: AddressCall, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
-        let server = respond_with(ok(contact())).await;
+        // The contact has the address of the request, and no topic that an opt-out would have to change.
+        let server = respond_with(|request: &Request| {
+            let segment = request.url.path_segments().unwrap().nth(1);
+            let address = percent_decode_str(segment.unwrap_or_default()).decode_utf8_lossy();
+            let contact = with(contact(), "email", address.into_owned());
+            ok(with(contact, "topics", json!({})))
+        })
+        .await;
         let result = call.run(&client(server.uri()), address).await;
         (result, received(&server).await)
     })

@@ -16,7 +16,7 @@ use support::{
 
 #[tokio::test]
 async fn members_that_are_not_set_are_not_sent() {
-    let server = respond_with(ok(contact())).await;
+    let server = respond_with(ok(with(contact(), "topics", json!({})))).await;
     let contacts = contacts(server.uri());
 
     contacts.subscribe(ADA).await.unwrap();
@@ -337,10 +337,11 @@ fn consent_calls(contacts: &Contacts) -> [BoxFuture<'static, Result<Contact, Err
 
 #[tokio::test]
 async fn a_contact_that_is_wrapped_is_read() {
+    let contact = with(contact(), "topics", json!({}));
     for body in [
-        json!({"contact": contact()}),
-        json!({"data": contact()}),
-        json!({"ok": true, "contact": "con_1", "data": contact()}),
+        json!({"contact": contact}),
+        json!({"data": contact}),
+        json!({"ok": true, "contact": "con_1", "data": contact}),
     ] {
         let server = respond_to_consent(ok(&body)).await;
 
@@ -452,6 +453,7 @@ async fn an_opt_out_that_the_contact_does_not_show_has_failed() {
         ok(json!({})),
         ok(json!({"ok": true})),
         text(200, "OK"),
+        ok(&subscribed),
     ] {
         let retrieved = ok(&subscribed);
         let server = respond_with(move |request: &Request| match request.method.as_str() {
@@ -465,8 +467,8 @@ async fn an_opt_out_that_the_contact_does_not_show_has_failed() {
 
             assert_eq!(
                 error.to_string(),
-                "unsubscribe: the response has no contact, and the contact that was retrieved does not have the \
-                 change, so the response most likely comes from a proxy or another server; check the base URL and \
+                "unsubscribe: the response has no contact with the change, and neither has the contact that was \
+                 retrieved, so the response most likely comes from a proxy or another server; check the base URL and \
                  repeat the call (after 2 attempts)"
             );
             assert_eq!(
@@ -483,12 +485,64 @@ async fn an_opt_out_that_the_contact_does_not_show_has_failed() {
 }
 
 #[tokio::test]
-async fn a_contact_in_the_response_to_an_opt_out_is_returned_as_it_is() {
-    let subscribed = with(contact(), "unsubscribed", false);
-    let server = respond_with(ok(&subscribed)).await;
+async fn a_response_to_an_opt_out_with_another_contact_or_the_one_before_is_no_proof() {
+    let opted_out = with(
+        with(contact(), "unsubscribed", true),
+        "topics",
+        json!({"news": false}),
+    );
+    let other = with(opted_out.clone(), "email", "bob@example.com");
+    let before = with(
+        with(contact(), "unsubscribed", false),
+        "topics",
+        json!({"news": true}),
+    );
+    for response in [ok(&other), ok(&before), ok(json!({"contact": before}))] {
+        let retrieved = ok(&opted_out);
+        let server = respond_with(move |request: &Request| match request.method.as_str() {
+            "GET" => retrieved.clone(),
+            _ => response.clone(),
+        })
+        .await;
+
+        for call in opt_outs(&contacts(server.uri()), ADA) {
+            let contact = call.await.unwrap();
+            assert!(contact.email == ADA && contact.unsubscribed && !contact.topics["news"]);
+        }
+
+        let methods = methods(&server).await;
+        assert_eq!(methods, ["POST", "GET"].repeat(3));
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_with_another_contact_in_its_response_fails_if_the_own_one_cannot_be_retrieved()
+{
+    let other = with(
+        with(contact(), "unsubscribed", true),
+        "email",
+        "bob@example.com",
+    );
+    let server = respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" => status(503),
+        _ => ok(&other),
+    })
+    .await;
 
     for call in opt_outs(&contacts(server.uri()), ADA) {
-        assert!(!call.await.unwrap().unsubscribed);
+        let error = call.await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_contact_in_the_response_to_an_opt_out_takes_no_other_request() {
+    let opted_out = with(with(contact(), "unsubscribed", true), "topics", json!({}));
+    let opted_out = with(opted_out, "email", "Ada@Example.com");
+    let server = respond_with(ok(&opted_out)).await;
+
+    for call in opt_outs(&contacts(server.uri()), ADA) {
+        assert!(call.await.unwrap().unsubscribed);
     }
 
     assert!(methods(&server).await.iter().all(|method| method == "POST"));

@@ -176,7 +176,9 @@ fn section_4_4_a_page_and_the_last_page_are_read_and_written() {
 
 #[tokio::test]
 async fn sections_4_5_to_4_7_consent_calls_and_merges_send_these_bodies() {
-    let server = respond_with(ok(contact())).await;
+    let mut opted_out = contact();
+    opted_out["topics"]["news"] = false.into();
+    let server = respond_with(ok(opted_out)).await;
     let contacts = contacts(server.uri());
     let properties =
         Properties::from_iter([("plan", "pro".into()), ("seats", PropertyValue::from(3))]);

@@ -516,7 +516,13 @@ async fn the_contact_is_the_services_last_word_even_if_someone_else_changed_it()
 async fn a_spam_report_between_retrieve_and_send_refuses_the_opt_in() {
     let locked = json!({"code": "failed_precondition", "message": "the contact reported spam"});
     let shown = with(contact(), "topics", json!({"news": true, "offers": false}));
-    let server = respond_in_turn([ok(&shown), ok(&shown), status(422).set_body_json(locked)]).await;
+    let opted_out = with(contact(), "topics", json!({"news": false, "offers": false}));
+    let responses = [
+        ok(&shown),
+        ok(&opted_out),
+        status(422).set_body_json(locked),
+    ];
+    let server = respond_in_turn(responses).await;
 
     let form = [("offers", true), ("news", false)];
     let error = contacts(server.uri())
@@ -743,7 +749,7 @@ proptest! {
 async fn an_answer_fails_if_the_response_has_the_status_200_but_reports_an_error() {
     let responses = [
         ok(contact()),
-        ok(contact()),
+        ok(with(contact(), "topics", json!({"news": false}))),
         ok(json!({"error": {"code": "not_found"}})),
     ];
     let server = respond_in_turn(responses).await;

@@ -297,6 +297,14 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
         let text = error.to_string();
         assert!(text.contains("; run it again for the rest: "), "{text}");
         assert!(!text.contains("x.io"), "{text}");
+        assert!(!format!("{error:?}").contains("x.io"), "{error:?}");
+        let lost = error.failure().address.iter().filter(|_| !is_repeated);
+        assert!(lost.eq(report.maybe_not_sent()), "{error}");
+        assert_eq!(
+            report.to_string().ends_with("; 1 maybe not sent"),
+            !is_repeated
+        );
+        assert!(!format!("{report:?}").contains("x.io"));
         let got = error.report().sent() + report.sent();
         assert_eq!(got, 7 - u64::from(!is_repeated), "{error}");
         let ConsentError::Service(cause) = &error.failure().error else {

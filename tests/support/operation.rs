@@ -101,8 +101,12 @@ impl Operation {
         match self {
             Create | CreateOrSkip | CreateOrFail => record(),
             Batch | BatchOrFail => json!({"data": [{"email": ADA, "status": "created"}]}),
-            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic | AnswerNo
-            | AnswerYes | Merge => contact(),
+            UnsubscribeTopic | AnswerNo => {
+                let mut contact = contact();
+                contact["topics"]["news"] = false.into();
+                contact
+            }
+            Retrieve | Unsubscribe | Subscribe | SubscribeTopic | AnswerYes | Merge => contact(),
             List => json!({"data": [summary("con_1")], "next": "con_1"}),
             Request | IdempotentRequest => json!({"id": "em_1"}),
         }

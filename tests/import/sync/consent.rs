@@ -1295,3 +1295,28 @@ async fn a_new_row_at_an_address_that_one_row_lost_and_another_opted_out_is_told
     assert_eq!(report.opt_ins_not_sent(), 1);
     assert!(nights.is_opted_out("a@x.io"));
 }
+
+#[tokio::test]
+async fn a_table_that_marks_most_rows_as_deleted_sends_nothing_unless_the_limit_is_raised() {
+    let nights = Nights::new().await;
+    let table = |deleted: bool| -> Vec<SyncRow> {
+        let rows = (0..30).map(|key| row(key, &format!("{key}@x.io")).deleted(deleted && key > 5));
+        rows.collect()
+    };
+    nights.run(&table(false)).await;
+    nights.server.clear_requests();
+
+    let error = nights.sync(&table(true)).await.unwrap_err();
+
+    assert!(
+        error.to_string().contains("24 contacts would be opted out"),
+        "{error}"
+    );
+    assert!(nights.server.requests().is_empty());
+    let (report, _) = nights
+        .run_with(&table(true), |sync| sync.leave_at_most(24))
+        .await;
+    assert_eq!(report.opted_out(), 24);
+    // They are no longer counted.
+    nights.run(&table(true)).await;
+}
