@@ -210,11 +210,11 @@ impl UnsubscribeService {
         topic: &str,
         mail: Email,
     ) -> Result<IssueMail, ConsentError> {
-        match self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await {
-            Ok(ClaimState::Fresh { .. }) => {}
-            Ok(ClaimState::Done) => return Ok(IssueMail::SentBefore),
-            Ok(_) => return Ok(IssueMail::MaybeNotSent),
-            Err(error) => return Err(InboxError::from(error).into()),
+        let claimed = self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await;
+        match claimed.map_err(InboxError::from)? {
+            ClaimState::Fresh { .. } => {}
+            ClaimState::Done => return Ok(IssueMail::SentBefore),
+            _ => return Ok(IssueMail::MaybeNotSent),
         }
         if !self.may_send(address, topic).await? {
             return Ok(IssueMail::NotWanted);
@@ -376,7 +376,8 @@ impl<'a> SendIssue<'a> {
 
     /// Sets how many mails are sent simultaneously at most. 0 counts as 1. Default: 4.
     ///
-    /// If the program is killed, or the service stops to respond, as many readers may get no mail of the issue.
+    /// If the program is killed, or the service stops to respond, as many readers may get no mail of the issue. Later
+    /// runs [report](IssueReport::maybe_not_sent) them.
     pub fn concurrency(mut self, mails: usize) -> Self {
         self.concurrency = mails;
         self

@@ -260,8 +260,8 @@ impl UnsubscribeService {
         confirming.map(|_| PageNotice::Confirmed)
     }
 
-    /// Claims a link for one click. Returns what to say if there was another click.
-    async fn claim_link(
+    /// Claims a link, or a form, for one click. Returns what to say if there was another click.
+    pub(super) async fn claim_link(
         &self,
         id: &EventId,
         token: Token,

@@ -187,6 +187,7 @@ pub enum PageNotice {
 /// | `shown:NAME`, for each topic | `on` if the box was checked when the page was made, else `off` |
 /// | `topic:NAME`, for each topic | `on`: the box |
 /// | `paused` | `on` if [`is_paused`](Self::is_paused) |
+/// | `page` | [`number`](Self::number). Without it, a form that a browser sends again could undo a later opt-out |
 /// | `unsubscribe` | `all` or `topic`: the buttons that opt out. The button that saves the boxes has no such field |
 ///
 /// A page that [asks to confirm a signup](Self::is_confirmation) has one button, and one field: `confirm`, with the
@@ -223,6 +224,8 @@ pub struct PreferencePage<'a> {
     /// Whether the contact is opted out of everything. Then all boxes are empty, and a box that the visitor checks ends
     /// that opt-out.
     pub is_paused: bool,
+    /// Another number for each page. The form of one page opts in once.
+    pub number: u64,
     /// Whether the link is one of a [confirmation mail](super::UnsubscribeService::send_confirmation). The topics are
     /// those that its button subscribes to. If there is nothing to confirm, they are empty, and the notice says why.
     pub is_confirmation: bool,
@@ -371,6 +374,13 @@ impl PreferencePage<'_> {
             } else {
                 format!(" aria-describedby=\"about-{index}\"")
             };
+            if index == 0 {
+                let number = self.number;
+                writeln!(
+                    html,
+                    "<input type=\"hidden\" name=\"page\" value=\"{number}\">"
+                )?;
+            }
             writeln!(
                 html,
                 "<input type=\"hidden\" name=\"shown:{name}\" value=\"{shown}\">"

@@ -76,6 +76,8 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than an opt-in holds an id: it does not extend its lease.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
+/// How long the form of a page opts in once only.
+const PAGE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
 /// The endpoint of unsubscribe links, as a tower service.
@@ -104,7 +106,8 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// A box that is empty when the form is sent is an opt-out, also if it was empty before: what the visitor saw is
 /// recorded, and a topic whose default changes later does not come back. A box that is checked is an opt-in only if it
-/// was empty on the page, so an old tab cannot undo an opt-out.
+/// was empty on the page, and the form of one page opts in once. So neither an old tab nor a page that is loaded again
+/// can undo an opt-out.
 ///
 /// If a contact is opted out of everything, the page shows empty boxes. If the visitor checks one, all other topics of
 /// the contact are opted out first, also those that the page does not offer, and then the opt-out of everything ends.
@@ -651,15 +654,7 @@ impl UnsubscribeService {
         }
         let address = &person.linked.address;
         let opted_in = match person.current {
-            Current::Linked => {
-                let contacts = &self.0.contacts;
-                let sending = send_opt_ins(contacts, address, &opt_ins, boxes.is_paused);
-                let sending = async {
-                    self.record_consent(address, &opt_ins).await?;
-                    Ok(sending.await?)
-                };
-                self.opt_in(address, &opt_ins, sending).await
-            }
+            Current::Linked => self.opt_in_once(address, &opt_ins, &boxes).await,
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
             Current::Another(_) => {
                 let shown = self.shown(person).await;
@@ -668,7 +663,11 @@ impl UnsubscribeService {
             Current::Unknown => Err(ConsentError::Unfinished),
         };
         let notice = match opted_in {
-            Ok(_) => {
+            Ok(false) => {
+                let shown = self.shown(person).await;
+                return self.page(person, &shown, None);
+            }
+            Ok(true) => {
                 let shown = Shown {
                     answers: boxes.answers,
                     ..Shown::default()
@@ -688,6 +687,39 @@ impl UnsubscribeService {
             PageNotice::NotSubscribedNow => unavailable_with(page),
             _ => page,
         }
+    }
+
+    /// Sends the opt-ins of a form. Returns `false` and sends nothing if this form was sent before: a browser sends it
+    /// again if the page is loaded again, and an opt-out may be newer by then.
+    async fn opt_in_once(
+        &self,
+        address: &str,
+        opt_ins: &BTreeSet<String>,
+        boxes: &Boxes,
+    ) -> Result<bool, ConsentError> {
+        let inbox = &self.0.inbox;
+        let page = boxes.page.as_deref();
+        let id = page.map(|page| OptOut::id("page", address, Some(page)));
+        let token = Token::random();
+        if let Some(id) = &id
+            && let Some(notice) = self.claim_link(id, token).await?
+        {
+            // After a double click, both have succeeded.
+            return Ok(notice == PageNotice::Confirmed);
+        }
+        let sending = send_opt_ins(&self.0.contacts, address, opt_ins, boxes.is_paused);
+        let sending = async {
+            self.record_consent(address, opt_ins).await?;
+            Ok(sending.await?)
+        };
+        let opted_in = self.opt_in(address, opt_ins, sending).await;
+        if let Some(id) = &id {
+            match &opted_in {
+                Ok(_) => _ = inbox.complete_hold(id, token, PAGE_INTERVAL).await,
+                Err(_) => _ = inbox.end_hold(id, token).await,
+            }
+        }
+        opted_in.map(|_| true)
     }
 
     /// Runs `sending`, unless an opt-out waits that concerns these topics. An opt-out that comes meanwhile waits.
@@ -958,6 +990,7 @@ impl UnsubscribeService {
             topics: Vec::new(),
             link_topic: None,
             is_paused: false,
+            number: fastrand::u64(..),
             is_confirmation: false,
         }
     }
@@ -1562,6 +1595,8 @@ struct Boxes {
     /// The topics whose boxes were checked on the page.
     shown_checked: BTreeSet<String>,
     is_paused: bool,
+    /// The number of the page.
+    page: Option<String>,
 }
 
 enum MediaType {
@@ -1615,6 +1650,7 @@ impl Submission {
             answers: BTreeMap::new(),
             shown_checked: BTreeSet::new(),
             is_paused: value("paused") == Some("on"),
+            page: value("page").map(str::to_owned),
         };
         for OfferedTopic { name, .. } in topics {
             let is = |prefix: &str| {
