@@ -2102,7 +2102,8 @@ fn upsert(
 /// Counts what a sync has done.
 ///
 /// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a
-/// dry run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`.
+/// dry run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`. If there
+/// are any, it ends with `; 1 opted out at the service, but not in the table`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SyncReport {

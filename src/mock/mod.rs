@@ -957,7 +957,8 @@ impl MockServer {
     /// The event is an object with a `type`, which can be any text, and optionally `data`, `id` and `created_at`. If
     /// the interface document has the type, members missing from `data` are filled in. Other members are sent
     /// unchanged. An event about a contact's mail counts as engagement at its `created_at`
-    /// ([interface section 2.8](crate::interface#2.8)).
+    /// ([interface section 2.8](crate::interface#2.8)), and an event `email.complained` is also a
+    /// [spam report](Self::report_spam): the contact is opted out, and its address suppressed.
     ///
     /// # Panics
     ///

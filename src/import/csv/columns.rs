@@ -660,7 +660,17 @@ const EXPORTS: [Export; 3] = [
             "cleancampaigntitle",
             "cleancampaignid",
         ],
-        opt_outs: &["unsubtime", "cleantime"],
+        // The file of the subscribed has none of them.
+        opt_outs: &[
+            "unsubtime",
+            "unsubcampaigntitle",
+            "unsubcampaignid",
+            "unsubreason",
+            "unsubreasonother",
+            "cleantime",
+            "cleancampaigntitle",
+            "cleancampaignid",
+        ],
     },
     // Brevo
     Export {

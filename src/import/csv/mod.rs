@@ -41,7 +41,7 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 ///
 /// The exports of Mailchimp (by its columns `LEID` and `EUID`), Brevo and SendGrid are recognized by columns that only
 /// they have, and what only these services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts
-/// [opt out all](Self::opt_out_all) of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of
+/// [opt out all](Self::opt_out_all) of them, because they have columns such as `UNSUB_TIME` and `CLEAN_TIME`. The files of
 /// the other two services do not say who is in them, so call it yourself. If the name of an [opened](Self::open) file
 /// says that its people must not get mail, such as `nonsubscribed_….csv`, but none of its columns says who opted out of
 /// everything, [`rows`](Self::rows) fails until you call it. A column for a topic is not enough.

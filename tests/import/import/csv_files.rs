@@ -468,6 +468,17 @@ fn mailchimp(columns: &str, cells: &str) -> Vec<ImportRow> {
 }
 
 #[test]
+fn a_file_of_mailchimp_with_any_column_of_the_unsubscribed_or_cleaned_opts_out_everybody() {
+    for column in ["UNSUB_CAMPAIGN_TITLE", "UNSUB_REASON", "CLEAN_CAMPAIGN_ID"] {
+        let rows = mailchimp(&format!(",{column}"), ",text");
+
+        assert_eq!(rows.len(), 1);
+        let everything = OptOut::Everything(OptOutReason::Manual);
+        assert_eq!(rows[0].opt_outs(), [everything], "{column}");
+    }
+}
+
+#[test]
 fn the_three_files_of_mailchimp_are_imported_as_they_are() {
     let subscribed = mailchimp("", "");
     let unsubscribed = mailchimp(
