@@ -1170,7 +1170,13 @@ impl Inbox {
         Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
     }
 
-    /// Holds an id for this long, if nothing else does, and returns what it was. With a lease of zero, it only looks.
+    /// Returns what an id is, and holds it for no time.
+    pub(crate) async fn state_of(&self, id: &EventId) -> Result<ClaimState, StoreError> {
+        // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
+        self.claim_held(id, Token::random(), Duration::ZERO).await
+    }
+
+    /// Holds an id for this long, if nothing else does, and returns what it was.
     pub(crate) async fn claim_held(
         &self,
         id: &EventId,
@@ -1182,10 +1188,8 @@ impl Inbox {
 
     /// Returns whether the event with this id waits or is being handled.
     pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
-        // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
-        let state = self.claim_held(id, Token::random(), Duration::ZERO);
         Ok(matches!(
-            state.await?,
+            self.state_of(id).await?,
             ClaimState::Conflict | ClaimState::Parked
         ))
     }

@@ -281,10 +281,7 @@ impl UnsubscribeService {
     /// Returns [`InboxError::Store`] if the store fails.
     pub async fn has_bounced(&self, address: impl AsRef<str>) -> Result<bool, InboxError> {
         let id = bounce_id(&Target::new(address.as_ref(), None).address);
-        let inbox = &self.0.inbox;
-        let state = inbox
-            .claim_held(&id, Token::random(), Duration::ZERO)
-            .await?;
+        let state = self.0.inbox.state_of(&id).await?;
         Ok(matches!(state, ClaimState::InProgress { .. }))
     }
 

@@ -213,13 +213,9 @@ impl UnsubscribeService {
         &self,
         confirmation: &Confirmation,
     ) -> Response<BytesBody> {
-        let id = confirmation.id();
-        let state = self
-            .0
-            .inbox
-            .claim_held(&id, Token::random(), Duration::ZERO);
+        let state = self.0.inbox.state_of(&confirmation.id()).await;
         // If the store fails, the click fails, too, and says so.
-        let is_used = matches!(state.await, Ok(ClaimState::Done));
+        let is_used = matches!(state, Ok(ClaimState::Done));
         self.page_of(confirmation, is_used.then_some(PageNotice::ConfirmedBefore))
     }
 

@@ -292,7 +292,10 @@ impl Mapping {
     /// `letters` are those of each name.
     fn read_as(&mut self, export: &Export, letters: &[String]) {
         for (own, guess) in letters.iter().zip(&mut self.guesses) {
-            if export.ignored.contains(&own.as_str()) {
+            if [export.ignored, export.opt_outs]
+                .iter()
+                .any(|names| names.contains(&own.as_str()))
+            {
                 *guess = Guess::certain(Column::Ignored);
             }
         }
@@ -627,7 +630,7 @@ struct Export {
     marks: &'static [&'static str],
     /// Columns that only that service needs. Some are personal data: IP addresses and places.
     ignored: &'static [&'static str],
-    /// A file with one of these columns holds only people who must not get mail.
+    /// A file with one of these columns holds only people who must not get mail. They are ignored, too.
     opt_outs: &'static [&'static str],
 }
 
@@ -651,14 +654,6 @@ const EXPORTS: [Export; 3] = [
             "lastchanged",
             "leid",
             "euid",
-            "unsubtime",
-            "unsubcampaigntitle",
-            "unsubcampaignid",
-            "unsubreason",
-            "unsubreasonother",
-            "cleantime",
-            "cleancampaigntitle",
-            "cleancampaignid",
         ],
         // The file of the subscribed has none of them.
         opt_outs: &[
