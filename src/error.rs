@@ -922,13 +922,17 @@ impl Error {
             .caused_by(source)
     }
 
-    /// Creates the error for a write whose 2xx response has no value, if the value that was retrieved afterwards does
-    /// not have the change. The write may be repeated without harm.
-    pub(crate) fn not_applied(name: &'static str) -> Self {
+    /// Creates the error for a write whose 2xx response has no value with the change, if the value that was retrieved
+    /// afterwards does not have it either.
+    pub(crate) fn not_applied(name: &'static str, is_repeatable: bool) -> Self {
+        let advice = match is_repeatable {
+            true => "check the base URL and repeat the call",
+            false => "check the base URL",
+        };
         let message = format!(
-            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server; check the base URL and repeat the call"
+            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server; {advice}"
         );
-        let mut error = Self::decode(message).repeatable(true);
+        let mut error = Self::decode(message).repeatable(is_repeatable);
         error.0.is_retryable = true;
         error
     }

@@ -46,7 +46,7 @@ Environment:
   AUDIENCE_WEBHOOK_SECRET     Signing secret of the endpoint
   DATABASE_URL                Postgres database, postgres://USER@HOST/NAME
   PUBLIC_URL                  URL of this program in links, such as https://shop.example.com
-  UNSUBSCRIBE_SECRET          32 or more random bytes, for the tokens in links";
+  AUDIENCE_UNSUBSCRIBE_SECRET 32 or more random bytes, for the tokens in links";
 
 /// Signup, preference page, one click and webhooks in one program
 #[derive(Parser)]
@@ -78,17 +78,16 @@ impl App {
         let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
         store.migrate().await?;
         let client = Client::from_env()?;
-        let secrets = [variable("UNSUBSCRIBE_SECRET")?];
         let public_url = variable("PUBLIC_URL")?;
         let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
-        let links = UnsubscribeLinks::new(secrets, base_url)?;
+        let links = UnsubscribeLinks::from_env(base_url)?;
         let mut preferences = UnsubscribeService::builder(links, client.contacts(), store.clone());
         for (name, label) in TOPICS {
             preferences = preferences.topic(OfferedTopic::new(name, label));
         }
         Ok(Self {
             inbox: Inbox::builder(store).build()?,
-            verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
+            verifier: Verifier::from_env()?,
             preferences: preferences.build(),
         })
     }

@@ -24,6 +24,9 @@ use crate::import::{
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
 
+/// The meanings of columns, as `CsvFile::map` has them. The field itself shows clap that it can be repeated.
+type ColumnMap = Vec<(String, Column)>;
+
 /// The CSV file to read.
 #[derive(Args, Clone)]
 struct CsvFile {
@@ -75,7 +78,8 @@ pub(super) struct ImportOptions {
 
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
-unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated";
+unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated. Of several files, those without the column \
+need no mapping";
 
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
@@ -221,12 +225,10 @@ impl ImportOptions {
     /// Returns the options and the input of each file. Those in which everybody opted out come first.
     fn split(&self) -> Result<Vec<(Self, CsvInput)>, Failure> {
         let mut files = Vec::new();
-        for file in [&self.input.file].into_iter().chain(&self.more) {
+        for (file, map) in self.in_order()? {
             let mut options = self.clone();
             options.input.file.clone_from(file);
-            if !self.more.is_empty() {
-                options.suit_several_files()?;
-            }
+            options.input.map = map;
             if let (Some(rejects), Some(name)) = (&mut options.rejects, file.file_name())
                 && !self.input.is_standard_input()
                 && rejects.is_dir()
@@ -244,13 +246,34 @@ impl ImportOptions {
                 ));
             }
         }
-        files.sort_by_key(|(_, input)| !input.opts_out_everybody());
         Ok(files)
+    }
+
+    /// Returns the files in the order of the import, each with the mappings of its columns.
+    fn in_order(&self) -> Result<Vec<(&PathBuf, ColumnMap)>, Failure> {
+        if self.more.is_empty() {
+            return Ok(vec![(&self.input.file, self.input.map.clone())]);
+        }
+        self.suit_several_files()?;
+        let map = self.input.map.iter();
+        let map: Vec<_> = map
+            .map(|(name, column)| (name.as_str(), column.clone()))
+            .collect();
+        let files = [&self.input.file].into_iter().chain(&self.more);
+        let opened = CsvInput::open_all(files, &map);
+        let opened = opened.map_err(|error| Failure::failed(with_causes(&error)))?;
+        let with_map = opened.into_iter().map(|(file, input)| {
+            let mut map = self.input.map.clone();
+            map.retain(|(name, _)| input.columns().any(|(own, _)| own == name));
+            (file, map)
+        });
+        Ok(with_map.collect())
     }
 
     /// Checks that the options suit several files.
     fn suit_several_files(&self) -> Result<(), Failure> {
-        if self.input.is_standard_input() {
+        let mut files = [&self.input.file].into_iter().chain(&self.more);
+        if files.any(|file| file.as_os_str() == "-") {
             return Err(Failure::usage("- cannot be one of several files"));
         }
         if self.journal.is_some() {

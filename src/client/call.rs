@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 #[cfg(feature = "import")]
 use super::DEFAULT_DEADLINE;
-use super::exchange::{Operation, Request, Success};
+use super::exchange::{Operation, Request, RetrySafety, Success};
 use super::retry::RetryPolicy;
 use super::send::not_sent;
 use crate::{Client, Error, ErrorKind, Outcome};
@@ -77,9 +77,6 @@ pub(crate) struct ReadBack {
     pub(crate) request: Result<Request, Error>,
     /// Says what is wrong with the value in the body of the response to the write, if it has one.
     pub(crate) explain: fn(&[u8]) -> Option<String>,
-    /// Whether a 2xx response without a value is no proof that the write was applied, because a gateway may have sent
-    /// it. Then the retrieved value decides.
-    pub(crate) is_proof: bool,
 }
 
 /// Returns `None` if the write was applied but has no value.
@@ -124,23 +121,19 @@ impl Client {
         })
     }
 
-    /// Returns the future of a write, for a caller that can do without its value: `None` if the response has none. The
-    /// value is retrieved only if it is the proof that the write was applied.
+    /// Returns the future of a write, for a caller that can do without its value: `None` if it is gone or cannot be read.
+    /// A 2xx response without a value is no proof that the write was applied, because a gateway may have sent it. Then the
+    /// retrieved value decides.
     pub(crate) fn apply<E: Endpoint>(
         self,
         endpoint: E,
+        read_back: ReadBack,
         options: CallOptions,
     ) -> ResponseFuture<Option<E::Output>> {
-        if let Some(read_back) = endpoint.read_back().filter(|read_back| read_back.is_proof) {
-            return ResponseFuture::new(async move {
-                let options = self.start_deadline(options);
-                let written = self.send_write(&endpoint, read_back, true, &options);
-                value_of_write(written.await.map(Response::into_inner))
-            });
-        }
-        let request = endpoint.request();
-        self.send(endpoint.operation(), request, options, move |success| {
-            value_of_write(endpoint.decode(success))
+        ResponseFuture::new(async move {
+            let options = self.start_deadline(options);
+            let written = self.send_write(&endpoint, read_back, true, &options);
+            value_of_write(written.await.map(Response::into_inner))
         })
     }
 
@@ -181,7 +174,7 @@ impl Client {
             Response::read(success, |success| value_of_write(endpoint.decode(success)))
         })?;
         let value = match written.value {
-            Some(value) if !read_back.is_proof || endpoint.is_proof(&value) => value,
+            Some(value) if endpoint.is_proof(&value) => value,
             unproved => {
                 // A value that contradicts the write makes it doubtful.
                 let needs_proof = is_repeated || unproved.is_some();
@@ -218,7 +211,6 @@ impl Client {
             operation,
             request,
             explain,
-            is_proof,
         } = read_back;
         let retrieved = async {
             let request = request.map_err(|error| not_sent(operation, error))?;
@@ -226,8 +218,10 @@ impl Client {
             received.decode(|success| Response::read(success, |success| endpoint.decode(success)))
         };
         let error = match retrieved.await {
-            Ok(retrieved) if is_proof && !endpoint.is_applied_to(&retrieved.value) => {
-                let error = Error::not_applied(name).reading(body);
+            Ok(retrieved) if !endpoint.is_applied_to(&retrieved.value) => {
+                let is_safe = |request: Request| request.retry_safety == RetrySafety::Safe;
+                let is_repeatable = endpoint.request().is_ok_and(is_safe);
+                let error = Error::not_applied(name, is_repeatable).reading(body);
                 return Err(error.after(retrieved.attempts, Outcome::Unknown));
             }
             Ok(retrieved) => return Ok(retrieved.value),
@@ -240,7 +234,7 @@ impl Client {
                 "the response has no {name} with the change, and retrieving it failed"
             ))
         };
-        if is_proof && needs_proof {
+        if needs_proof {
             // Neither response may come from the service.
             if error.status() == Some(StatusCode::NOT_FOUND) {
                 match endpoint.is_gone(self, options).await {

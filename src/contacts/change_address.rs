@@ -68,6 +68,10 @@ impl Contacts {
     ///   [`ErrorKind::Input`](crate::ErrorKind::Input). If an earlier call made the opt-out, there is nothing left to
     ///   do. If not, [`unsubscribe`](Self::unsubscribe) the new contact and call again.
     ///
+    /// If the old contact is opted out with one of these reasons while the call runs, it fails in the same way: a second
+    /// call, after a double click, may have made the change, or somebody has opted the person out. The outcome is then
+    /// `Unknown`.
+    ///
     /// If the old contact was opted out for another reason, each call opts out the new one. So once a call has
     /// succeeded, do not repeat it later: the person may have opted in again at the new address.
     ///
@@ -168,6 +172,11 @@ impl ChangeAddress {
             }
             let new = self.retrieve(&self.new).await?;
             *old = self.retrieve(&self.old).await?;
+            if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) {
+                return Err(Error::input(
+                    "the old contact was opted out during the call: by another call that changes the address, or on behalf of the person; in the second case, unsubscribe the new contact, too",
+                ));
+            }
             left = &opt_outs(old) - &recorded;
             if left.is_empty() || recorded.len() > most {
                 return Ok(new);

@@ -24,14 +24,15 @@ impl Contacts {
     /// that the recipient made in the meantime.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
-    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline.
+    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline. A
+    /// contact in the response is returned as it is.
     ///
     /// # Errors
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
     ///   retrieving it failed too.
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
-    ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved is
+    ///   still opted out, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
@@ -123,8 +124,8 @@ impl Contacts {
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
     ///   retrieving it failed too.
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
-    ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved has
+    ///   the other answer, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the
@@ -347,16 +348,7 @@ impl Endpoint for Consent {
     }
 
     fn read_back(&self) -> Option<ReadBack> {
-        let address = self.address.clone();
-        let retrieve = Retrieve { address };
-        Some(ReadBack {
-            name: "contact",
-            operation: retrieve.operation(),
-            request: retrieve.request(),
-            explain: invalid_contact,
-            // An opt-out that gets lost is mail that somebody does not want.
-            is_proof: matches!(self.direction, Direction::Out),
-        })
+        Some(self.retrieving())
     }
 
     fn is_applied_to(&self, contact: &Contact) -> bool {
@@ -370,7 +362,8 @@ impl Endpoint for Consent {
 
     fn is_proof(&self, contact: &Contact) -> bool {
         let is_same = normalized_address(&contact.email) == normalized_address(&self.address);
-        is_same && self.is_applied_to(contact)
+        // An opt-out that gets lost is mail that somebody does not want. After an opt-in, the caller sees the contact.
+        matches!(self.direction, Direction::In) || is_same && self.is_applied_to(contact)
     }
 
     fn check_refusal(
@@ -394,6 +387,17 @@ impl Endpoint for Consent {
 }
 
 impl Consent {
+    fn retrieving(&self) -> ReadBack {
+        let address = self.address.clone();
+        let retrieve = Retrieve { address };
+        ReadBack {
+            name: "contact",
+            operation: retrieve.operation(),
+            request: retrieve.request(),
+            explain: invalid_contact,
+        }
+    }
+
     /// Returns whether a refusal of an opt-out says that something is missing, but not certainly what, or not certainly
     /// by the service: only the service sends the code.
     fn is_doubtful(&self, refusal: &Error) -> bool {
@@ -461,17 +465,18 @@ fn invalid_contact(body: &[u8]) -> Option<String> {
 }
 
 impl SetTopic {
-    /// Records the answer, for a caller that can do without the contact: `None` if the response to an opt-in has none,
-    /// or if the contact of an opt-out is gone or cannot be read.
+    /// Records the answer, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(super) fn apply(self) -> ResponseFuture<Option<Contact>> {
-        self.client.apply(self.endpoint, self.options)
+        let read_back = self.endpoint.retrieving();
+        self.client.apply(self.endpoint, read_back, self.options)
     }
 }
 
 impl Unsubscribe {
     /// Records the opt-out, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {
-        self.client.apply(self.endpoint, self.options)
+        let read_back = self.endpoint.retrieving();
+        self.client.apply(self.endpoint, read_back, self.options)
     }
 }
 

@@ -54,6 +54,7 @@ impl ListContacts {
             is_full: false,
             concurrency: None,
             resumes: false,
+            at_least: 0,
             stop_signal: None,
             on_progress: None,
             on_malformed: None,
@@ -91,7 +92,8 @@ impl ListContacts {
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
 /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be read or written, if the file to resume belongs
-///   to another export, if another export is writing to the file, or if the export was [stopped](Self::stop_when).
+///   to another export, if another export is writing to the file, if the export was [stopped](Self::stop_when), or if
+///   the list has too few contacts ([`at_least`](Self::at_least)).
 /// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
@@ -104,6 +106,7 @@ pub struct Export {
     is_full: bool,
     concurrency: Option<usize>,
     resumes: bool,
+    at_least: u64,
     stop_signal: Option<StopSignal>,
     on_progress: Option<OnProgress>,
     on_malformed: Option<OnMalformed>,
@@ -159,6 +162,33 @@ impl Export {
     /// ```
     pub fn concurrency(mut self, contacts: usize) -> Self {
         self.concurrency = Some(contacts);
+        self
+    }
+
+    /// Sets how many contacts the export must have. Default: 0.
+    ///
+    /// If it has fewer, because the list is filtered, the key is that of another audience, or a gateway has sent an empty
+    /// page, it ends with an error, and an earlier file stays as it is.
+    ///
+    /// # Example: an empty list does not replace the file of yesterday
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-at-least-{}", std::process::id()));
+    /// # std::fs::write(&path, "yesterday")?;
+    /// use audience::export::JsonLines;
+    ///
+    /// let error = contacts.list().export(&path, JsonLines).at_least(1).await.unwrap_err();
+    ///
+    /// assert_eq!(error.report().contacts(), 0);
+    /// assert_eq!(std::fs::read_to_string(&path)?, "yesterday");
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn at_least(mut self, contacts: u64) -> Self {
+        self.at_least = contacts;
         self
     }
 
@@ -343,6 +373,13 @@ impl Export {
             if let Some(show) = &mut self.on_progress {
                 show(&report);
             }
+        }
+        if report.contacts < self.at_least {
+            let (found, least) = (report.contacts, self.at_least);
+            let error = Error::config(format!(
+                "the list has {found} contacts and not the {least} that the export must have, so the earlier file stays as it is; check the key and the filters"
+            ));
+            return Err(ExportError::new(report, error));
         }
         let finished = output.finish().await;
         finished.map_err(|error| ExportError::new(report, error))?;

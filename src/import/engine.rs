@@ -23,12 +23,15 @@ use crate::{Error, ErrorCode};
 /// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
 
+/// Ends a run when it is ready.
+pub(super) type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The settings of an import. While it runs, only the signal changes: it ends.
 pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) stop_on_failure: bool,
     /// Ready when the caller asks the import to stop.
-    pub(super) stop_signal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub(super) stop_signal: Option<StopSignal>,
     pub(super) dry_run: bool,
     pub(super) total: Option<u64>,
     pub(super) on_progress: Option<OnProgress>,

@@ -2,13 +2,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
-use super::engine::{Keep, Progress, Run, Settings, check_contact};
+use super::engine::{Keep, Progress, Run, Settings, StopSignal, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -27,7 +27,9 @@ use super::sync_state::{
     DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
 use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
-use crate::contacts::{Contacts, NewContact, Page, PageStream, Properties, normalized_address};
+use crate::contacts::{
+    Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
+};
 use crate::{Error, ErrorCode, RetryPolicy};
 
 impl Contacts {
@@ -106,8 +108,8 @@ impl Contacts {
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the state file or the rejects could not be written, or
     ///   another sync uses the state file.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, too many contacts
-    ///   would be opted out, or a CSV file could not be read to its end.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, the service has none of
+    ///   ten contacts of the last run, too many contacts would be opted out, or a CSV file could not be read to its end.
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the [`SyncReport`] counts them.
     ///
@@ -587,6 +589,14 @@ impl SyncContacts {
         let most = self.leave_at_most;
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
+        let sends = !plan.first.is_empty() || plan.second.count > 0;
+        if self.checks_list || sends && !self.settings.dry_run {
+            let sample = state.known().sample(SAMPLE);
+            let stop = &mut self.settings.stop_signal;
+            let find = |address| self.contacts.find(address).options(self.options.clone());
+            let checked = check_audience(&plan.reader, &sample, find, stop).await;
+            checked.map_err(not_started)?;
+        }
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
         let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;
@@ -771,6 +781,45 @@ impl SyncContacts {
         }
     }
 }
+
+/// Makes sure that the service has one of these contacts of the last run. Otherwise the key is most likely that of another
+/// audience.
+async fn check_audience(
+    reader: &EntryReader,
+    sample: &[Place],
+    find: impl Fn(String) -> FindContact,
+    stop_signal: &mut Option<StopSignal>,
+) -> Result<(), Error> {
+    if sample.len() < SMALLEST_SAMPLE {
+        return Ok(());
+    }
+    for place in sample {
+        let mut found = find(reader.read(*place)?.address).into_future();
+        let found = poll_fn(|context| {
+            if let Some(stop) = stop_signal
+                && stop.as_mut().poll(context).is_ready()
+            {
+                *stop_signal = Some(Box::pin(ready(())));
+                return Poll::Ready(None);
+            }
+            found.as_mut().poll(context).map(Some)
+        });
+        // A run that is stopped, or that cannot reach the service, ends by itself.
+        let Some(Ok(None)) = found.await else {
+            return Ok(());
+        };
+    }
+    let count = sample.len();
+    Err(Error::input(format!(
+        "the service has none of {count} contacts that the last run had sent, so the key may be that of another audience; \
+         nothing was sent; check the key, or begin with a new state file if all contacts were deleted"
+    )))
+}
+
+/// How many contacts of the last run to look for before anything is sent. Usually, the first one exists.
+const SAMPLE: usize = 10;
+/// Of fewer contacts, all may have been deleted.
+const SMALLEST_SAMPLE: usize = 5;
 
 fn state_reader(state: &SyncState) -> Result<EntryReader, Error> {
     let reader = state.reader();
@@ -1535,9 +1584,9 @@ impl Plan {
             return Err(Error::input(format!(
                 "{leave} contacts would be opted out because their rows are missing, deleted or have another address, and \
                  the limit {limit}; nothing was sent; check the table and the state file, or raise the limit",
-                limit = match is_empty && at_most.is_none() {
+                limit = match left > most && is_empty && at_most.is_none() {
                     true => "of a table without rows is 0".to_owned(),
-                    false => format!("is {most}"),
+                    false => format!("is {most_with_deleted}"),
                 }
             )));
         }
@@ -1947,7 +1996,7 @@ impl Stream for CheckList {
             if let Some(row) = self.found.pop_front() {
                 return Poll::Ready(Some(row));
             }
-            match ready!(Pin::new(&mut self.pages).poll_next(context)) {
+            match task::ready!(Pin::new(&mut self.pages).poll_next(context)) {
                 Some(Ok(page)) => self.add(&page),
                 Some(Err(error)) => {
                     lock(&self.read).error = Some(error);

@@ -30,8 +30,9 @@ use crate::secret::for_owner_only;
 /// opt-out, but the sync cannot know which addresses the table had before.
 ///
 /// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
-/// the latest. Another sync waits 5 s for the lock, and then fails. If it gets the lock, its rows may be older than what the
-/// first has sent, so do not let two runs overlap.
+/// the latest. Another sync waits 5 s for the lock, and then fails. It also fails if the first one has changed the file since
+/// it was [opened](Self::open): its rows may be older than what the first has sent. So open the file before you read the
+/// table.
 ///
 /// # Example: the second night
 ///
@@ -154,21 +155,15 @@ impl SyncState {
         &self.path
     }
 
-    /// Locks the file, and reads it again if another sync has changed it.
-    pub(super) async fn claim(mut self, service: &str) -> Result<Self, Error> {
-        loop {
-            if !lock_in_time(&self.file).await {
-                return Err(STATE.in_use());
-            }
-            let failed = |error| STATE.unreadable(error);
-            if self.is_replaced().map_err(failed)? {
-                self = Self::open(&self.path)?;
-                continue;
-            }
-            if self.file.metadata().map_err(failed)?.len() != self.contents.lengths.length {
-                self.contents = read(&mut self.file)?;
-            }
-            break;
+    /// Locks the file. Fails if another sync has changed it since it was opened.
+    pub(super) async fn claim(self, service: &str) -> Result<Self, Error> {
+        if !lock_in_time(&self.file).await {
+            return Err(STATE.in_use());
+        }
+        if self.is_changed().map_err(|error| STATE.unreadable(error))? {
+            return Err(Error::config(
+                "another sync has used the sync state since it was opened, so these rows may be older than what it has sent; read the table again, and run the sync again",
+            ));
         }
         match &self.contents.header {
             Some(header) if header.service != service => Err(Error::input(
@@ -178,8 +173,12 @@ impl SyncState {
         }
     }
 
-    /// Returns whether another sync has written the file anew, so that this is the old one.
-    fn is_replaced(&self) -> io::Result<bool> {
+    /// Returns whether another sync has appended to the file, or written it anew.
+    fn is_changed(&self) -> io::Result<bool> {
+        if self.file.metadata()?.len() != self.contents.lengths.length {
+            return Ok(true);
+        }
+        // On Windows, no sync writes it anew.
         if cfg!(not(unix)) {
             return Ok(false);
         }
@@ -591,6 +590,14 @@ impl Known {
             opted_out,
             former: self.former.clone(),
         }
+    }
+
+    /// Returns some of the rows that the service had as subscribed after the last sync, at random: the order of the slots
+    /// is that of a hash with a random key.
+    pub(super) fn sample(&self, most: usize) -> Vec<Place> {
+        let is_subscribed = |slot: &&Slot| slot.place & (GONE | OUT) == 0 && slot.fingerprint != 0;
+        let sample = self.slots.iter().filter(is_subscribed).take(most);
+        sample.map(|slot| Place(slot.start())).collect()
     }
 
     /// Returns how many rows are known that were not deleted.

@@ -28,23 +28,34 @@ pub enum InboxError {
 /// # Example: print the cause, too
 ///
 /// ```
-/// use std::error::Error;
-///
 /// use audience::inbox::StoreError;
 ///
 /// let error = StoreError::unusable("the table `audience_inbox` is missing");
 ///
 /// assert_eq!(error.to_string(), "the store of the inbox cannot be used as it is set up");
-/// let cause = error.source().ok_or("every error of a store has a cause")?;
-/// assert_eq!(cause.to_string(), "the table `audience_inbox` is missing");
-/// assert_eq!(format!("{error:?}"), format!("StoreError({error}: {cause})"));
-/// # Ok::<(), Box<dyn Error>>(())
+/// assert_eq!(format!("{error:#}"), format!("{error}: the table `audience_inbox` is missing"));
+/// assert_eq!(format!("{error:?}"), format!("StoreError({error:#})"));
 /// ```
-#[derive(thiserror::Error)]
-#[error("{}", kind.text())]
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
+}
+
+/// `{error:#}` also prints the causes, on the same line.
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.text())?;
+        if f.alternate() {
+            write!(f, ": {}", with_causes(&*self.source))?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
 }
 
 /// Prints the text with its causes on one line, because a `main` prints the error that it returns in this form.

@@ -1,6 +1,7 @@
 //! The links that a mail carries, and the tokens in them.
 
 use std::collections::BTreeSet;
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,7 @@ use crate::ConfigError;
 use crate::client::builder::is_loopback;
 use crate::client::is_path_segment;
 use crate::contacts::NewContact;
-use crate::secret::check_secret;
+use crate::secret::{check_secret, secrets_from_variables};
 use crate::webhooks::{Clock, SystemClock};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -113,6 +114,49 @@ impl UnsubscribeLinks {
             valid_for: 2 * SHORTEST_VALIDITY,
             clock: Arc::new(SystemClock),
         })
+    }
+
+    /// Creates links with the secret of the environment: from `AUDIENCE_UNSUBSCRIBE_SECRET`, or from the file that
+    /// `AUDIENCE_UNSUBSCRIBE_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
+    ///
+    /// While you change the secret, set `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` or `AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE` to
+    /// the old one: links that were made with it are accepted, too.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read,
+    /// or if a secret or `base_url` cannot be used: see [`new`](Self::new). It names the variable, and never contains its
+    /// value.
+    ///
+    /// # Example: say which variable is missing
+    ///
+    /// ```
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// if let Err(error) = UnsubscribeLinks::from_env("https://shop.example.com/unsubscribe") {
+    ///     println!("{error}"); // neither of the environment variables `AUDIENCE_UNSUBSCRIBE_SECRET` and … is set
+    /// }
+    /// ```
+    pub fn from_env(base_url: impl AsRef<str>) -> Result<Self, ConfigError> {
+        Self::from_variables(std::env::var, base_url)
+    }
+
+    fn from_variables(
+        read: impl Fn(&'static str) -> Result<String, VarError>,
+        base_url: impl AsRef<str>,
+    ) -> Result<Self, ConfigError> {
+        let (secret, old) = secrets_from_variables(
+            read,
+            [
+                "AUDIENCE_UNSUBSCRIBE_SECRET",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_FILE",
+            ],
+            [
+                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE",
+            ],
+        )?;
+        Self::new([secret].into_iter().chain(old), base_url)
     }
 
     /// Sets how long a link is valid. Default: 730 days.
@@ -506,6 +550,34 @@ mod tests {
 
     fn links(secrets: &[&[u8]]) -> UnsubscribeLinks {
         UnsubscribeLinks::new(secrets, BASE).unwrap()
+    }
+
+    #[test]
+    fn the_secrets_come_from_variables_and_links_of_the_old_one_are_accepted() {
+        let from = |variables: &'static [(&'static str, &'static [u8])]| {
+            let read = |name: &'static str| {
+                let found = variables.iter().find(|(other, _)| *other == name);
+                found
+                    .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+                    .ok_or(VarError::NotPresent)
+            };
+            UnsubscribeLinks::from_variables(read, BASE)
+        };
+        const NAME: &str = "AUDIENCE_UNSUBSCRIBE_SECRET";
+        const OLD: &str = "AUDIENCE_UNSUBSCRIBE_SECRET_OLD";
+
+        let one = from(&[(NAME, SECRET)]).unwrap();
+        let both = from(&[(NAME, OTHER), (OLD, SECRET)]).unwrap();
+        let missing = from(&[(OLD, SECRET)]).unwrap_err().to_string();
+
+        let link = one.link("ada@x.io");
+        assert!(both.open(token_of(&link)).is_some());
+        assert!(one.open(token_of(&both.link("ada@x.io"))).is_none());
+        assert!(
+            missing
+                .contains("`AUDIENCE_UNSUBSCRIBE_SECRET` and `AUDIENCE_UNSUBSCRIBE_SECRET_FILE`"),
+            "{missing}"
+        );
     }
 
     /// Links on a day after 2023-11-14.

@@ -17,7 +17,7 @@ use super::event::Event;
 use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
 use crate::Timestamp;
-use crate::secret::{ConfigError, VariableError, check_secret, is_set, secret_from_variables};
+use crate::secret::{ConfigError, check_secret, secrets_from_variables};
 use crate::timestamp::system_time;
 
 /// Verifies webhook deliveries.
@@ -122,15 +122,13 @@ impl Verifier {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, ConfigError> {
-        let secret = secret_from_variables(&read, SECRET, SECRET_FILE);
-        let secret = secret.map_err(VariableError::into_config_error)?;
+        let old = [OLD_SECRET, OLD_SECRET_FILE];
+        let (secret, old) = secrets_from_variables(read, [SECRET, SECRET_FILE], old)?;
         let builder = Self::builder().secret(DEFAULT_NAME, secret);
-        if !is_set(&read, OLD_SECRET) && !is_set(&read, OLD_SECRET_FILE) {
-            return builder.build();
+        match old {
+            Some(old) => builder.secret("old", old).build(),
+            None => builder.build(),
         }
-        let old = secret_from_variables(&read, OLD_SECRET, OLD_SECRET_FILE);
-        let old = old.map_err(VariableError::into_config_error)?;
-        builder.secret("old", old).build()
     }
 
     /// Returns a builder, for several secrets or for another tolerance, body limit or clock.

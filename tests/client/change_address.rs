@@ -460,6 +460,29 @@ async fn an_opt_out_that_arrives_before_the_last_request_goes_along_and_keeps_it
 }
 
 #[tokio::test]
+async fn of_two_calls_at_once_one_succeeds_and_the_new_contact_stays_subscribed() {
+    // The last two requests of the slow call are the retrieve of the old contact and its opt-out.
+    for requests in 1..=5 {
+        let (server, contacts) = start(None, None).await;
+        let mut slow = pin!(contacts.change_address(ADA, NEW).into_future());
+        until_sent(&server, requests, slow.as_mut()).await;
+
+        let fast = in_time(contacts.change_address(ADA, NEW).into_future()).await;
+        let slow = in_time(slow).await;
+
+        fast.unwrap();
+        let [old, new] = stored(&server);
+        assert_eq!((old.unsubscribed, new.unsubscribed), (true, false));
+        assert!(!new.answers["news"], "{new:?}");
+        if let Err(error) = slow {
+            let text = error.to_string();
+            assert!(text.contains("opted out during the call"), "{text}");
+            assert_eq!(error.outcome(), Outcome::Unknown);
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_of_a_contact_that_is_opted_out_already_is_not_repeated_but_its_topics_go_along()
 {
     let (server, contacts) = start(Some(Reason::Preferences), None).await;

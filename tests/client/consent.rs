@@ -1,8 +1,9 @@
 //! Subscribe and unsubscribe, against prepared responses.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use audience::contacts::{Contact, Contacts, OptOutReason, UnsubscribeReason};
+use audience::contacts::{Contact, Contacts, OptOutReason, TopicsError, UnsubscribeReason};
 use audience::mock::Fault;
 use audience::{Error, ErrorCode, ErrorKind, Missing, Outcome, StatusCode};
 use futures_util::FutureExt;
@@ -16,7 +17,7 @@ use support::{
 
 #[tokio::test]
 async fn members_that_are_not_set_are_not_sent() {
-    let server = respond_with(ok(with(contact(), "topics", json!({})))).await;
+    let server = respond_to_consent(ok).await;
     let contacts = contacts(server.uri());
 
     contacts.subscribe(ADA).await.unwrap();
@@ -123,7 +124,7 @@ async fn topics_and_reason_that_were_not_sent_differ_from_none() {
         (none, true, true),
         (contact(), true, true),
     ] {
-        let server = respond_with(ok(&form)).await;
+        let server = respond_with(ok(with(form.clone(), "unsubscribed", false))).await;
 
         let contact = contacts(server.uri()).subscribe(ADA).await.unwrap();
 
@@ -303,12 +304,25 @@ async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_lis
     );
 }
 
-/// Responds to all consent calls with this, and to a retrieve request with an opted-out contact.
-async fn respond_to_consent(response: ResponseTemplate) -> MockServer {
-    let contact = with(contact(), "topics", json!({"news": false}));
-    respond_with(move |request: &Request| match request.method.as_str() {
-        "GET" => ok(&contact),
-        _ => response.clone(),
+/// Responds to a retrieve request with the contact as the last call wanted it, and to that call with what this makes of the
+/// contact.
+async fn respond_to_consent(
+    respond: impl Fn(Value) -> ResponseTemplate + Send + Sync + 'static,
+) -> MockServer {
+    let is_out = AtomicBool::new(true);
+    respond_with(move |request: &Request| {
+        let is_call = request.method == "POST";
+        if is_call {
+            let path = request.url.path();
+            is_out.store(path.ends_with("/unsubscribe"), Ordering::Relaxed);
+        }
+        let is_out = is_out.load(Ordering::Relaxed);
+        let contact = with(contact(), "unsubscribed", is_out);
+        let contact = with(contact, "topics", json!({"news": !is_out}));
+        match is_call {
+            true => respond(contact),
+            false => ok(contact),
+        }
     })
     .await
 }
@@ -337,18 +351,18 @@ fn consent_calls(contacts: &Contacts) -> [BoxFuture<'static, Result<Contact, Err
 
 #[tokio::test]
 async fn a_contact_that_is_wrapped_is_read() {
-    let contact = with(contact(), "topics", json!({}));
-    for body in [
-        json!({"contact": contact}),
-        json!({"data": contact}),
-        json!({"ok": true, "contact": "con_1", "data": contact}),
-    ] {
-        let server = respond_to_consent(ok(&body)).await;
+    let wrappers: [fn(Value) -> Value; 3] = [
+        |contact| json!({"contact": contact}),
+        |contact| json!({"data": contact}),
+        |contact| json!({"ok": true, "contact": "con_1", "data": contact}),
+    ];
+    for wrap in wrappers {
+        let server = respond_to_consent(move |contact| ok(wrap(contact))).await;
 
         for call in consent_calls(&contacts(server.uri())) {
-            assert_eq!(call.await.unwrap().email, ADA, "{body}");
+            assert_eq!(call.await.unwrap().email, ADA);
         }
-        assert_eq!(methods(&server).await, ["POST"; 4], "{body}");
+        assert_eq!(methods(&server).await, ["POST"; 4]);
     }
 }
 
@@ -365,7 +379,8 @@ async fn the_contact_is_retrieved_if_a_2xx_response_does_not_have_it() {
         text(200, "OK"),
         text(200, "{\"id\": "),
     ] {
-        let server = respond_to_consent(response.clone()).await;
+        let responded = response.clone();
+        let server = respond_to_consent(move |_| responded.clone()).await;
 
         for call in consent_calls(&contacts(server.uri())) {
             let contact = call.await.unwrap();
@@ -377,7 +392,7 @@ async fn the_contact_is_retrieved_if_a_2xx_response_does_not_have_it() {
         let expected = ["POST", "GET"].repeat(4);
         assert_eq!(methods(&server).await, expected, "{response:?}");
     }
-    let server = respond_to_consent(status(204)).await;
+    let server = respond_to_consent(|_| status(204)).await;
 
     let response = contacts(server.uri())
         .unsubscribe(ADA)
@@ -516,6 +531,54 @@ async fn a_response_to_an_opt_out_with_another_contact_or_the_one_before_is_no_p
 }
 
 #[tokio::test]
+async fn an_opt_in_that_the_contact_does_not_show_has_failed_and_is_not_to_be_repeated() {
+    let opted_out = with(
+        with(contact(), "unsubscribed", true),
+        "topics",
+        json!({"news": false}),
+    );
+    for response in [status(204), ok(json!({"ok": true}))] {
+        let retrieved = ok(&opted_out);
+        let server = respond_with(move |request: &Request| match request.method.as_str() {
+            "GET" => retrieved.clone(),
+            _ => response.clone(),
+        })
+        .await;
+        let contacts = contacts(server.uri());
+        let of_topic = contacts.subscribe(ADA).topic("news").into_future();
+        let form = contacts.set_topics(ADA, [("news", true)]).into_future();
+        let in_form = async {
+            form.await
+                .map(|saved| saved.contact)
+                .map_err(TopicsError::into_error)
+        };
+
+        for call in [
+            contacts.subscribe(ADA).into_future().boxed(),
+            of_topic.boxed(),
+            in_form.boxed(),
+        ] {
+            let error = call.await.unwrap_err();
+
+            let text = error.to_string();
+            assert!(
+                text.contains("another server; check the base URL (after"),
+                "{text}"
+            );
+            assert_eq!(
+                (error.kind(), error.outcome()),
+                (ErrorKind::Decode, Outcome::Unknown)
+            );
+            assert!(
+                !error.explanation().contains("safe to repeat"),
+                "{}",
+                error.explanation()
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_with_another_contact_in_its_response_fails_if_the_own_one_cannot_be_retrieved()
 {
     let other = with(
@@ -589,7 +652,7 @@ async fn a_page_with_a_2xx_status_is_no_response_of_the_service() {
         "\r\n  <html>",
         "<?xml version=\"1.0\"?><ok/>",
     ] {
-        let server = respond_to_consent(text(200, page)).await;
+        let server = respond_to_consent(move |_| text(200, page)).await;
 
         for call in consent_calls(&contacts(server.uri())) {
             let error = call.await.unwrap_err();
@@ -620,7 +683,8 @@ async fn a_2xx_response_that_reports_an_error_is_not_taken_for_success() {
         json!({"ok": false, "data": null}),
         json!({"success": false, "contact": contact()}),
     ] {
-        let server = respond_to_consent(ok(&body)).await;
+        let response = ok(&body);
+        let server = respond_to_consent(move |_| response.clone()).await;
 
         for call in consent_calls(&contacts(server.uri())) {
             let error = call.await.unwrap_err();
@@ -656,7 +720,8 @@ async fn a_member_that_says_that_there_is_no_error_is_no_error() {
     bodies.push(json!({"success": true, "ok": null}));
     bodies.push(json!([{"error": "x"}]));
     for body in bodies {
-        let server = respond_to_consent(ok(&body)).await;
+        let response = ok(&body);
+        let server = respond_to_consent(move |_| response.clone()).await;
 
         let contact = contacts(server.uri()).unsubscribe(ADA).await;
 
@@ -665,7 +730,8 @@ async fn a_member_that_says_that_there_is_no_error_is_no_error() {
     }
     for member in ["error", "errors", "success", "ok"] {
         let body = with(contact(), member, json!(["of the contact"]));
-        let server = respond_to_consent(ok(&body)).await;
+        let response = ok(&body);
+        let server = respond_to_consent(move |_| response.clone()).await;
 
         assert!(contacts(server.uri()).unsubscribe(ADA).await.is_ok());
         assert_eq!(methods(&server).await, ["POST"], "{body}");

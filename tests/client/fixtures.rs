@@ -13,6 +13,7 @@ use audience::{ErrorCode, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use wiremock::Request;
 
 use support::{ADA, contact, contacts, ok, received, respond_with, status};
 
@@ -176,9 +177,12 @@ fn section_4_4_a_page_and_the_last_page_are_read_and_written() {
 
 #[tokio::test]
 async fn sections_4_5_to_4_7_consent_calls_and_merges_send_these_bodies() {
-    let mut opted_out = contact();
-    opted_out["topics"]["news"] = false.into();
-    let server = respond_with(ok(opted_out)).await;
+    let server = respond_with(|request: &Request| {
+        let mut contact = contact();
+        contact["topics"]["news"] = request.url.path().ends_with("/subscribe").into();
+        ok(contact)
+    })
+    .await;
     let contacts = contacts(server.uri());
     let properties =
         Properties::from_iter([("plan", "pro".into()), ("seats", PropertyValue::from(3))]);

@@ -40,7 +40,7 @@ fn command(server: &MockServer, database: &Database) -> Command {
         .env("DATABASE_URL", &database.url)
         // As people copy it from a browser.
         .env("PUBLIC_URL", format!("{PUBLIC_URL}/"))
-        .env("UNSUBSCRIBE_SECRET", LINK_SECRET)
+        .env("AUDIENCE_UNSUBSCRIBE_SECRET", LINK_SECRET)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());

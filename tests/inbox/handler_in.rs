@@ -202,6 +202,8 @@ with_every_store! {
     a_transaction_that_hangs_fails_its_attempt
     an_event_that_another_claim_of_its_effect_holds_is_retried
     it_is_a_handler_for_deliveries_too
+    a_delivery_after_the_death_of_the_worker_has_no_second_effect
+    an_event_that_fails_immediately_is_accepted_for_a_worker_and_has_its_effect_once
 }
 
 fn inbox(store: &impl Effects, endpoint: &str) -> Inbox {
@@ -220,14 +222,11 @@ async fn attempt(inbox: &Inbox, handler: impl Handler) -> (bool, Option<String>)
     )
 }
 
-async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl Effects) {
-    let inbox = inbox(&store, "main");
-    inbox.accept(delivery("evt_1")).await;
+/// Runs a worker that dies when the effect of an event is committed.
+async fn die_after_the_commit(inbox: &Inbox, applies: impl Handler) {
     let committed = Arc::new(Notify::new());
-    let applies = store.applies(&inbox, Then::Succeed);
-
     let dying = {
-        let (applies, committed) = (applies.clone(), Arc::clone(&committed));
+        let committed = Arc::clone(&committed);
         move |event, attempt| {
             let (applied, committed) = (applies(event, attempt), Arc::clone(&committed));
             async move {
@@ -241,6 +240,32 @@ async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl
         _ = inbox.worker(dying).run_until(std::future::pending()) => {}
         () = committed.notified() => {}
     }
+}
+
+async fn a_delivery_after_the_death_of_the_worker_has_no_second_effect(store: impl Effects) {
+    let inbox = inbox(&store, "main");
+    inbox.accept(delivery("evt_1")).await;
+    let applies = store.applies(&inbox, Then::Succeed);
+    die_after_the_commit(&inbox, applies.clone()).await;
+
+    let receipt = loop {
+        let receipt = inbox.handle(delivery("evt_1"), applies.clone()).await;
+        if receipt.is_success() {
+            break receipt;
+        }
+        // The lease of the dead worker.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+
+    assert_eq!((receipt, store.effects().await), (Receipt::Handled, 1));
+}
+
+async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl Effects) {
+    let inbox = inbox(&store, "main");
+    inbox.accept(delivery("evt_1")).await;
+    let applies = store.applies(&inbox, Then::Succeed);
+
+    die_after_the_commit(&inbox, applies.clone()).await;
     let after_the_death = store.effects().await;
     let report = loop {
         let worker = inbox.worker(applies.clone());
@@ -341,4 +366,35 @@ async fn it_is_a_handler_for_deliveries_too(store: impl Effects) {
 
     assert_eq!([first, second], [Receipt::Handled, Receipt::Duplicate]);
     assert_eq!(store.effects().await, 1);
+}
+
+async fn an_event_that_fails_immediately_is_accepted_for_a_worker_and_has_its_effect_once(
+    store: impl Effects,
+) {
+    let inbox = inbox(&store, "main");
+    let receive = async |then| {
+        let handler = store.applies(&inbox, then);
+        match inbox.handle(delivery("evt_1"), handler).await {
+            Receipt::Failed => inbox.accept(delivery("evt_1")).await,
+            receipt => receipt,
+        }
+    };
+
+    let failed = receive(Then::Fail).await;
+    let before = store.effects().await;
+    let worker = inbox.worker(store.applies(&inbox, Then::Succeed));
+    let by_the_worker = worker.run_until_idle().await.unwrap().handled;
+    let afterwards = receive(Then::Succeed).await;
+
+    assert_eq!(
+        [failed, afterwards],
+        [Receipt::Accepted, Receipt::Duplicate]
+    );
+    assert_eq!((before, by_the_worker), (0, 1));
+    assert_eq!(store.effects().await, 1);
+    let metrics = inbox.metrics();
+    assert_eq!(
+        (metrics.failed, metrics.accepted, metrics.handled),
+        (1, 1, 1)
+    );
 }

@@ -146,6 +146,33 @@ async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_
 }
 
 #[tokio::test]
+async fn the_sql_for_an_administrator_is_enough_for_a_role_in_a_schema_of_any_name() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let names = r#"CREATE ROLE "the ""receiver" LOGIN; CREATE SCHEMA "in ""box""""#;
+    admin.batch_execute(names).await.unwrap();
+    let sql = PostgresStore::schema_for("in \"box\"", "the \"receiver");
+
+    for _ in 0..2 {
+        admin.batch_execute(&sql).await.unwrap();
+    }
+
+    let url = database.url.replace("audience@", "the%20%22receiver@");
+    let store = connect(&format!(
+        "{url}?options=-csearch_path%3D%22in%5C%20%22%22box%22%22%22"
+    ))
+    .await;
+    store.migrate().await.unwrap();
+    use_every_call(&store, 0).await;
+    let elsewhere =
+        "SELECT FROM pg_tables WHERE tablename LIKE 'audience%' AND schemaname <> 'in \"box\"'";
+    assert!(admin.query(elsewhere, &[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn each_right_in_the_schema_file_is_needed() {
     let Some(server) = postgres::server().await else {
         return;

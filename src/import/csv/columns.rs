@@ -229,6 +229,8 @@ pub(super) struct Mapping {
     pub(super) added: usize,
     /// Whether the name of the file says that its people must not get mail.
     is_named_as_opt_outs: bool,
+    /// Whether [`check`](Self::check) refuses a column that is a property only because its name says nothing else.
+    pub(super) refuses_unmapped: bool,
 }
 
 /// The name of the column that [`Mapping::opt_out_all`] adds.
@@ -281,6 +283,7 @@ impl Mapping {
             opts_out_all: false,
             added: 0,
             is_named_as_opt_outs: false,
+            refuses_unmapped: false,
         };
         let letters: Vec<String> = mapping.names.iter().map(|name| letters(name)).collect();
         if let Some(export) = Export::with(&letters) {
@@ -427,6 +430,19 @@ impl Mapping {
             return Err(Error::input(format!(
                 "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
                  `topic:NAME` if it does, otherwise to `property:NAME` or `ignore`"
+            )));
+        }
+        let unmapped = self.names.iter().zip(&self.guesses);
+        let unmapped: Vec<&str> = unmapped
+            .filter(|(name, guess)| {
+                !name.is_empty() && guess.is_by_name && guess.column != Column::Ignored
+            })
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if self.refuses_unmapped && !unmapped.is_empty() {
+            return Err(Error::input(format!(
+                "these columns are not mapped, and their names are not known: {unmapped:?}; map each of them, for example to \
+                 `topic:NAME`, `property:NAME` or `ignore`"
             )));
         }
         let mut columns = self.columns();

@@ -118,6 +118,69 @@ impl CsvInput {
         Ok(input)
     }
 
+    /// Opens several files of one list, such as the three of a Mailchimp export, and puts those first whose columns say
+    /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
+    /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
+    ///
+    /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`open`](Self::open) and [`map`](Self::map), with the path of the file in the text, and
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`.
+    ///
+    /// # Example: the files of a Mailchimp export, in any order
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-open-all-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let subscribed = folder.join("subscribed.csv");
+    /// # let unsubscribed = folder.join("unsubscribed.csv");
+    /// # std::fs::write(&subscribed, "Email Address,Member rating,LEID,EUID\nada@example.com,2,1,a\n")?;
+    /// # std::fs::write(&unsubscribed, "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
+    /// use audience::import::{Column, CsvInput, Journal};
+    ///
+    /// let columns = [("Member rating", Column::Ignored)];
+    /// for (path, input) in CsvInput::open_all([subscribed, unsubscribed], &columns)? {
+    ///     let rows = input.refuse_unmapped().rows()?;
+    ///     let journal = Journal::open(path.with_extension("journal"))?;
+    ///     let report = contacts.import(rows).journal(journal).rejects_file(path.with_extension("rejects")).await?;
+    ///     if let Some(reason) = report.unfinished() {
+    ///         return Err(reason.into());
+    ///     }
+    /// }
+    /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn open_all<P: AsRef<Path>>(
+        paths: impl IntoIterator<Item = P>,
+        columns: &[(&str, Column)],
+    ) -> Result<Vec<(P, Self)>, Error> {
+        let mut is_used = vec![false; columns.len()];
+        let mut files = Vec::new();
+        for path in paths {
+            let at_path = |error: Error| error.about(&path.as_ref().display().to_string());
+            let mut input = Self::open(&path).map_err(at_path)?;
+            for ((name, column), is_used) in columns.iter().zip(&mut is_used) {
+                if input.columns().any(|(own, _)| own == *name) {
+                    input = input.map(name, column.clone()).map_err(at_path)?;
+                    *is_used = true;
+                }
+            }
+            files.push((path, input));
+        }
+        if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used) {
+            return Err(Error::input(format!("no file has a column {name:?}")));
+        }
+        // The sort is stable.
+        files.sort_by_key(|(_, input)| !input.mapping.opts_out_all);
+        Ok(files)
+    }
+
     /// Reads the header from any reader. The reader need not be buffered.
     ///
     /// # Errors
@@ -244,11 +307,6 @@ impl CsvInput {
         self
     }
 
-    #[cfg(feature = "cli")]
-    pub(crate) fn opts_out_everybody(&self) -> bool {
-        self.mapping.opts_out_all
-    }
-
     /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a
     /// column is a property.
     ///
@@ -271,6 +329,31 @@ impl CsvInput {
     /// ```
     pub fn ignore_unmapped(mut self) -> Self {
         self.mapping.ignore_unmapped();
+        self
+    }
+
+    /// Lets [`rows`](Self::rows) fail if the meaning of a column is neither [mapped](Self::map) nor known from its name.
+    /// Default: such a column is a property.
+    ///
+    /// Call it for a file that may have topics under names of their own, such as the groups of a Mailchimp export: the
+    /// "no" of a property is no opt-out. Call it after [`delimiter`](Self::delimiter).
+    ///
+    /// # Example: a group that nobody has mapped
+    ///
+    /// ```
+    /// use audience::import::{Column, CsvInput};
+    ///
+    /// let input = || CsvInput::new("email,Weekly Hints\nada@example.com,no\n".as_bytes());
+    ///
+    /// let error = input()?.refuse_unmapped().rows().unwrap_err();
+    /// assert!(error.to_string().contains("Weekly Hints"));
+    ///
+    /// let input = input()?.map("Weekly Hints", Column::Topic("hints".to_owned()))?;
+    /// assert_eq!(input.refuse_unmapped().rows()?.count(), 1);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn refuse_unmapped(mut self) -> Self {
+        self.mapping.refuses_unmapped = true;
         self
     }
 

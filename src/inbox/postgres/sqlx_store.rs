@@ -18,7 +18,7 @@ use super::entries::{
     self, Columns, DEFAULT_TIMEOUT, Driver, Entries, Failed, MIGRATION_TIMEOUT, OpenTransaction,
     in_time, keeps_connection, not_committed,
 };
-use super::statements::{SCHEMA, Statement, Value};
+use super::statements::{SCHEMA, Statement, Value, schema_for};
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
@@ -103,6 +103,25 @@ pub struct SqlxPostgresStore {
 impl SqlxPostgresStore {
     /// The SQL that creates the tables: the text of [`PostgresStore::SCHEMA`](crate::inbox::PostgresStore::SCHEMA).
     pub const SCHEMA: &str = SCHEMA;
+
+    /// Returns the SQL with which an administrator creates the tables in this schema, and gives a role the rights that the
+    /// store needs. The schema and the role must exist. It is one transaction, and running it again changes nothing.
+    ///
+    /// The store finds the tables if the schema is in the `search_path` of its connections.
+    ///
+    /// # Example: print it
+    ///
+    /// ```
+    /// use audience::inbox::SqlxPostgresStore;
+    ///
+    /// let sql = SqlxPostgresStore::schema_for("public", "receiver");
+    ///
+    /// assert!(sql.contains(r#"GRANT USAGE ON SCHEMA "public" TO "receiver";"#));
+    /// ```
+    #[must_use]
+    pub fn schema_for(schema: &str, role: &str) -> String {
+        schema_for(schema, role)
+    }
 
     /// Creates a store on a pool. It does not connect.
     ///
@@ -377,6 +396,10 @@ impl SqlxPostgresStore {
 
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
     /// take effect **exactly once**, even after a crash.
+    ///
+    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
+    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
+    /// here.
     ///
     /// The transaction is one of the [pool](Self::pool). It is committed if the handler returns `Ok`.
     /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is

@@ -6,6 +6,21 @@ use std::time::Duration;
 pub(super) const SCHEMA: &str =
     include_str!("../../../migrations/postgres/0001_audience_inbox.sql");
 
+/// Returns the SQL that creates the tables in this schema, and gives a role the rights that a store needs.
+pub(super) fn schema_for(schema: &str, role: &str) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let (schema, role) = (quoted(schema), quoted(role));
+    format!(
+        "BEGIN;\n\
+         SET LOCAL search_path TO {schema};\n\n\
+         {SCHEMA}\n\
+         GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON audience_inbox TO {role};\n\
+         GRANT SELECT ON audience_inbox_schema TO {role};\n\
+         COMMIT;\n"
+    )
+}
+
 /// The version that [`SCHEMA`] creates.
 pub(super) const SCHEMA_VERSION: i32 = 1;
 

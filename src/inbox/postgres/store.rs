@@ -50,8 +50,8 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// `search_path`. If it finds none, [`migrate`](Self::migrate) creates them in the first of these schemas that exists.
 /// For a schema of its own, name only that one in the address:
 /// `postgres://localhost/app?options=-csearch_path%3Dinbox`. Stores in two schemas of a database do not see each
-/// other's events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), which also has the rights
-/// that a role needs.
+/// other's events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), or print
+/// [`schema_for`](Self::schema_for), which also has the rights that a role needs.
 ///
 /// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
 /// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
@@ -117,6 +117,25 @@ impl PostgresStore {
     #[doc = include_str!("../../../migrations/postgres/0001_audience_inbox.sql")]
     /// ```
     pub const SCHEMA: &str = statements::SCHEMA;
+
+    /// Returns the SQL with which an administrator creates the tables in this schema, and gives a role the rights that the
+    /// store needs. The schema and the role must exist. It is one transaction, and running it again changes nothing.
+    ///
+    /// The store finds the tables if the schema is in the `search_path` of its connections.
+    ///
+    /// # Example: print it
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// let sql = PostgresStore::schema_for("public", "receiver");
+    ///
+    /// assert!(sql.contains(r#"GRANT USAGE ON SCHEMA "public" TO "receiver";"#));
+    /// ```
+    #[must_use]
+    pub fn schema_for(schema: &str, role: &str) -> String {
+        statements::schema_for(schema, role)
+    }
 
     /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
     ///
@@ -502,6 +521,10 @@ impl PostgresStore {
 
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
     /// take effect **exactly once**, even after a crash.
+    ///
+    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
+    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
+    /// here.
     ///
     /// The transaction is one of the store's own [connections](Self::pool). It is committed if the handler returns
     /// `Ok`. If the handler returns an error or panics, its writes and the claim are undone, the receipt is

@@ -968,6 +968,10 @@ impl SqliteStore {
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
     /// take effect **exactly once**, even after a crash.
     ///
+    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
+    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
+    /// here.
+    ///
     /// The handler runs in the store's thread, so it should be short: SQL, and nothing that waits. If it
     /// returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The id is remembered for 72 hours.

@@ -196,6 +196,10 @@ impl SqlxSqliteStore {
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
     /// take effect **exactly once**, even after a crash.
     ///
+    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
+    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
+    /// here.
+    ///
     /// The transaction is one of the [pool](Self::pool). It is committed if the handler returns `Ok`.
     /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The handler must not end the transaction itself.

@@ -39,6 +39,32 @@ async fn without_resume_an_export_begins_anew() {
 }
 
 #[tokio::test]
+async fn a_list_with_too_few_contacts_replaces_no_file() {
+    let server = server(2).await;
+    let folder = Folder::new("at-least");
+    let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+    fs::write(&path, "yesterday").unwrap();
+    let export = || list.clone().export(&path, Csv::new(["email"]));
+
+    let stopped = export().at_least(3).await.unwrap_err();
+
+    let text = stopped.error().to_string();
+    assert!(
+        text.starts_with("the list has 2 contacts and not the 3"),
+        "{text}"
+    );
+    assert_eq!(
+        (stopped.error().kind(), stopped.report().contacts()),
+        (ErrorKind::Config, 2)
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
+    let resumed = export().at_least(3).resume().await.unwrap_err();
+    assert_eq!(resumed.report().contacts(), 2);
+    export().at_least(2).await.unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
+}
+
+#[tokio::test]
 async fn columns_that_lists_lack_are_refused_before_anything_is_written() {
     let server = server(1).await;
     let folder = Folder::new("columns");

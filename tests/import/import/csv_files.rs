@@ -704,3 +704,114 @@ fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else()
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Writes files into a folder of their own, which is removed when this is dropped.
+struct Files(std::path::PathBuf);
+
+impl Files {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let folder = std::env::temp_dir().join(format!("audience-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn open(&self, names: &[&str], columns: &[(&str, Column)]) -> Result<Vec<String>, String> {
+        let paths = names.iter().map(|name| self.0.join(name));
+        let opened = CsvInput::open_all(paths, columns).map_err(|error| {
+            assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Config));
+            error.to_string()
+        })?;
+        let shown = opened.into_iter().map(|(path, input)| {
+            let columns = input
+                .columns()
+                .map(|(name, column)| format!("{name} is {column}"));
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            format!("{name}: {}", columns.collect::<Vec<_>>().join(", "))
+        });
+        Ok(shown.collect())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn of_several_files_those_whose_columns_opt_everybody_out_come_first_and_each_is_mapped() {
+    let files = Files::new(
+        "open-all",
+        &[
+            ("a.csv", "email,Hints,LEID,EUID\n"),
+            ("b.csv", "email,plan\n"),
+            ("c.csv", "email,Hints,UNSUB_TIME,LEID,EUID\n"),
+            ("d.csv", "email,CLEAN_TIME,LEID,EUID\n"),
+        ],
+    );
+    let columns = [
+        ("Hints", Column::Topic("hints".to_owned())),
+        ("plan", Column::Ignored),
+    ];
+
+    let opened = files
+        .open(&["a.csv", "b.csv", "c.csv", "d.csv"], &columns)
+        .unwrap();
+
+    assert_eq!(
+        opened,
+        [
+            "c.csv: unsubscribed is unsubscribed, email is email, Hints is topic:hints, UNSUB_TIME is ignore, LEID is \
+             ignore, EUID is ignore",
+            "d.csv: unsubscribed is unsubscribed, email is email, CLEAN_TIME is ignore, LEID is ignore, EUID is ignore",
+            "a.csv: email is email, Hints is topic:hints, LEID is ignore, EUID is ignore",
+            "b.csv: email is email, plan is ignore",
+        ]
+    );
+}
+
+#[test]
+fn of_several_files_the_error_names_the_file_or_the_column_that_none_has() {
+    let files = Files::new(
+        "open-all-errors",
+        &[("a.csv", "email,plan\n"), ("b.csv", "email,x,x\n")],
+    );
+    let ignored = |name| [(name, Column::Ignored)];
+
+    let absent = files.open(&["a.csv", "none.csv"], &[]).unwrap_err();
+    let twice = files.open(&["a.csv", "b.csv"], &ignored("x")).unwrap_err();
+    let misspelled = files.open(&["a.csv"], &ignored("paln")).unwrap_err();
+
+    assert!(absent.contains("none.csv: could not open"), "{absent}");
+    assert!(
+        twice.contains("b.csv: the file has two columns \"x\""),
+        "{twice}"
+    );
+    assert_eq!(misspelled, "no file has a column \"paln\"");
+}
+
+#[test]
+fn a_column_that_nobody_mapped_is_refused_on_request() {
+    let open = |text: &str| CsvInput::new(io::Cursor::new(text.to_owned())).unwrap();
+    let check = |input: CsvInput| input.refuse_unmapped().rows().map(Iterator::count);
+    let text = "email,First name,seats,Hints,\na@x.io,Ada,1,no,\n";
+
+    let error = check(open(text)).unwrap_err().to_string();
+    let mapped = |input: CsvInput| {
+        let input = input
+            .map("seats", Column::Property("seats".to_owned()))
+            .unwrap();
+        input
+            .map("Hints", Column::Topic("hints".to_owned()))
+            .unwrap()
+    };
+
+    let columns =
+        "these columns are not mapped, and their names are not known: [\"seats\", \"Hints\"]";
+    assert!(error.starts_with(columns), "{error}");
+    assert_eq!(check(mapped(open(text))).unwrap(), 1);
+    assert_eq!(check(open(text).ignore_unmapped()).unwrap(), 1);
+}

@@ -92,8 +92,9 @@ fn the_columns_are_shown_first_and_the_summary_last() {
 #[test]
 fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
     let folder = Folder::new("several");
-    let server = MockServer::builder().start_blocking();
-    let subscribed = "Email Address,LEID,EUID\nada@x.io,1,a\nnobody,2,b\n";
+    let server = MockServer::builder().topic("news", true);
+    let server = server.start_blocking();
+    let subscribed = "Email Address,Hints,LEID,EUID\nada@x.io,no,1,a\nnobody,yes,2,b\n";
     let files = [
         folder.file("subscribed.csv", subscribed),
         folder.file(
@@ -102,7 +103,9 @@ fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
         ),
     ];
     let rejects = folder.path("rejects");
-    let arguments = [&files[0], &files[1], "--rejects", &rejects];
+    // The second file does not have the column.
+    let map = ["--map", "Hints=topic:news"];
+    let arguments = [&files[0], &files[1], map[0], map[1], "--rejects", &rejects];
     let refused = run(Some(&server), &arguments);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(server.requests().is_empty());
@@ -119,7 +122,8 @@ fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
         "{first}"
     );
     assert!(server.contact("bob@x.io").unwrap().unsubscribed);
-    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+    let ada = server.contact("ada@x.io").unwrap();
+    assert!(!ada.unsubscribed && !ada.answers["news"], "{ada:?}");
     let text = std::fs::read_to_string(Path::new(&rejects).join("subscribed.csv")).unwrap();
     assert!(text.contains("nobody"), "{text}");
     for file in &files {

@@ -124,6 +124,51 @@ async fn the_state_of_a_sync_with_another_service_is_refused() {
 }
 
 #[tokio::test]
+async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one_everything() {
+    let table = |address: &str| -> Vec<SyncRow> {
+        let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
+        others.chain([row(8, address)]).collect()
+    };
+    let nights = Nights::new().await;
+    nights.run(&table("8@x.io")).await;
+    let (report, calls) = nights.run(&table("new@x.io")).await;
+    assert!(report.is_complete(), "{calls:?}");
+    let state = fs::read(&nights.state).unwrap();
+    nights.server.reset();
+    nights.server.topic("news", true);
+
+    let unchanged = nights.run(&table("new@x.io")).await.1;
+    for with_list in [false, true] {
+        nights.server.clear_requests();
+        let sync = nights.sync(&table("newer@x.io"));
+        let sync = match with_list {
+            true => sync.checks_list(),
+            false => sync,
+        };
+        let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+        let text = stopped.error().to_string();
+        assert!(
+            text.starts_with("the service has none of 8 contacts"),
+            "{text}"
+        );
+        assert_eq!(stopped.error().kind(), ErrorKind::Input);
+        let calls = nights.calls();
+        assert!(
+            calls.iter().all(|call| call.starts_with("GET")),
+            "{calls:?}"
+        );
+    }
+    assert!(unchanged.is_empty(), "{unchanged:?}");
+    assert_eq!(fs::read(&nights.state).unwrap(), state);
+    // The right audience is back, with all but seven of its contacts.
+    nights.server.seed_contact("3@x.io");
+    let (report, _) = nights.run(&table("newer@x.io")).await;
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.server.contact("newer@x.io").is_some());
+}
+
+#[tokio::test]
 async fn two_syncs_do_not_use_one_state_at_the_same_time() {
     let nights = two_nights().await;
     // Both have read the file before either writes to it.
@@ -134,10 +179,19 @@ async fn two_syncs_do_not_use_one_state_at_the_same_time() {
 
     let (first, second) = tokio::join!(first.into_future(), second.into_future());
 
-    let (first, second) = (first.unwrap(), second.unwrap());
-    assert!(first.is_complete() && second.is_complete());
-    // One of them has seen the address of the other, and left it.
-    assert_eq!(first.opted_out() + second.opted_out(), 1);
+    // The rows of the one that waited may be older than what the other has sent.
+    let (done, failed) = match (first, second) {
+        (Ok(done), Err(failed)) | (Err(failed), Ok(done)) => (done, failed.to_string()),
+        both => panic!("{both:?}"),
+    };
+    let reason = "another sync has used the sync state since it was opened";
+    assert!(failed.contains(reason), "{failed}");
+    assert_eq!(
+        (done.is_complete(), nights.server.contacts().len()),
+        (true, 6)
+    );
+    let (report, _) = nights.run(&[row(7, "z@x.io")]).await;
+    assert_eq!((report.is_complete(), report.opted_out()), (true, 1));
 }
 
 #[tokio::test]
@@ -161,24 +215,23 @@ async fn a_sync_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_state_that_grew_is_written_anew_and_a_sync_that_waited_uses_the_new_one() {
+async fn a_state_that_grew_is_written_anew_and_a_sync_that_has_opened_the_old_one_fails() {
     let nights = Nights::new().await;
     let rows = |name: &str| -> Vec<_> {
         let contact = |n: u64| super::contact(&format!("{n}@x.io")).first_name(name);
         (0..1_500).map(|n| SyncRow::new(n, contact(n))).collect()
     };
     nights.run(&rows("a")).await;
-    let last = row(1_500, "last@x.io");
-    let waited = nights.sync(&[rows("b"), vec![last.clone()]].concat());
+    let waited = nights.sync(&rows("a"));
     nights.run(&rows("b")).await;
     let length = fs::metadata(&nights.state).unwrap().len();
     let lines = fs::read_to_string(&nights.state).unwrap().lines().count();
 
     assert!(lines < 4_500, "{lines} lines, {length} bytes");
-    // Only the new file has this row.
-    nights.run(&[last]).await;
-    let report = in_time(waited.into_future()).await.unwrap();
-    assert_eq!(report.unchanged(), 1_501);
+    nights.server.clear_requests();
+    let failed = in_time(waited.into_future()).await.unwrap_err().to_string();
+    assert!(failed.contains("another sync has used"), "{failed}");
+    assert!(nights.server.requests().is_empty());
     assert_eq!(nights.run(&rows("b")).await.0.unchanged(), 1_500);
 }
 
