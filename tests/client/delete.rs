@@ -171,3 +171,17 @@ async fn a_failure_of_the_list_counts_the_attempts_of_both_requests() {
     assert_eq!(error.attempts(), 1 + 4, "{error}");
     assert_eq!(server.requests().len(), 5);
 }
+
+#[tokio::test]
+async fn a_page_is_no_response_to_a_deletion_even_if_no_list_has_the_contact() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    let page = "<!doctype html><title>Sign in to the hotel network</title>";
+    server.fault(Fault::status(200).body(page).method("DELETE"));
+
+    let error = contacts.delete("nobody@example.com").await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown)
+    );
+}

@@ -44,7 +44,9 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::RedirectsToALogin => (FORGERIES, "with a redirect"),
         Planted::IgnoresTheTimestamp => (&[Stale, Early], "that was signed 301 s ago"),
         Planted::IgnoresTimestampsAhead => (&[Early], "that is dated 301 s ahead"),
-        Planted::HasANarrowWindow => (&[WindowEdge], "narrower than 300 s"),
+        Planted::HasANarrowWindow | Planted::HasANarrowWindowBehind => {
+            (&[WindowEdge], "narrower than 300 s")
+        }
         Planted::HasAWideWindow => (&[Stale, Early], "wider than 300 s"),
         // Its serializer leaves out members that it does not know.
         Planted::SerializesAgain => (&[RawBody, ExtraMembers], "serializes it again"),

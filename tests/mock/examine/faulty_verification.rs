@@ -108,6 +108,9 @@ impl FaultyVerification {
             Some(Planted::IgnoresTimestampsAhead) => now.saturating_sub(timestamp) <= 300,
             // A slow machine may need a minute until it sends an event once more.
             Some(Planted::HasANarrowWindow) => now.abs_diff(timestamp) <= 270,
+            Some(Planted::HasANarrowWindowBehind) => {
+                timestamp >= now - 270 && timestamp <= now + 300
+            }
             Some(Planted::HasAWideWindow) => now.abs_diff(timestamp) <= 600,
             Some(Planted::HasASlowClock) => false,
             _ => now.abs_diff(timestamp) <= 300,

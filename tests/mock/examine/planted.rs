@@ -17,6 +17,7 @@ enum_with_all! {
         IgnoresTheTimestamp,
         IgnoresTimestampsAhead,
         HasANarrowWindow,
+        HasANarrowWindowBehind,
         HasAWideWindow,
         SerializesAgain,
         SerializesAgainSorted,
