@@ -434,9 +434,7 @@ impl Mapping {
         }
         let unmapped = self.names.iter().zip(&self.guesses);
         let unmapped: Vec<&str> = unmapped
-            .filter(|(name, guess)| {
-                !name.is_empty() && guess.is_by_name && guess.column != Column::Ignored
-            })
+            .filter(|(_, guess)| guess.is_by_name && guess.column != Column::Ignored)
             .map(|(name, _)| name.as_str())
             .collect();
         if self.refuses_unmapped && !unmapped.is_empty() {
