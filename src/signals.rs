@@ -1,12 +1,41 @@
 //! The signals that end a program.
 
+#[cfg(feature = "import")]
+use std::future::{poll_fn, ready};
 use std::io;
 #[cfg(any(feature = "import", feature = "serve"))]
 use std::pin::Pin;
+#[cfg(feature = "import")]
+use std::pin::pin;
 #[cfg(any(feature = "import", feature = "serve"))]
 use std::sync::{Mutex, PoisonError};
+#[cfg(feature = "import")]
+use std::task::Poll;
 #[cfg(any(feature = "import", feature = "serve"))]
 use std::task::{Context, Waker};
+
+/// What a caller has passed to stop a run. The run stops when it is ready.
+#[cfg(feature = "import")]
+pub(crate) type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Awaits a future. Returns `None` if the signal comes first, which is then still ready for whoever asks next.
+#[cfg(feature = "import")]
+pub(crate) async fn unless_stopped<F: Future>(
+    signal: &mut Option<StopSignal>,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Some(stop) = signal
+            && stop.as_mut().poll(context).is_ready()
+        {
+            *signal = Some(Box::pin(ready(())));
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
 
 /// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C.
 ///

@@ -24,9 +24,6 @@ use crate::import::{
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
 
-/// The meanings of columns, as `CsvFile::map` has them. The field itself shows clap that it can be repeated.
-type ColumnMap = Vec<(String, Column)>;
-
 /// The CSV file to read.
 #[derive(Args, Clone)]
 struct CsvFile {
@@ -78,8 +75,8 @@ pub(super) struct ImportOptions {
 
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
-unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated. Of several files, those without the column \
-need no mapping";
+unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated. \
+Of several files, those without the column need no mapping";
 
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
@@ -225,11 +222,11 @@ impl ImportOptions {
     /// Returns the options and the input of each file. Those in which everybody opted out come first.
     fn split(&self) -> Result<Vec<(Self, CsvInput)>, Failure> {
         let mut files = Vec::new();
-        for (file, map) in self.in_order()? {
+        for file in self.in_order()? {
             let mut options = self.clone();
-            options.input.file.clone_from(file);
-            options.input.map = map;
-            if let (Some(rejects), Some(name)) = (&mut options.rejects, file.file_name())
+            options.input = file;
+            if let (Some(rejects), Some(name)) =
+                (&mut options.rejects, options.input.file.file_name())
                 && !self.input.is_standard_input()
                 && rejects.is_dir()
             {
@@ -250,9 +247,9 @@ impl ImportOptions {
     }
 
     /// Returns the files in the order of the import, each with the mappings of its columns.
-    fn in_order(&self) -> Result<Vec<(&PathBuf, ColumnMap)>, Failure> {
+    fn in_order(&self) -> Result<Vec<CsvFile>, Failure> {
         if self.more.is_empty() {
-            return Ok(vec![(&self.input.file, self.input.map.clone())]);
+            return Ok(vec![self.input.clone()]);
         }
         self.suit_several_files()?;
         let map = self.input.map.iter();
@@ -262,12 +259,14 @@ impl ImportOptions {
         let files = [&self.input.file].into_iter().chain(&self.more);
         let opened = CsvInput::open_all(files, &map);
         let opened = opened.map_err(|error| Failure::failed(with_causes(&error)))?;
-        let with_map = opened.into_iter().map(|(file, input)| {
-            let mut map = self.input.map.clone();
-            map.retain(|(name, _)| input.columns().any(|(own, _)| own == name));
-            (file, map)
+        let files = opened.into_iter().map(|(path, opened)| {
+            let mut file = self.input.clone();
+            file.file.clone_from(path);
+            let has = |name: &str| opened.columns().any(|(own, _)| own == name);
+            file.map.retain(|(name, _)| has(name));
+            file
         });
-        Ok(with_map.collect())
+        Ok(files.collect())
     }
 
     /// Checks that the options suit several files.

@@ -2,12 +2,10 @@ use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::future::poll_fn;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use futures_core::stream::FusedStream;
 use serde::{Deserialize, Serialize};
@@ -19,6 +17,7 @@ use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
 use crate::import::{try_lock, unlock};
 use crate::secret::for_owner_only;
+use crate::signals::{StopSignal, unless_stopped};
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
@@ -112,7 +111,6 @@ pub struct Export {
     on_malformed: Option<OnMalformed>,
 }
 
-type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 type OnProgress = Box<dyn FnMut(&ExportReport) + Send>;
 type OnMalformed = Box<dyn FnMut(&Error) + Send>;
 
@@ -355,8 +353,11 @@ impl Export {
         };
         let mut stop_signal = self.stop_signal.take();
         loop {
-            let next = next_unless_stopped(&mut parts, stop_signal.as_mut()).await;
-            let Some(part) = next.map_err(|error| ExportError::new(report, error))? else {
+            let Some(next) = unless_stopped(&mut stop_signal, parts.next()).await else {
+                let stopped = Error::config("the export was asked to stop; resume it to continue");
+                return Err(ExportError::new(report, stopped));
+            };
+            let Some(part) = next else {
                 break;
             };
             let part = match part {
@@ -724,28 +725,6 @@ impl Parts {
             Source::Full(stream) => stream.is_terminated(),
         }
     }
-}
-
-/// Returns the next part of the list.
-///
-/// # Errors
-///
-/// `ErrorKind::Config` if the signal has come.
-async fn next_unless_stopped(
-    parts: &mut Parts,
-    mut stop_signal: Option<&mut StopSignal>,
-) -> Result<Option<Result<Part, Error>>, Error> {
-    let mut next = pin!(parts.next());
-    poll_fn(|context| {
-        if let Some(signal) = &mut stop_signal
-            && signal.as_mut().poll(context).is_ready()
-        {
-            let stopped = Error::config("the export was asked to stop; resume it to continue");
-            return Poll::Ready(Err(stopped));
-        }
-        next.as_mut().poll(context).map(Ok)
-    })
-    .await
 }
 
 async fn next_page(pages: &mut PageStream, format: &Format) -> Option<Result<Part, Error>> {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,13 +17,11 @@ use super::row::{AddressHash, ImportRow, NumberedRow, OptOutsLeft, Source, TaskK
 use crate::address::address_problem;
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
+use crate::signals::StopSignal;
 use crate::{Error, ErrorCode};
 
 /// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
-
-/// Ends a run when it is ready.
-pub(super) type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The settings of an import. While it runs, only the signal changes: it ends.
 pub(super) struct Settings {

@@ -2,13 +2,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{self, Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
-use super::engine::{Keep, Progress, Run, Settings, StopSignal, check_contact};
+use super::engine::{Keep, Progress, Run, Settings, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -30,6 +30,7 @@ use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
 use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
+use crate::signals::{StopSignal, unless_stopped};
 use crate::{Error, ErrorCode, RetryPolicy};
 
 impl Contacts {
@@ -794,18 +795,9 @@ async fn check_audience(
         return Ok(());
     }
     for place in sample {
-        let mut found = find(reader.read(*place)?.address).into_future();
-        let found = poll_fn(|context| {
-            if let Some(stop) = stop_signal
-                && stop.as_mut().poll(context).is_ready()
-            {
-                *stop_signal = Some(Box::pin(ready(())));
-                return Poll::Ready(None);
-            }
-            found.as_mut().poll(context).map(Some)
-        });
+        let find = find(reader.read(*place)?.address).into_future();
         // A run that is stopped, or that cannot reach the service, ends by itself.
-        let Some(Ok(None)) = found.await else {
+        let Some(Ok(None)) = unless_stopped(stop_signal, find).await else {
             return Ok(());
         };
     }
@@ -1996,7 +1988,7 @@ impl Stream for CheckList {
             if let Some(row) = self.found.pop_front() {
                 return Poll::Ready(Some(row));
             }
-            match task::ready!(Pin::new(&mut self.pages).poll_next(context)) {
+            match ready!(Pin::new(&mut self.pages).poll_next(context)) {
                 Some(Ok(page)) => self.add(&page),
                 Some(Err(error)) => {
                     lock(&self.read).error = Some(error);

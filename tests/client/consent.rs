@@ -304,6 +304,12 @@ async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_lis
     );
 }
 
+/// Ada after an opt-out of everything and of a topic, or after the opt-ins.
+fn contact_after(is_out: bool) -> Value {
+    let contact = with(contact(), "unsubscribed", is_out);
+    with(contact, "topics", json!({"news": !is_out}))
+}
+
 /// Responds to a retrieve request with the contact as the last call wanted it, and to that call with what this makes of the
 /// contact.
 async fn respond_to_consent(
@@ -317,8 +323,7 @@ async fn respond_to_consent(
             is_out.store(path.ends_with("/unsubscribe"), Ordering::Relaxed);
         }
         let is_out = is_out.load(Ordering::Relaxed);
-        let contact = with(contact(), "unsubscribed", is_out);
-        let contact = with(contact, "topics", json!({"news": !is_out}));
+        let contact = contact_after(is_out);
         match is_call {
             true => respond(contact),
             false => ok(contact),
@@ -501,17 +506,9 @@ async fn an_opt_out_that_the_contact_does_not_show_has_failed() {
 
 #[tokio::test]
 async fn a_response_to_an_opt_out_with_another_contact_or_the_one_before_is_no_proof() {
-    let opted_out = with(
-        with(contact(), "unsubscribed", true),
-        "topics",
-        json!({"news": false}),
-    );
+    let opted_out = contact_after(true);
     let other = with(opted_out.clone(), "email", "bob@example.com");
-    let before = with(
-        with(contact(), "unsubscribed", false),
-        "topics",
-        json!({"news": true}),
-    );
+    let before = contact_after(false);
     for response in [ok(&other), ok(&before), ok(json!({"contact": before}))] {
         let retrieved = ok(&opted_out);
         let server = respond_with(move |request: &Request| match request.method.as_str() {
@@ -532,11 +529,7 @@ async fn a_response_to_an_opt_out_with_another_contact_or_the_one_before_is_no_p
 
 #[tokio::test]
 async fn an_opt_in_that_the_contact_does_not_show_has_failed_and_is_not_to_be_repeated() {
-    let opted_out = with(
-        with(contact(), "unsubscribed", true),
-        "topics",
-        json!({"news": false}),
-    );
+    let opted_out = contact_after(true);
     for response in [status(204), ok(json!({"ok": true}))] {
         let retrieved = ok(&opted_out);
         let server = respond_with(move |request: &Request| match request.method.as_str() {

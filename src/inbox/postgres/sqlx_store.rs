@@ -104,10 +104,8 @@ impl SqlxPostgresStore {
     /// The SQL that creates the tables: the text of [`PostgresStore::SCHEMA`](crate::inbox::PostgresStore::SCHEMA).
     pub const SCHEMA: &str = SCHEMA;
 
-    /// Returns the SQL with which an administrator creates the tables in this schema, and gives a role the rights that the
-    /// store needs. The schema and the role must exist. It is one transaction, and running it again changes nothing.
-    ///
-    /// The store finds the tables if the schema is in the `search_path` of its connections.
+    /// Returns the SQL with which an administrator creates the tables in this schema, and gives a role the rights: that of
+    /// [`PostgresStore::schema_for`](crate::inbox::PostgresStore::schema_for).
     ///
     /// # Example: print it
     ///

@@ -8,6 +8,8 @@ use audience::import::{Column, CsvInput, CsvRows, ImportRow, OptOut};
 use audience::mock::MockServer;
 use serde_json::{Value, json};
 
+use super::csv_program::Folder;
+
 fn rows(text: impl AsRef<[u8]>) -> Vec<ImportRow> {
     CsvRows::new(io::Cursor::new(text.as_ref().to_vec()))
         .unwrap()
@@ -15,9 +17,12 @@ fn rows(text: impl AsRef<[u8]>) -> Vec<ImportRow> {
 }
 
 fn columns(text: &str) -> Vec<String> {
-    let input = CsvInput::new(io::Cursor::new(text.to_owned())).unwrap();
-    input
-        .columns()
+    shown(&CsvInput::new(io::Cursor::new(text.to_owned())).unwrap())
+}
+
+fn shown(input: &CsvInput) -> Vec<String> {
+    let columns = input.columns();
+    columns
         .map(|(name, column)| format!("{name} is {column}"))
         .collect()
 }
@@ -705,61 +710,42 @@ fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else()
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Writes files into a folder of their own, which is removed when this is dropped.
-struct Files(std::path::PathBuf);
-
-impl Files {
-    fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        let folder = std::env::temp_dir().join(format!("audience-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        for (name, text) in files {
-            std::fs::write(folder.join(name), text).unwrap();
-        }
-        Self(folder)
-    }
-
-    fn open(&self, names: &[&str], columns: &[(&str, Column)]) -> Result<Vec<String>, String> {
-        let paths = names.iter().map(|name| self.0.join(name));
-        let opened = CsvInput::open_all(paths, columns).map_err(|error| {
-            assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Config));
-            error.to_string()
-        })?;
-        let shown = opened.into_iter().map(|(path, input)| {
-            let columns = input
-                .columns()
-                .map(|(name, column)| format!("{name} is {column}"));
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            format!("{name}: {}", columns.collect::<Vec<_>>().join(", "))
-        });
-        Ok(shown.collect())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Opens files of a folder together, and shows what their columns are.
+fn open_all(
+    folder: &Folder,
+    names: &[&str],
+    columns: &[(&str, Column)],
+) -> Result<Vec<String>, String> {
+    let paths = names.iter().map(|name| folder.path(name));
+    let opened = CsvInput::open_all(paths, columns).map_err(|error| {
+        assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Config));
+        error.to_string()
+    })?;
+    let shown = opened.into_iter().map(|(path, input)| {
+        let name = path.rsplit(['/', '\\']).next().unwrap();
+        format!("{name}: {}", shown(&input).join(", "))
+    });
+    Ok(shown.collect())
 }
 
 #[test]
 fn of_several_files_those_whose_columns_opt_everybody_out_come_first_and_each_is_mapped() {
-    let files = Files::new(
-        "open-all",
-        &[
-            ("a.csv", "email,Hints,LEID,EUID\n"),
-            ("b.csv", "email,plan\n"),
-            ("c.csv", "email,Hints,UNSUB_TIME,LEID,EUID\n"),
-            ("d.csv", "email,CLEAN_TIME,LEID,EUID\n"),
-        ],
-    );
+    let folder = Folder::new("open-all");
+    for (name, text) in [
+        ("a.csv", "email,Hints,LEID,EUID\n"),
+        ("b.csv", "email,plan\n"),
+        ("c.csv", "email,Hints,UNSUB_TIME,LEID,EUID\n"),
+        ("d.csv", "email,CLEAN_TIME,LEID,EUID\n"),
+    ] {
+        folder.file(name, text);
+    }
     let columns = [
         ("Hints", Column::Topic("hints".to_owned())),
         ("plan", Column::Ignored),
     ];
 
-    let opened = files
-        .open(&["a.csv", "b.csv", "c.csv", "d.csv"], &columns)
-        .unwrap();
+    let names = ["a.csv", "b.csv", "c.csv", "d.csv"];
+    let opened = open_all(&folder, &names, &columns).unwrap();
 
     assert_eq!(
         opened,
@@ -775,15 +761,15 @@ fn of_several_files_those_whose_columns_opt_everybody_out_come_first_and_each_is
 
 #[test]
 fn of_several_files_the_error_names_the_file_or_the_column_that_none_has() {
-    let files = Files::new(
-        "open-all-errors",
-        &[("a.csv", "email,plan\n"), ("b.csv", "email,x,x\n")],
-    );
+    let folder = Folder::new("open-all-errors");
+    folder.file("a.csv", "email,plan\n");
+    folder.file("b.csv", "email,x,x\n");
+    let open = |names: &[&str], columns: &[_]| open_all(&folder, names, columns).unwrap_err();
     let ignored = |name| [(name, Column::Ignored)];
 
-    let absent = files.open(&["a.csv", "none.csv"], &[]).unwrap_err();
-    let twice = files.open(&["a.csv", "b.csv"], &ignored("x")).unwrap_err();
-    let misspelled = files.open(&["a.csv"], &ignored("paln")).unwrap_err();
+    let absent = open(&["a.csv", "none.csv"], &[]);
+    let twice = open(&["a.csv", "b.csv"], &ignored("x"));
+    let misspelled = open(&["a.csv"], &ignored("paln"));
 
     assert!(absent.contains("none.csv: could not open"), "{absent}");
     assert!(
