@@ -108,7 +108,7 @@ impl Journal {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (path, mut file) = JOURNAL.open(path.as_ref())?;
-        let contents = read(&mut file).map_err(|error| JOURNAL.unless_in_use(&file, error))?;
+        let contents = read(&mut file)?;
         Ok(Self {
             path,
             file,

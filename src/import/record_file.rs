@@ -105,6 +105,11 @@ impl Kind {
     }
 
     pub(super) fn unreadable(self, error: io::Error) -> Error {
+        /// What Windows calls a lock violation: another run has locked the file, so it cannot be read.
+        const LOCKED: i32 = 33;
+        if cfg!(windows) && error.raw_os_error() == Some(LOCKED) {
+            return self.in_use();
+        }
         Error::config(format!("could not read the {}", self.name)).caused_by(error)
     }
 
@@ -120,15 +125,6 @@ impl Kind {
         Error::config(format!(
             "line {number} of the {name} is invalid: {problem}; {advice}"
         ))
-    }
-
-    /// Returns why a file could not be read. Windows forbids to read one that another run has locked.
-    pub(super) fn unless_in_use(self, file: &File, error: Error) -> Error {
-        if !try_lock(file) {
-            return self.in_use();
-        }
-        unlock(file);
-        error
     }
 
     pub(super) fn in_use(self) -> Error {
@@ -291,29 +287,5 @@ mod tests {
 
         assert_eq!(first.kind(), io::ErrorKind::StorageFull);
         assert_eq!(second.kind(), io::ErrorKind::StorageFull);
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_read_is_left_unlocked() {
-        let name = format!("audience-record-file-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let open = || File::create(&path).unwrap();
-        let kind = Kind {
-            name: "journal",
-            user: "import",
-            advice: "",
-            header: "",
-            records: &[],
-        };
-        // Still open, as in a process that is being started.
-        let (file, other) = (open(), open());
-
-        let error = kind.unless_in_use(&file, Error::config("damaged"));
-
-        assert_eq!(error.to_string(), "damaged");
-        assert!(try_lock(&other));
-        let error = kind.unless_in_use(&file, Error::config("damaged"));
-        assert!(error.to_string().contains("is using"));
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -135,7 +135,7 @@ impl SyncState {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (path, mut file) = STATE.open(path.as_ref())?;
-        let contents = read(&mut file).map_err(|error| STATE.unless_in_use(&file, error))?;
+        let contents = read(&mut file)?;
         Ok(Self {
             path,
             file,
