@@ -398,7 +398,7 @@ async fn a_taken_event_says_how_long_it_was_due(subject: Subject) -> Verdict {
 
     expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
     let overdue = taken[0].overdue;
-    expect(overdue >= SHORT * 4 && overdue < LONG, || {
+    expect((SHORT * 4..LONG).contains(&overdue), || {
         format!(
             "it was due for at least {:?}, but it says {overdue:?}",
             SHORT * 4
@@ -501,7 +501,7 @@ async fn a_parked_event_is_listed_with_its_body_attempts_and_reason(subject: Sub
     expect_eq("its attempts", event.attempts, 2)?;
     expect_eq("its reason", event.reason.as_str(), "the reason")?;
     let parked_for = event.parked_for;
-    expect(parked_for >= SHORT && parked_for < LONG, || {
+    expect((SHORT..LONG).contains(&parked_for), || {
         format!("it was parked for at least {SHORT:?}, but it says {parked_for:?}")
     })
 }
@@ -755,6 +755,7 @@ async fn an_event_that_is_not_due_yet_adds_no_lag(subject: Subject) -> Verdict {
 cases! { PURGING, Purge:
     a_purge_deletes_forgotten_events_in_portions_and_counts_them,
     a_purge_deletes_what_is_forgotten_at_all_endpoints,
+    a_purge_deletes_what_was_done_since_the_last_one,
     a_purge_keeps_what_is_not_forgotten,
 }
 
@@ -808,6 +809,27 @@ async fn a_purge_deletes_what_is_forgotten_at_all_endpoints(subject: Subject) ->
     let purged = subject.store().purge(100).await?;
 
     expect_eq("deleted", purged, 3)
+}
+
+async fn a_purge_deletes_what_was_done_since_the_last_one(subject: Subject) -> Verdict {
+    purge_all(&subject).await?;
+    let token = Token::random();
+    let first = subject.item("evt_1");
+    first.claim(token).await?;
+    first.complete_for(token, SHORT).await?;
+    subject.pass(SHORT).await;
+    expect_eq("deleted", subject.store().purge(100).await?, 1)?;
+    let second = subject.item("evt_2");
+    second.claim(token).await?;
+    second.complete_for(token, SHORT).await?;
+    subject.pass(SHORT).await;
+
+    // Only what is in the store tells another process what to delete.
+    let purged = subject.handles[subject.handles.len() - 1]
+        .purge(100)
+        .await?;
+
+    expect_eq("deleted through another handle", purged, 1)
 }
 
 async fn a_purge_keeps_what_is_not_forgotten(subject: Subject) -> Verdict {

@@ -109,11 +109,6 @@ impl<'s, 'c> Entries<'s, 'c> {
         read.unwrap_or_else(|| self.list.into_inner())
     }
 
-    /// Forgets what was read, after a part of the transaction was rolled back.
-    pub(super) fn reset(&self) {
-        self.periods.take();
-    }
-
     pub(super) fn claim(&self, claim: &NewClaim<'_>) -> rusqlite::Result<ClaimState> {
         let mut entry = match self.find_or_new(claim.key)? {
             Found::Entry(entry) => entry,
@@ -269,7 +264,8 @@ impl<'s, 'c> Entries<'s, 'c> {
             return Ok(purged);
         }
         let done = self.with_periods(|periods| periods.purge(limit - purged))?;
-        self.reset();
+        // It has changed them.
+        self.periods.take();
         Ok(purged + done)
     }
 

@@ -119,14 +119,13 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8], what: &str) -> Result<T, S
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let parsed: Object<T> = match serde_path_to_error::deserialize(&mut deserializer) {
         Ok(parsed) => parsed,
-        Err(error) if error.inner().is_data() => {
+        Err(error) => {
             // The value is looked up in the text, since an error of serde says only of which kind it is.
             return Err(match serde_json::from_slice::<Value>(text) {
                 Ok(whole) => explain(&error, lookup(&whole, error.path()), what),
                 Err(error) => invalid_json(&error),
             });
         }
-        Err(error) => return Err(invalid_json(error.inner())),
     };
     deserializer.end().map_err(|error| invalid_json(&error))?;
     Ok(parsed.0)

@@ -14,7 +14,8 @@ use support::mock_builder;
 async fn a_dry_run_checks_every_row_and_sends_nothing() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    let text = "email,plan\na@x.io,pro\nA@X.io,free\nnobody,pro\nb@x.io\nc@x.io,pro\n c@x.io,\n";
+    let text =
+        "email,plan\na@x.io,pro\nA@X.io,free\nnobody,pro\nb@x.io\nc@x.io,pro\n c@x.io,\nd@x.io,\n";
     let rejects = SharedFile::default();
 
     let import = contacts.import(CsvRows::new(text.as_bytes()).unwrap());
@@ -22,15 +23,15 @@ async fn a_dry_run_checks_every_row_and_sends_nothing() {
 
     assert_eq!(
         (report.valid(), report.duplicates(), report.refused()),
-        (4, 2, 2)
+        (5, 2, 2)
     );
     let by_code: Vec<_> = report.refused_by_code().collect();
     assert_eq!(by_code, [("invalid_address", 1), ("invalid_row", 1)]);
     assert_eq!(
         report.to_string(),
-        "0 created, 0 updated, 0 skipped, 2 refused, 4 not sent, 0 unknown"
+        "0 created, 0 updated, 0 skipped, 2 refused, 5 not sent, 0 unknown"
     );
-    assert_eq!((report.total(), report.is_complete()), (6, false));
+    assert_eq!((report.total(), report.is_complete()), (7, false));
     let lines: Vec<_> = rejects.text().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[1].starts_with("4,invalid_address,the address has no @,false,nobody"));

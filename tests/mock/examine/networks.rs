@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use audience::Timestamp;
 use audience::mock::{Check, Examination, Verdict};
 use audience::webhooks::Verifier;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use httpdate::fmt_http_date;
 
 use super::{examine, found, text};
 use crate::receiver::SECRET;
@@ -99,7 +99,7 @@ impl Server {
         };
         thread::sleep(self.habits.delay);
         let date = match self.habits.has_date {
-            true => format!("date: {}\r\n", http_date(self.now())),
+            true => format!("date: {}\r\n", fmt_http_date(self.now())),
             false => String::new(),
         };
         let connection = match self.habits.keeps_connections {
@@ -151,16 +151,6 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<HeaderMap> {
 
 fn content_length(headers: &HeaderMap) -> usize {
     headers["content-length"].to_str().unwrap().parse().unwrap()
-}
-
-/// Writes `Sun, 06 Nov 1994 08:49:37 GMT`, of any weekday.
-fn http_date(time: SystemTime) -> String {
-    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    let text = Timestamp::from(time).to_string();
-    let (year, month, day) = (&text[..4], &text[5..7], &text[8..10]);
-    let end = 3 * month.parse::<usize>().unwrap();
-    let (month, time) = (&MONTHS[end - 3..end], &text[11..19]);
-    format!("Sun, {day} {month} {year} {time} GMT")
 }
 
 /// A proxy that passes on complete requests only, each over a connection of its own.
@@ -229,6 +219,17 @@ async fn a_clock_that_differs_by_4_s_is_no_fault() {
 
     for examination in futures_util::future::join_all(examinations).await {
         assert_no_findings(&examination);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_differs_by_20_s_is_a_fault_of_the_clock_and_not_of_the_window() {
+    let examinations = [-20, 20].map(|clock| examined(Habits { clock, ..PLAIN }));
+
+    for examination in futures_util::future::join_all(examinations).await {
+        assert_eq!(found(&examination), [Check::Clock], "{examination}");
+        let edge = examination.verdict(Check::WindowEdge);
+        assert_eq!(edge, Some(Verdict::NotSeen), "{examination}");
     }
 }
 
