@@ -63,6 +63,15 @@ pub(crate) fn address_problem(address: &str) -> Option<&'static str> {
     check(address.trim()).err()
 }
 
+/// Returns whether two addresses certainly belong to different contacts.
+///
+/// How the service writes letters outside ASCII is unknown, so such an address may be another form of any other one.
+#[cfg(feature = "client")]
+pub(crate) fn are_different(address: &str, other: &str) -> bool {
+    let (address, other) = (address.trim(), other.trim());
+    address.is_ascii() && other.is_ascii() && !address.eq_ignore_ascii_case(other)
+}
+
 /// The longest address that mail servers take (RFC 5321, section 4.5.3.1.3).
 #[cfg(feature = "client")]
 const MAX_ADDRESS: usize = 254;

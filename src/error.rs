@@ -626,7 +626,8 @@ impl Error {
     /// can log it and continue with the next one.
     ///
     /// `true` if an item of a list or the contact in the response to a retrieve request does not have the form that the
-    /// interface document shows, and if an address is empty, `.` or `..`, so that no request can name its contact, or
+    /// interface document shows, if [`find`](crate::contacts::Contacts::find) gets another contact, and if an address is
+    /// empty, `.` or `..`, so that no request can name its contact, or
     /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object or
     /// reports an error: then the next contact would fail, too.
     ///

@@ -131,8 +131,7 @@ impl ChangeAddress {
     /// `written` becomes [`Outcome::Unknown`] with the first change.
     async fn send(mut self, written: &mut Outcome) -> Result<Contact, Error> {
         // If a later request could not be sent, nothing is sent.
-        let address = self.new.clone();
-        Retrieve { address }.request()?;
+        Retrieve::own(&self.new).request()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let mut old = self.retrieve(&self.old).await?;
@@ -219,7 +218,7 @@ impl ChangeAddress {
     }
 
     async fn retrieve(&self, address: &str) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve(address);
+        let retrieve = self.contacts.retrieve_own(address);
         retrieve.options(self.options.clone()).await
     }
 

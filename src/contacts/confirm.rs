@@ -187,7 +187,7 @@ impl ConfirmOptIn {
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve(&self.contact.email);
+        let retrieve = self.contacts.retrieve_own(&self.contact.email);
         retrieve.options(self.options.clone()).await
     }
 

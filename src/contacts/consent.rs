@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::model::address_segment;
 use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason, normalized_address};
+use crate::address::are_different;
 use crate::client::{
     CallOptions, Checking, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
     RetrySafety, Success, decode_item, endpoint_builder,
@@ -24,8 +25,8 @@ impl Contacts {
     /// that the recipient made in the meantime.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
-    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline. A
-    /// contact in the response is returned as it is.
+    /// the topics. If a 2xx response has no contact, or one with another address, the client retrieves the contact within
+    /// the same deadline. Otherwise the contact in the response is returned as it is.
     ///
     /// # Errors
     ///
@@ -353,17 +354,24 @@ impl Endpoint for Consent {
 
     fn is_applied_to(&self, contact: &Contact) -> bool {
         let no = matches!(self.direction, Direction::Out);
-        match &self.body.topic {
+        let has_answer = match &self.body.topic {
             None => contact.unsubscribed == no,
             // A contact does not have to show every topic.
             Some(topic) => contact.topics.get(topic) != Some(&no),
-        }
+        };
+        has_answer && !are_different(&contact.email, &self.address)
     }
 
     fn is_proof(&self, contact: &Contact) -> bool {
-        let is_same = normalized_address(&contact.email) == normalized_address(&self.address);
-        // An opt-out that gets lost is mail that somebody does not want. After an opt-in, the caller sees the contact.
-        matches!(self.direction, Direction::In) || is_same && self.is_applied_to(contact)
+        match self.direction {
+            // The caller sees what the contact shows.
+            Direction::In => !are_different(&contact.email, &self.address),
+            // An opt-out that gets lost is mail that somebody does not want.
+            Direction::Out => {
+                let address = normalized_address(&self.address);
+                normalized_address(&contact.email) == address && self.is_applied_to(contact)
+            }
+        }
     }
 
     fn check_refusal(
@@ -388,8 +396,7 @@ impl Endpoint for Consent {
 
 impl Consent {
     fn retrieving(&self) -> ReadBack {
-        let address = self.address.clone();
-        let retrieve = Retrieve { address };
+        let retrieve = Retrieve::own(&self.address);
         ReadBack {
             name: "contact",
             operation: retrieve.operation(),

@@ -11,13 +11,16 @@ impl Contacts {
     ///
     /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
     /// `None` only if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts
-    /// with this address, and returns `None` if it is not among them.
+    /// with this address, and returns `None` if it is not among them. A contact with another address, for example of a
+    /// wrong cache, is an error.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the 404 if the list has the contact. Then
     ///   [`Error::is_not_found`] is false.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact in the response has another address. Addresses
+    ///   with letters outside ASCII are not compared: how the service writes them is unknown.
     /// - The other errors of [`retrieve`](Self::retrieve), and the errors of [`list`](Self::list) if the call lists the
     ///   contacts.
     ///
@@ -69,7 +72,7 @@ impl FindContact {
     async fn send(mut self) -> Result<Option<Contact>, Error> {
         // Both requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let retrieve = self.contacts.retrieve(&self.address);
+        let retrieve = self.contacts.retrieve_own(&self.address);
         let refusal = match retrieve.options(self.options.clone()).await {
             Ok(contact) => return Ok(Some(contact)),
             Err(error) => error,

@@ -3,11 +3,14 @@ use http::Method;
 use super::model::address_segment;
 use super::{Contact, Contacts};
 use crate::Error;
+use crate::address::are_different;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::Target;
 
 impl Contacts {
     /// Retrieves one contact in full, with its topics ([interface section 4.3](crate::interface#4.3)).
+    ///
+    /// It returns the contact that the response has. [`find`](Self::find) makes sure that it has this address.
     ///
     /// # Errors
     ///
@@ -29,8 +32,16 @@ impl Contacts {
     /// # Ok(()) }
     /// ```
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
-        let address = address.into();
-        RetrieveContact::new(&self.client, Retrieve { address })
+        let retrieve = Retrieve {
+            address: address.into(),
+            refuses_others: false,
+        };
+        RetrieveContact::new(&self.client, retrieve)
+    }
+
+    /// Retrieves a contact that decides what somebody gets or does not get. Fails if the response has another one.
+    pub(crate) fn retrieve_own(&self, address: impl Into<String>) -> RetrieveContact {
+        RetrieveContact::new(&self.client, Retrieve::own(address))
     }
 }
 
@@ -39,9 +50,22 @@ endpoint_builder! {
     pub struct RetrieveContact(Retrieve) -> Contact;
 }
 
+const OTHER_CONTACT: &str = "the contact in the response has another address than the one that was asked for, so the response most likely comes from a cache or a proxy";
+
 #[derive(Clone)]
 pub(super) struct Retrieve {
-    pub(super) address: String,
+    address: String,
+    /// Whether a contact with another address is an error.
+    refuses_others: bool,
+}
+
+impl Retrieve {
+    pub(super) fn own(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            refuses_others: true,
+        }
+    }
 }
 
 impl Endpoint for Retrieve {
@@ -61,13 +85,18 @@ impl Endpoint for Retrieve {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.object().map_err(|error| {
+        let contact: Contact = success.object().map_err(|error| {
             // Anything else than an object with a contact's members says nothing about this contact.
             match success.is_object() && success.refuse_error().is_ok() {
                 true => error.malformed_contact(),
                 false => error,
             }
-        })
+        })?;
+        // A wrong cache must not say that somebody may get mail who has opted out.
+        match self.refuses_others && are_different(&contact.email, &self.address) {
+            true => Err(Error::decode(OTHER_CONTACT).malformed_contact()),
+            false => Ok(contact),
+        }
     }
 }
 

@@ -178,7 +178,7 @@ impl SetTopics {
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve(&self.address);
+        let retrieve = self.contacts.retrieve_own(&self.address);
         retrieve.options(self.options.clone()).await
     }
 

@@ -690,7 +690,10 @@ impl Sender {
 
     /// Retrieves a contact; `None` if there certainly is none.
     async fn retrieve(&self, address: &str, watch: &Arc<Watch>) -> Result<Option<Contact>, Error> {
-        let call = self.contacts.retrieve(address).options(self.options(watch));
+        let call = self
+            .contacts
+            .retrieve_own(address)
+            .options(self.options(watch));
         let retrieved = call.await;
         watch.request_ended(retrieved.as_ref().err());
         self.record_hold(retrieved.as_ref().err()).await;

@@ -1156,10 +1156,7 @@ impl Inbox {
             body,
             fingerprint: own_fingerprint(id),
         });
-        let accepted = tokio::time::timeout(shared.settings.respond_within, accepted).await;
-        let late = |_| Err(StoreError::unavailable("it did not respond in time"));
-        let state = accepted.unwrap_or_else(late);
-        state.inspect_err(|error| shared.store_failed("accept", error))
+        self.in_time("accept", accepted).await
     }
 
     /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
@@ -1209,17 +1206,37 @@ impl Inbox {
             retention: Duration::ZERO,
             fingerprint: Some(fingerprint),
         };
-        let claimed = shared.store.claim(claim);
-        let claimed = tokio::time::timeout(shared.settings.respond_within, claimed).await;
+        self.in_time("claim", shared.store.claim(claim)).await
+    }
+
+    /// Awaits a call of the store, but not for longer than the service waits for a response.
+    async fn in_time<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let result = tokio::time::timeout(self.0.settings.respond_within, call).await;
         let late = |_| Err(StoreError::unavailable("it did not respond in time"));
-        let state = claimed.unwrap_or_else(late);
-        state.inspect_err(|error| shared.store_failed("claim", error))
+        let result = result.unwrap_or_else(late);
+        result.inspect_err(|error| self.0.store_failed(operation, error))
     }
 
     /// Counts a task that a [`Worker`] waits for when it shuts down, until the returned value is dropped.
     #[cfg(feature = "unsubscribe")]
     pub(crate) fn start_task(&self) -> impl Send + use<> {
         self.0.running.start()
+    }
+
+    /// Lets a hold last this long from now. Returns whether the id was held until now.
+    pub(crate) async fn extend_hold(
+        &self,
+        id: &EventId,
+        token: Token,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        let key = self.0.key(id);
+        let extended = self.0.store.extend(HeldClaim { key, token }, lease);
+        self.in_time("extend", extended).await
     }
 
     /// Ends a hold, and forgets the event that was stored with it. Returns whether the id was held until now. If the
@@ -1261,14 +1278,7 @@ impl Inbox {
         operation: &'static str,
         call: impl Future<Output = Result<bool, StoreError>>,
     ) -> bool {
-        match tokio::time::timeout(self.0.settings.respond_within, call).await {
-            Ok(Ok(was_held)) => was_held,
-            Ok(Err(error)) => {
-                self.0.store_failed(operation, &error);
-                false
-            }
-            Err(_) => false,
-        }
+        self.in_time(operation, call).await.unwrap_or(false)
     }
 }
 

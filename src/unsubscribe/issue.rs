@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use http::StatusCode;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::links::Target;
@@ -49,9 +50,9 @@ impl UnsubscribeService {
     /// the store has forgotten who got it. So put the date into the name, and use no name again.
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), if it was sent
-    /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed meanwhile, this mail is
-    /// not sent again, and later runs [report](IssueReport::maybe_not_sent) it. After any other error, the next run sends
-    /// it, unless the store failed before it could note that.
+    /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed while the service has its
+    /// request, this mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. After any other
+    /// error, the next run sends it, unless the store failed before it could note that.
     ///
     /// Several programs with the same store may send one issue together. A program that does not respond to the links
     /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait,
@@ -164,37 +165,47 @@ impl UnsubscribeService {
     ) -> Result<Option<SentEmail>, ConsentError> {
         let address = Target::new(address.as_ref(), None).address;
         let mail = mail(&self.0.links.link(&address));
-        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail);
+        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail, pending());
         sending.await.map(|result| match result {
             IssueMail::Sent(sent) => Some(sent),
-            IssueMail::SentBefore | IssueMail::MaybeNotSent | IssueMail::NotWanted => None,
+            IssueMail::SentBefore
+            | IssueMail::MaybeNotSent
+            | IssueMail::NotWanted
+            | IssueMail::Left => None,
         })
     }
 
-    /// Sends the mail of an issue in a task of its own, so that it ends if the caller's future is dropped.
-    fn send_once(
+    /// Sends the mail of an issue in a task of its own, so that it ends if the caller's future is dropped. Leaves it to
+    /// a later run if `stopped` ends before the mail is sent.
+    fn send_once<S: Future<Output = ()> + Send + 'static>(
         &self,
         issue: &str,
         address: String,
         topic: &str,
         mail: Email,
-    ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<> {
+        stopped: S,
+    ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<S> {
         let id = OptOut::id("issue", &address, Some(&format!("{topic}\n{issue}")));
         let mail = mail.member("to", address.as_str());
         let mail = mail.headers(self.0.links.headers(&address, topic));
         let (service, topic) = (self.clone(), topic.to_owned());
         let task = tokio::spawn(async move {
             let token = Token::random();
-            let result = service.claim_and_send(&id, token, &address, &topic, mail);
-            let result = result.await;
+            let may_send = async {
+                tokio::select! {
+                    biased;
+                    () = stopped => Ok(None),
+                    may_send = service.may_send(&address, &topic) => may_send.map(Some),
+                }
+            };
+            let result = service.claim_and_send(&id, token, may_send, mail).await;
             let inbox = &service.0.inbox;
             match &result {
                 Ok(IssueMail::Sent(_)) => {
                     inbox.complete_hold(&id, token, ISSUE_INTERVAL).await;
                 }
                 // It stays held, so that no run sends it again.
-                Err(ConsentError::Service(error))
-                    if matches!(error.outcome(), Outcome::Unknown | Outcome::Applied) => {}
+                Err(error) if error.maybe_sent() => {}
                 _ => _ = inbox.end_hold(&id, token).await,
             }
             result
@@ -202,25 +213,47 @@ impl UnsubscribeService {
         async move { task.await.unwrap_or(Err(ConsentError::Unfinished)) }
     }
 
+    /// Sends a mail if this future says so. `None` leaves it to a later run.
     async fn claim_and_send(
         &self,
         id: &EventId,
         token: Token,
-        address: &str,
-        topic: &str,
+        may_send: impl Future<Output = Result<Option<bool>, ConsentError>>,
         mail: Email,
     ) -> Result<IssueMail, ConsentError> {
-        let claimed = self.0.inbox.claim_held(id, token, ISSUE_INTERVAL).await;
-        match claimed.map_err(InboxError::from)? {
-            ClaimState::Fresh { .. } => {}
-            ClaimState::Done => return Ok(IssueMail::SentBefore),
-            _ => return Ok(IssueMail::MaybeNotSent),
+        // If the program is killed before it sends the mail, a later run sends it.
+        if let Some(reason) = self.claim_mail(id, token, LEASE).await? {
+            return Ok(reason);
         }
-        if !self.may_send(address, topic).await? {
-            return Ok(IssueMail::NotWanted);
+        match may_send.await? {
+            None => return Ok(IssueMail::Left),
+            Some(false) => return Ok(IssueMail::NotWanted),
+            Some(true) => {}
+        }
+        let extended = self.0.inbox.extend_hold(id, token, ISSUE_INTERVAL);
+        // Without it, the service took longer to respond than the lease.
+        if !extended.await.map_err(InboxError::from)?
+            && let Some(reason) = self.claim_mail(id, token, ISSUE_INTERVAL).await?
+        {
+            return Ok(reason);
         }
         let sent = self.0.contacts.emails().send(mail).await?;
         Ok(IssueMail::Sent(sent))
+    }
+
+    /// Claims a mail for this long. Returns why it is not this run that sends it, if so.
+    async fn claim_mail(
+        &self,
+        id: &EventId,
+        token: Token,
+        lease: Duration,
+    ) -> Result<Option<IssueMail>, InboxError> {
+        Ok(match self.0.inbox.claim_held(id, token, lease).await? {
+            ClaimState::Fresh { .. } => None,
+            ClaimState::Done => Some(IssueMail::SentBefore),
+            ClaimState::InProgress { remaining } if remaining <= LEASE => Some(IssueMail::Left),
+            _ => Some(IssueMail::MaybeNotSent),
+        })
     }
 
     /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
@@ -327,6 +360,8 @@ enum IssueMail {
     /// Another run has begun to send it.
     MaybeNotSent,
     NotWanted,
+    /// A later run sends it, or another one that is about to.
+    Left,
 }
 
 /// Makes the mail to a contact, with this link.
@@ -380,8 +415,9 @@ impl<'a> SendIssue<'a> {
         self
     }
 
-    /// Stops when this future ends, for example [`shutdown_signal()`](crate::shutdown_signal). Mails that are being sent
-    /// are finished. The result is then a report that is not [complete](IssueReport::is_complete).
+    /// Stops when this future ends, for example [`shutdown_signal()`](crate::shutdown_signal). A mail whose request is
+    /// being sent is finished, which takes no longer than the [deadline](crate::ClientBuilder::deadline) of the client.
+    /// The result is then a report that is not [complete](IssueReport::is_complete).
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'a) -> Self {
         self.stop_signal = Box::pin(signal);
         self
@@ -392,10 +428,14 @@ impl<'a> SendIssue<'a> {
         let mut run = Run::default();
         let mut list = self.readers.stream().prefetch();
         let mut mails = JoinSet::new();
+        let (stop, stopped) = watch::channel(false);
         while !(run.has_ended && mails.is_empty()) {
             tokio::select! {
                 biased;
-                () = &mut self.stop_signal, if !run.has_ended => run.has_ended = true,
+                () = &mut self.stop_signal, if !*stop.borrow() => {
+                    run.has_ended = true;
+                    stop.send_replace(true);
+                }
                 Some(mail) = mails.join_next() => {
                     let (address, result) = mail.unwrap_or((None, Err(ConsentError::Unfinished)));
                     run.note(address, result);
@@ -405,17 +445,20 @@ impl<'a> SendIssue<'a> {
                     Some(Ok(contact)) => {
                         let address = Target::new(&contact.email, None).address;
                         let mail = (self.mail)(&contact, &self.service.0.links.link(&address));
-                        let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail);
+                        let mut stopped = stopped.clone();
+                        let stopped = async move { _ = stopped.wait_for(|is_stopped| *is_stopped).await };
+                        let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail, stopped);
                         mails.spawn(async move { (Some(address), sending.await) });
                     }
                     Some(Err(error)) => run.note(None, Err(error.into())),
                     None => {
-                        run.report.is_complete = run.stopped.is_none();
+                        run.report.is_complete = true;
                         run.has_ended = true;
                     }
                 },
             }
         }
+        run.report.is_complete &= run.stopped.is_none() && !run.has_left;
         match run.stopped {
             None => Ok(run.report),
             Some(failure) => Err(IssueError(Box::new((run.report, failure)))),
@@ -452,6 +495,8 @@ struct Run {
     report: IssueReport,
     /// No other mail is begun.
     has_ended: bool,
+    /// Some mails are left to a later run.
+    has_left: bool,
     /// The first failure that is not about one reader.
     stopped: Option<IssueFailure>,
     refused_in_a_row: usize,
@@ -488,6 +533,7 @@ impl Run {
             IssueMail::SentBefore => self.report.sent_before += 1,
             IssueMail::MaybeNotSent => self.report.maybe_not_sent.extend(address),
             IssueMail::NotWanted => self.report.not_wanted += 1,
+            IssueMail::Left => self.has_left = true,
         }
     }
 }
@@ -522,7 +568,8 @@ impl IssueReport {
     }
 
     /// Returns the addresses of the contacts whose mail an earlier run may not have sent, and no later run sends: it was
-    /// killed, or the response to the mail was lost. Among them are those to whom another program is sending just now.
+    /// killed while the service had the request, or the response was lost. Among them are those whose mails another
+    /// program is sending just now.
     #[must_use]
     pub fn maybe_not_sent(&self) -> &[String] {
         &self.maybe_not_sent
@@ -538,15 +585,16 @@ impl IssueReport {
     /// Returns the contacts that got no mail because of an error about this contact alone. After an
     /// [`IssueError`], also those whose mails failed at the same time.
     ///
-    /// If the [outcome](Error::outcome) of the error is [`Outcome::Unknown`] or [`Outcome::Applied`], the contact may
-    /// have got the mail, and no later run sends it. All others get it in the next run.
+    /// [`maybe_sent`](IssueFailure::maybe_sent) returns which of them may have got it nevertheless. All others get it in
+    /// the next run.
     #[must_use]
     pub fn failures(&self) -> &[IssueFailure] {
         &self.failures
     }
 
-    /// Returns whether the end of the list was reached. It is `false` after
-    /// [`stop_when`](SendIssue::stop_when) has stopped the run: run the program again.
+    /// Returns whether the run has reached the end of the list, and left no mail to a later one. Otherwise, run the
+    /// program again: after [`stop_when`](SendIssue::stop_when), and if another program was about to send a mail. For 30 s
+    /// after it was killed, that counts, too.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -593,6 +641,31 @@ pub struct IssueFailure {
     pub error: ConsentError,
 }
 
+impl IssueFailure {
+    /// Returns whether the contact may have got the mail: the [outcome](Error::outcome) of the error is
+    /// [`Outcome::Unknown`] or [`Outcome::Applied`]. Then no later run sends it. Otherwise, the next one does.
+    ///
+    /// # Example: what to do about each
+    ///
+    /// ```
+    /// use audience::unsubscribe::IssueReport;
+    ///
+    /// fn print_failures(report: &IssueReport) {
+    ///     for failure in report.failures() {
+    ///         let end = match failure.maybe_sent() {
+    ///             true => "look it up, and send it by hand",
+    ///             false => "the next run sends it",
+    ///         };
+    ///         println!("{:?}: {}; {end}", failure.address, failure.error);
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn maybe_sent(&self) -> bool {
+        self.error.maybe_sent()
+    }
+}
+
 impl fmt::Debug for IssueFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("IssueFailure");
@@ -614,9 +687,7 @@ impl IssueError {
         &self.0.0
     }
 
-    /// Returns the failure that stopped the run. It is not among the [failures](IssueReport::failures) of the report. If
-    /// its [outcome](Error::outcome) is [`Outcome::Unknown`], this one
-    /// contact may have got the mail, and no later run sends it.
+    /// Returns the failure that stopped the run. It is not among the [failures](IssueReport::failures) of the report.
     #[must_use]
     pub fn failure(&self) -> &IssueFailure {
         &self.0.1
@@ -640,6 +711,15 @@ impl StdError for IssueError {
 }
 
 impl ConsentError {
+    /// Returns whether a mail that failed may have been sent.
+    fn maybe_sent(&self) -> bool {
+        let outcome = match self {
+            Self::Service(error) => error.outcome(),
+            _ => return false,
+        };
+        matches!(outcome, Outcome::Unknown | Outcome::Applied)
+    }
+
     /// Returns whether a mail of an issue failed because of its one reader, so that you can go on with the next one: the
     /// contact [is malformed](Error::is_malformed_contact), or the service refused with 400, 413 or 422.
     ///

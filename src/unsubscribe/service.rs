@@ -1524,7 +1524,7 @@ impl OptOut {
     /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof,
     /// because a gateway may have sent it.
     async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<(), SendError> {
-        let call = contacts.retrieve(&self.address);
+        let call = contacts.retrieve_own(&self.address);
         match call
             .retry(RetryPolicy::none())
             .deadline(SEND_DEADLINE)
@@ -1570,7 +1570,7 @@ async fn send_opt_ins(
     if ends_pause {
         // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not
         // show.
-        others.extend(contacts.retrieve(address).await?.topics.into_keys());
+        others.extend(contacts.retrieve_own(address).await?.topics.into_keys());
     }
     contacts
         .record_answers(address, topics, others, ends_pause)

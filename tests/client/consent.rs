@@ -214,6 +214,24 @@ fn opt_outs(contacts: &Contacts, address: &str) -> [BoxFuture<'static, Result<Co
     ]
 }
 
+fn opt_ins(contacts: &Contacts, address: &str) -> [BoxFuture<'static, Result<Contact, Error>>; 3] {
+    let form = contacts.set_topics(address, [("news", true)]).into_future();
+    let in_form = form.map(|saved| {
+        saved
+            .map(|saved| saved.contact)
+            .map_err(TopicsError::into_error)
+    });
+    [
+        contacts.subscribe(address).into_future().boxed(),
+        contacts
+            .subscribe(address)
+            .topic("news")
+            .into_future()
+            .boxed(),
+        in_form.boxed(),
+    ]
+}
+
 #[tokio::test]
 async fn a_404_of_a_gateway_never_says_that_a_listed_contact_is_missing() {
     for body in ["", "{}", "<html>", r#"{"code": "no_such_route"}"#] {
@@ -528,6 +546,46 @@ async fn a_response_to_an_opt_out_with_another_contact_or_the_one_before_is_no_p
 }
 
 #[tokio::test]
+async fn a_change_after_which_another_contact_is_retrieved_has_failed() {
+    for no in [true, false] {
+        let other = with(contact_after(no), "email", "bob@example.com");
+        let server = respond_with(ok(other)).await;
+        let contacts = contacts(server.uri());
+        let calls = match no {
+            true => opt_outs(&contacts, ADA),
+            false => opt_ins(&contacts, ADA),
+        };
+
+        for call in calls {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+            // A form has sent nothing yet.
+            let outcomes = [Outcome::Unknown, Outcome::Unchanged];
+            assert!(outcomes.contains(&error.outcome()), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_an_opt_in_whose_response_has_another_contact_the_own_one_is_retrieved() {
+    let subscribed = contact_after(false);
+    let server = respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" => ok(&subscribed),
+        _ => ok(with(subscribed.clone(), "email", "bob@example.com")),
+    })
+    .await;
+
+    for call in opt_ins(&contacts(server.uri()), ADA) {
+        assert_eq!(call.await.unwrap().email, ADA);
+    }
+
+    let form = ["GET", "POST", "GET"];
+    let expected = [["POST", "GET", "POST", "GET"].as_slice(), &form].concat();
+    assert_eq!(methods(&server).await, expected);
+}
+
+#[tokio::test]
 async fn an_opt_in_that_the_contact_does_not_show_has_failed_and_is_not_to_be_repeated() {
     let opted_out = contact_after(true);
     for response in [status(204), ok(json!({"ok": true}))] {
@@ -537,20 +595,8 @@ async fn an_opt_in_that_the_contact_does_not_show_has_failed_and_is_not_to_be_re
             _ => response.clone(),
         })
         .await;
-        let contacts = contacts(server.uri());
-        let of_topic = contacts.subscribe(ADA).topic("news").into_future();
-        let form = contacts.set_topics(ADA, [("news", true)]).into_future();
-        let in_form = async {
-            form.await
-                .map(|saved| saved.contact)
-                .map_err(TopicsError::into_error)
-        };
 
-        for call in [
-            contacts.subscribe(ADA).into_future().boxed(),
-            of_topic.boxed(),
-            in_form.boxed(),
-        ] {
+        for call in opt_ins(&contacts(server.uri()), ADA) {
             let error = call.await.unwrap_err();
 
             let text = error.to_string();

@@ -100,6 +100,37 @@ async fn other_failures_are_errors_and_need_no_list() {
 }
 
 #[tokio::test]
+async fn another_contact_in_the_response_is_an_error_unless_it_may_be_written_otherwise() {
+    let (server, contacts) = start().await;
+    let other = server
+        .client()
+        .contacts()
+        .retrieve("long-nobody@example.com");
+    let mut other = serde_json::to_value(other.await.unwrap()).unwrap();
+    server.fault(Fault::status(200).body(other.to_string()));
+
+    let error = contacts.find(ADA).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+    assert!(error.is_malformed_contact(), "{error}");
+    assert!(error.to_string().starts_with("find: "), "{error}");
+    assert!(error.body().is_some_and(|body| !body.is_empty()));
+    for (asked, answered) in [
+        (" ADA@Example.com", "Ada@example.COM"),
+        ("ada@bücher.de", "ada@xn--bcher-kva.de"),
+        ("ada@xn--bcher-kva.de", "ada@bücher.de"),
+    ] {
+        server.clear_faults();
+        other["email"] = answered.into();
+        server.fault(Fault::status(200).body(other.to_string()));
+
+        let found = contacts.find(asked).await.unwrap().unwrap();
+
+        assert_eq!(found.email, answered);
+    }
+}
+
+#[tokio::test]
 async fn a_response_without_a_body_names_its_likely_cause() {
     for status in [200, 204] {
         let (server, contacts) = start().await;

@@ -1,5 +1,6 @@
 //! The mails of an issue: to whom they go, and that each is sent once, whatever fails.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,14 +11,15 @@ use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, SegmentKind};
 use audience::unsubscribe::{ConsentError, IssueReport, SendIssue, UnsubscribeService};
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
-use audience::{Outcome, RetryPolicy, Timestamp};
+use audience::{RetryPolicy, Timestamp};
 use serde_json::json;
-use support::{ADA, DatabaseFile};
+use support::cancellation::until;
+use support::{ADA, DatabaseFile, in_time};
 
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, get, post};
 use super::unsubscribe_mail::{
-    ask, builder, click, mail, mock, sent_links, service, service_without_retries,
+    ask, builder, builder_with, click, mail, mock, sent_links, service, service_without_retries,
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -252,6 +254,26 @@ async fn after_an_error_about_one_reader_the_others_get_their_mails() {
 }
 
 #[tokio::test]
+async fn who_has_opted_out_gets_no_mail_although_a_cache_responds_with_another_contact() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let reader = server.client().contacts().retrieve("0@x.io").await;
+    let fault = Fault::wrong_body(serde_json::to_string(&reader.unwrap()).unwrap());
+    server.fault(fault.path("/contacts/no%40x.io"));
+
+    let asked = service.may_send("no@x.io", "news").await.unwrap_err();
+    let report = send(&service).await.unwrap();
+
+    assert!(asked.is_about_one_reader(), "{asked}");
+    let [failure] = report.failures() else {
+        panic!("{report}");
+    };
+    assert_eq!(failure.address.as_deref(), Some("no@x.io"));
+    assert_eq!(report.sent(), 7);
+    assert!(recipients(&server).iter().all(|to| to != "no@x.io"));
+}
+
+#[tokio::test]
 async fn a_contact_of_the_list_that_cannot_be_read_is_passed_over() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
@@ -310,7 +332,8 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
         let ConsentError::Service(cause) = &error.failure().error else {
             panic!("{error}");
         };
-        let is_unknown = matches!(cause.outcome(), Outcome::Unknown | Outcome::Applied);
+        assert!(error.source().is_some() == cause.source().is_some());
+        let is_unknown = error.failure().maybe_sent();
         assert_eq!(is_unknown && reader, !is_repeated, "{error}");
         let mut twice = recipients(&server);
         twice.sort();
@@ -362,7 +385,7 @@ async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
 }
 
 #[tokio::test]
-async fn an_issue_stops_on_a_signal_after_the_mails_that_are_being_sent() {
+async fn an_issue_stops_on_a_signal_and_begins_no_mail_after_it() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -385,9 +408,108 @@ async fn an_issue_stops_on_a_signal_after_the_mails_that_are_being_sent() {
     assert!(!report.is_complete());
     assert_eq!(
         report.to_string(),
-        "3 sent, 0 sent before, 3 not wanted, 0 failed; run it again for the rest"
+        "2 sent, 0 sent before, 3 not wanted, 0 failed; run it again for the rest"
     );
-    assert_eq!(summary(&rest), [4, 3, 3, 0]);
+    assert_eq!(summary(&rest), [5, 2, 3, 0]);
+    assert!(rest.is_complete());
+}
+
+#[tokio::test]
+async fn a_mail_that_is_being_sent_at_the_signal_is_finished() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::delay(Duration::from_millis(300)).path("/emails"));
+    let is_sending = || server.requests().iter().any(|sent| sent.path == "/emails");
+
+    let report = send(&service)
+        .stop_when(async { until(is_sending).await })
+        .await
+        .unwrap();
+
+    assert_eq!((report.sent(), report.is_complete()), (1, false));
+    assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
+async fn a_signal_ends_an_issue_in_an_outage_without_the_retries_that_are_left() {
+    let server = with_readers().await;
+    let retry = RetryPolicy::default().max_attempts(1_000);
+    let client = server.client_builder().no_deadline().retry(retry);
+    let store = MemoryStore::new();
+    let service = builder_with(&server, store, &client.build().unwrap()).build();
+    server.fault(Fault::status(503).path("/contacts/*"));
+    let is_refused = || server.requests().len() > 20;
+
+    // At the end of the list, too: all are being asked about.
+    let sending = send(&service).concurrency(100);
+    let sending = sending.stop_when(async { until(is_refused).await });
+    let report = in_time(sending.into_future()).await.unwrap();
+    server.clear_faults();
+    let rest = send(&service).await.unwrap();
+
+    assert_eq!((report.sent(), report.is_complete()), (0, false));
+    assert_eq!(summary(&rest), [7, 0, 3, 0]);
+    assert!(rest.is_complete());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it() {
+    let server = with_readers().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    server.fault(Fault::delay(Duration::from_secs(3_600)).path("/contacts/*"));
+    let killed = tokio::runtime::Runtime::new().unwrap();
+    drop(killed.spawn(send(&service).concurrency(4).into_future()));
+    let retrieved = || {
+        let requests = server.requests().into_iter();
+        requests
+            .filter(|sent| sent.path.starts_with("/contacts/"))
+            .count()
+    };
+    until(|| retrieved() == 4).await;
+    // Like a kill, this ends all tasks where they wait.
+    killed.shutdown_background();
+    server.clear_faults();
+
+    let early = send(&service).await.unwrap();
+    clock.advance(Duration::from_secs(31));
+    let late = send(&service).await.unwrap();
+
+    // Two of the four who were asked about want the issue.
+    assert_eq!(summary(&early), [5, 0, 1, 0]);
+    assert!(!early.is_complete() && early.maybe_not_sent().is_empty());
+    assert_eq!(summary(&late), [2, 5, 3, 0]);
+    assert!(late.is_complete());
+    assert_eq!(server.sent_mail().len(), 7);
+}
+
+#[tokio::test]
+async fn a_mail_whose_check_takes_longer_than_its_claim_is_sent_once() {
+    let server = with_readers().await;
+    let clock = TestClock::new();
+    let store = clock.store();
+    let service = service(&server, store.clone());
+    let other = self::service(&server, store.clone());
+    server.fault(
+        Fault::delay(Duration::from_millis(300))
+            .path("/contacts/0%40x.io")
+            .times(1),
+    );
+    let asked = || {
+        let requests = server.requests();
+        requests.iter().any(|sent| sent.path.ends_with("0%40x.io"))
+    };
+    let later = async {
+        until(asked).await;
+        clock.advance(Duration::from_secs(31));
+        assert!(store.purge(100).await.unwrap() > 0);
+    };
+
+    let (report, ()) = tokio::join!(send(&service).into_future(), later);
+    let again = send(&other).await.unwrap();
+
+    assert_eq!(summary(&report.unwrap()), [7, 0, 3, 0]);
+    assert_eq!(summary(&again), [0, 7, 3, 0]);
 }
 
 #[tokio::test]
