@@ -132,7 +132,7 @@ fn still_listed(attempts: u32) -> Error {
 
 fn unsupported(refusal: Error) -> Error {
     let (attempts, outcome) = (refusal.attempts(), refusal.outcome());
-    let message = "the service does not delete contacts by this request, and the contact is still there; ask the service's support, and until then opt the contact out";
+    let message = "the service does not delete contacts by this request; ask its support to delete the contact, and until then opt it out";
     Error::new(ErrorKind::Unsupported, outcome, message)
         .after(attempts, outcome)
         .at(NAME)

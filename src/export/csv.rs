@@ -703,7 +703,8 @@ impl Csv {
 
 /// Finds the columns of a list when it is awaited: see [`Csv::find_columns`] and [`Csv::find_full_columns`].
 ///
-/// Timeout, deadline and retries of the list apply to each request.
+/// Timeout, deadline and retries of the list apply to each request. It only reads, so it can be dropped at any time, for
+/// example by a `tokio::select!` with [`shutdown_signal`](crate::shutdown_signal).
 #[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct FindColumns {

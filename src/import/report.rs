@@ -236,7 +236,8 @@ impl ImportReport {
     }
 
     /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may
-    /// have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed).
+    /// have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed). A dry run sends no row:
+    /// use [`unfinished`](Self::unfinished) after it.
     ///
     /// # Example: decide whether to run the import again
     ///

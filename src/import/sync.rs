@@ -397,7 +397,7 @@ impl SyncContacts {
     ///
     /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to
     /// its end, for example because the run was [stopped](Self::stop_when), that counts as one row that was [not
-    /// sent](ImportReport::not_sent).
+    /// sent](ImportReport::not_sent). A list without any contact is an error, if earlier runs have sent at least five.
     ///
     /// A person who opts in while the sync runs, after the table was read, is opted out. The next run counts such a row
     /// under [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent).
@@ -591,8 +591,8 @@ impl SyncContacts {
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
         let sends = !plan.first.is_empty() || plan.second.count > 0;
+        let sample = state.known().sample(SAMPLE);
         if self.checks_list || sends && !self.settings.dry_run {
-            let sample = state.known().sample(SAMPLE);
             let stop = &mut self.settings.stop_signal;
             let find = |address| self.contacts.find(address).options(self.options.clone());
             let checked = check_audience(&plan.reader, &sample, find, stop).await;
@@ -628,6 +628,7 @@ impl SyncContacts {
                     off: std::mem::take(&mut plan.off),
                     awaited: plan.opted_in.keys().copied().collect(),
                     is_dry_run: self.settings.dry_run,
+                    may_be_empty: sample.len() < SMALLEST_SAMPLE,
                     found: VecDeque::new(),
                     read: list.clone(),
                 }
@@ -1925,6 +1926,8 @@ struct CheckList {
     /// The addresses of the rows that are subscribed after an opt-out of everything.
     awaited: HashSet<u64>,
     is_dry_run: bool,
+    /// Whether the list may have no contact at all.
+    may_be_empty: bool,
     found: VecDeque<ImportRow>,
     read: Arc<Mutex<ListRead>>,
 }
@@ -1946,8 +1949,11 @@ fn lock(read: &Mutex<ListRead>) -> MutexGuard<'_, ListRead> {
     read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+const EMPTY_LIST: &str = "the list of the service is empty, although the last run had sent contacts, so the response most likely comes from a gateway; the list was not compared";
+
 impl CheckList {
     fn add(&mut self, page: &Page) {
+        self.may_be_empty |= !page.data.is_empty();
         for contact in &page.data {
             let number = number_of(&contact.email);
             if contact.unsubscribed {
@@ -1995,7 +2001,11 @@ impl Stream for CheckList {
                     return Poll::Ready(None);
                 }
                 None => {
-                    lock(&self.read).has_ended = true;
+                    let mut read = lock(&self.read);
+                    match self.may_be_empty {
+                        true => read.has_ended = true,
+                        false => read.error = Some(Error::decode(EMPTY_LIST)),
+                    }
                     return Poll::Ready(None);
                 }
             }
@@ -2288,7 +2298,8 @@ impl SyncReport {
     }
 
     /// Returns whether the service has everything that the table says: no row was refused, every row was sent, and all
-    /// outcomes are known. Otherwise, the next run tries the rest again.
+    /// outcomes are known. Otherwise, the next run tries the rest again. After a dry run, it is `false` if there is
+    /// anything to send: use [`unfinished`](Self::unfinished).
     ///
     /// A row with an invalid address is refused every night. An alarm that should not sound because of it can call
     /// [`unfinished`](Self::unfinished) instead.

@@ -192,6 +192,39 @@ async fn a_list_that_cannot_be_read_fails_the_run_and_the_next_one_reads_it() {
 }
 
 #[tokio::test]
+async fn an_empty_list_is_not_believed_if_earlier_runs_have_sent_five_contacts() {
+    for count in [4, 5] {
+        let rows: Vec<_> = (0..count)
+            .map(|key| row(key, &format!("{key}@x.io")))
+            .chain([row(9, "off@x.io").subscribed(false)])
+            .collect();
+        let nights = subscribed_by_hand(&rows, &["off@x.io"]).await;
+        let empty = Fault::status(200).body(r#"{"data": [], "next": null}"#);
+        nights.server.fault(empty.path("/contacts").method("GET"));
+
+        for is_dry_run in [false, true] {
+            let sync = nights.sync(&rows).checks_list();
+            let sync = if is_dry_run { sync.dry_run() } else { sync };
+            let ended = in_time(sync.into_future()).await;
+
+            assert_eq!(ended.is_ok(), count < 5, "{ended:?}");
+            if let Err(stopped) = ended {
+                assert!(
+                    stopped
+                        .error()
+                        .to_string()
+                        .contains("list of the service is empty")
+                );
+                assert!(stopped.report().unfinished().is_some());
+            }
+        }
+        nights.server.clear_faults();
+        nights.run_with(&rows, SyncContacts::checks_list).await;
+        assert!(nights.is_opted_out("off@x.io"));
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_run_does_not_wait_for_the_list_and_is_not_complete() {
     let nights = subscribed_by_hand(&table(), &["b@x.io"]).await;
     let forever = Fault::delay(std::time::Duration::from_secs(3_600));
