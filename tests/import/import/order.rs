@@ -74,7 +74,7 @@ async fn every_row_is_sent_once_in_full_batches() {
 }
 
 #[tokio::test]
-async fn after_a_row_that_maybe_sent_again_later_rows_of_its_address_are_not_sent() {
+async fn after_a_row_that_may_be_sent_again_later_rows_of_its_address_are_not_sent() {
     let server = MockServer::start().await;
     // The first batch is applied, but nobody knows.
     server.fault(Fault::close_after().path("/contacts/batch").times(4));
