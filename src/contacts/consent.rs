@@ -64,7 +64,8 @@ impl Contacts {
     ///
     /// A second global opt-out replaces the reason: without [`reason`](Unsubscribe::reason), the person's own
     /// `preferences` becomes `manual` (section 3.2). Whether it also replaces `complaint`, and so ends the lock after a
-    /// spam report, the document leaves open. So retrieve the contact first, and send nothing if it has that reason.
+    /// spam report, the document leaves open. So look at the contact with [`find`](Self::find) first, and send nothing
+    /// if it has that reason.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics.
