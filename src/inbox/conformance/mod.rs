@@ -580,7 +580,7 @@ impl Suite {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let report = Suite::new(MemoryStore::new()).only("a purge").run().await;
     ///
-    /// assert_eq!(report.to_string(), "3 cases passed, 0 failed, 0 not run");
+    /// assert_eq!(report.to_string(), "4 cases passed, 0 failed, 0 not run");
     /// # }
     /// ```
     pub async fn run(self) -> Report {
