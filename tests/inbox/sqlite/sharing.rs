@@ -91,15 +91,17 @@ async fn a_claim_that_nobody_waits_for_any_more_is_not_made() {
     let folder = Folder::new("abandoned");
     let (store, id) = (folder.open(), id("evt_1"));
     let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
     let blocker = store.clone();
     let blocking = tokio::spawn(async move {
         let wait = move |_: &mut rusqlite::Transaction<'_>| {
+            begin.send(()).ok();
             held.recv().ok();
             Ok::<_, String>(())
         };
         blocker.transaction(wait).await.unwrap();
     });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    begun.await.unwrap();
 
     let given_up = tokio::time::timeout(
         Duration::from_millis(20),
