@@ -33,8 +33,8 @@ impl Contacts {
     /// ```
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
         let retrieve = Retrieve {
-            address: address.into(),
             refuses_others: false,
+            ..Retrieve::own(address)
         };
         RetrieveContact::new(&self.client, retrieve)
     }

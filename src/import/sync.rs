@@ -591,13 +591,14 @@ impl SyncContacts {
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
         let sends = !plan.first.is_empty() || plan.second.count > 0;
-        let sample = state.known().sample(SAMPLE);
-        if self.checks_list || sends && !self.settings.dry_run {
-            let stop = &mut self.settings.stop_signal;
-            let find = |address| self.contacts.find(address).options(self.options.clone());
-            let checked = check_audience(&plan.reader, &sample, find, stop).await;
-            checked.map_err(not_started)?;
-        }
+        let sample = match self.checks_list || sends && !self.settings.dry_run {
+            true => state.known().sample(SAMPLE),
+            false => Vec::new(),
+        };
+        let stop = &mut self.settings.stop_signal;
+        let find = |address| self.contacts.find(address).options(self.options.clone());
+        let checked = check_audience(&plan.reader, &sample, find, stop).await;
+        checked.map_err(not_started)?;
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
         let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;

@@ -332,7 +332,7 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
         let ConsentError::Service(cause) = &error.failure().error else {
             panic!("{error}");
         };
-        assert!(error.source().is_some() == cause.source().is_some());
+        assert_eq!(error.source().is_some(), cause.source().is_some());
         let is_unknown = error.failure().maybe_sent();
         assert_eq!(is_unknown && reader, !is_repeated, "{error}");
         let mut twice = recipients(&server);
