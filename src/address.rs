@@ -172,6 +172,10 @@ mod tests {
             "mailto:ada@x.io",
             "ada@x.io/news",
             "ada\0@x.io",
+            "\"@x.io",
+            "ada lovelace\"@x.io",
+            "ada@[192.0.2.1",
+            "ada@192.0.2.1]",
             &long,
         ] {
             assert!(address_problem(address).is_some(), "{address}");

@@ -156,7 +156,8 @@ impl Error {
     /// client's settings.
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
-    /// responded 408, 425, 429, or 5xx other than 501 and 505. `false` if rustls rejects the server's certificate.
+    /// responded 408, 425, 429, or 5xx other than 501 and 505. Also `true` if a change got a 2xx response, and the
+    /// contact does not show it. `false` if rustls rejects the server's certificate.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
@@ -236,7 +237,8 @@ impl Error {
     /// [`is_validation_error`](Error::is_validation_error) is true, also show [`ApiError::message`], which says what is
     /// wrong with the input.
     ///
-    /// It never tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
+    /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never tells
+    /// the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
     ///
     /// # Example: what a support tool shows
     ///
@@ -585,6 +587,8 @@ impl Error {
     /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or the address was refused before a request, by [`check_address`](crate::contacts::check_address) or because it is empty |
     /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
+    ///
+    /// After [`Outcome::Applied`](crate::Outcome::Applied), it is 500, too. But the change was made: say so to the visitor.
     ///
     /// Any other error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the
     /// call.

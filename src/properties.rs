@@ -726,6 +726,9 @@ mod tests {
             assert!(!properties.is_empty());
         }
         assert!(Properties::new().is_empty());
+        // In order already.
+        let twice = Properties::from([("a", 1), ("b", 2), ("b", 3)]);
+        assert_eq!((twice.len(), &twice["b"]), (2, &3_u64.into()));
     }
 
     #[test]

@@ -41,9 +41,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// way, so that a supervisor restarts the program: a program without its worker would accept events that nobody
 /// handles.
 ///
-/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. (A
-/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) limits the time of a body.) Limit the number of connections at the
-/// proxy in front, which also adds TLS.
+/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. A
+/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
+/// too. For a form of your own, do it with a layer, such as `RequestBodyTimeoutLayer` of the crate `tower-http`. Limit
+/// the number of connections at the proxy in front, which also adds TLS.
 ///
 /// For another server, use [`Worker::run_until`] and the server's own shutdown.
 ///

@@ -39,6 +39,11 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     /// attempts.
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
 
+    /// Looks whether a write with a `read_back` has to be sent. Returns the value if it has not.
+    fn look_before(&self, _: &Client, _: &CallOptions) -> Option<Checking<Looked<Self::Output>>> {
+        None
+    }
+
     /// Returns how to retrieve the value of a write, if a 2xx response may have none. `decode` also decodes the
     /// response to this retrieve request.
     fn read_back(&self) -> Option<ReadBack> {
@@ -66,6 +71,9 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         Box::pin(ready(Ok(false)))
     }
 }
+
+/// The value of a write that does not have to be sent.
+pub(crate) type Looked<T> = Result<Option<Response<T>>, Error>;
 
 pub(crate) type Checking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -133,7 +141,11 @@ impl Client {
         ResponseFuture::new(async move {
             let options = self.start_deadline(options);
             let written = self.send_write(&endpoint, read_back, true, &options);
-            value_of_write(written.await.map(Response::into_inner))
+            let written = written.await.map(Response::into_inner);
+            match value_of_write(written) {
+                Ok(value) => Ok(value),
+                Err(error) => Err(self.checked(&endpoint, error, &options).await),
+            }
         })
     }
 
@@ -145,14 +157,28 @@ impl Client {
         options: CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let options = self.start_deadline(options);
+        if let Some(looking) = endpoint.look_before(&self, &options) {
+            let found = looking.await;
+            if let Some(found) = found.map_err(|error| error.at(endpoint.operation().name))? {
+                return Ok(found);
+            }
+        }
         let written = self.send_write(&endpoint, read_back, false, &options);
         match written.await {
             Ok(response) => Ok(response),
-            Err(error) => {
-                let checking = endpoint.check_refusal(&self, error, &options);
-                Err(checking.await.at(endpoint.operation().name))
-            }
+            Err(error) => Err(self.checked(&endpoint, error, &options).await),
         }
+    }
+
+    /// See [`Endpoint::check_refusal`].
+    async fn checked<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        refusal: Error,
+        options: &CallOptions,
+    ) -> Error {
+        let checking = endpoint.check_refusal(self, refusal, options);
+        checking.await.at(endpoint.operation().name)
     }
 
     /// See [`retrieve_written`](Self::retrieve_written).

@@ -82,8 +82,8 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `find`, `matches`, `set_topics`, `change_address` and `delete`, each request is a call. The targets start
-//! with `audience::client`.
+//! call. In `find`, `matches`, `set_topics`, `change_address`, `delete` and an opt-out with `unless_opted_out`, each
+//! request is a call. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|
@@ -134,7 +134,7 @@ pub(crate) use builder::{key_from_env, post_to};
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{
-    CallDeadline, CallOptions, Checking, Endpoint, ReadBack, TakesOptions, call_settings,
+    CallDeadline, CallOptions, Checking, Endpoint, Looked, ReadBack, TakesOptions, call_settings,
     endpoint_builder, opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};

@@ -10,8 +10,8 @@ use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason, normalized_address};
 use crate::address::are_different;
 use crate::client::{
-    CallOptions, Checking, Endpoint, Object, Operation, ReadBack, Request, ResponseFuture,
-    RetrySafety, Success, decode_item, endpoint_builder,
+    CallOptions, Checking, Endpoint, Looked, Object, Operation, ReadBack, Request, ResponseFuture,
+    RetrySafety, Success, TakesOptions, decode_item, endpoint_builder,
 };
 use crate::error::{Target, without_mark};
 use crate::{Client, Error, ErrorCode, Missing};
@@ -64,8 +64,8 @@ impl Contacts {
     ///
     /// A second global opt-out replaces the reason: without [`reason`](Unsubscribe::reason), the person's own
     /// `preferences` becomes `manual` (section 3.2). Whether it also replaces `complaint`, and so ends the lock after a
-    /// spam report, the document leaves open. So look at the contact with [`find`](Self::find) first, and send nothing
-    /// if it has that reason.
+    /// spam report, the document leaves open. So use [`unless_opted_out`](Unsubscribe::unless_opted_out) if the wish may
+    /// be an old one.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics.
@@ -84,10 +84,10 @@ impl Contacts {
     ///
     /// # A 404
     ///
-    /// A gateway can send a 404, too, and then the contact still gets broadcasts. So if a 404 does not have the
-    /// service's code `not_found`, or does not say what is missing, the call lists the contacts with this address. If
-    /// it is not among them, [`Error::missing`] returns [`Missing::Contact`]: nobody sends broadcasts to the address.
-    /// If it is, [`Error::is_not_found`] is false, unless the topic is missing.
+    /// A gateway can send a 404, too, and then the contact still gets broadcasts. So after each 404 that does not name
+    /// the topic, the call lists the contacts with this address. If it is not among them, [`Error::missing`] returns
+    /// [`Missing::Contact`]: nobody sends broadcasts to the address. If it is, [`Error::is_not_found`] is false, unless
+    /// the call has a topic and the 404 has the code `not_found`. Then the topic is missing.
     ///
     /// # A 2xx response without a contact
     ///
@@ -252,6 +252,32 @@ impl Unsubscribe {
         self.endpoint.body.reason = Some(reason);
         self
     }
+
+    /// Retrieves the contact first, and sends nothing if it is opted out already, so that its reason stays. Default:
+    /// sends the opt-out, which replaces the reason.
+    ///
+    /// With [`topic`](Self::topic), nothing is sent if the contact shows the topic as `false`. The result is the contact
+    /// in both cases. If retrieving it fails, other than with a 404, the call fails, and the opt-out was not sent. Both
+    /// requests share the deadline.
+    ///
+    /// # Example: the lock after a spam report stays
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::UnsubscribeReason;
+    ///
+    /// server.report_spam("ada@example.com");
+    /// let ada = contacts.unsubscribe("ada@example.com").unless_opted_out().await?;
+    ///
+    /// assert_eq!(ada.unsubscribe_reason, Some(UnsubscribeReason::Complaint));
+    /// # Ok(()) }
+    /// ```
+    pub fn unless_opted_out(mut self) -> Self {
+        self.endpoint.is_only_new = true;
+        self
+    }
 }
 
 endpoint_builder! {
@@ -265,6 +291,8 @@ struct Consent {
     address: String,
     direction: Direction,
     body: Body,
+    /// Whether nothing is sent to a contact that has the answer already.
+    is_only_new: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -287,6 +315,7 @@ impl Consent {
             address: address.into(),
             direction,
             body: Body::default(),
+            is_only_new: false,
         }
     }
 
@@ -349,6 +378,26 @@ impl Endpoint for Consent {
         wrapped.map_or_else(|| success.object(), Ok)
     }
 
+    fn look_before(
+        &self,
+        client: &Client,
+        options: &CallOptions,
+    ) -> Option<Checking<Looked<Contact>>> {
+        if !self.is_only_new {
+            return None;
+        }
+        let (consent, contacts, options) = (self.clone(), client.contacts(), options.clone());
+        Some(Box::pin(async move {
+            let retrieve = contacts.retrieve_own(&consent.address).options(options);
+            match retrieve.response().await {
+                Ok(response) => Ok(consent.is_shown_by(response.value()).then_some(response)),
+                // The opt-out finds out whether there is no such contact.
+                Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }))
+    }
+
     fn read_back(&self) -> Option<ReadBack> {
         Some(self.retrieving())
     }
@@ -385,7 +434,8 @@ impl Endpoint for Consent {
             return Box::pin(ready(refusal));
         }
         let is_absent = self.is_gone(client, options);
-        Box::pin(async move { with_proof(refusal, is_absent.await) })
+        let has_topic = self.body.topic.is_some();
+        Box::pin(async move { with_proof(refusal, is_absent.await, has_topic) })
     }
 
     fn is_gone(&self, client: &Client, options: &CallOptions) -> Checking<Result<bool, Error>> {
@@ -406,31 +456,34 @@ impl Consent {
         }
     }
 
-    /// Returns whether a refusal of an opt-out says that something is missing, but not certainly what, or not certainly
-    /// by the service: only the service sends the code.
+    /// Returns whether the contact certainly has the answer.
+    fn is_shown_by(&self, contact: &Contact) -> bool {
+        let no = matches!(self.direction, Direction::Out);
+        match &self.body.topic {
+            None => contact.unsubscribed == no,
+            Some(topic) => contact.topics.get(topic) == Some(&!no),
+        }
+    }
+
+    /// Returns whether a refusal of an opt-out may say that there is no such contact. That needs a proof: a gateway can
+    /// say so, too, and then the contact still gets broadcasts.
     fn is_doubtful(&self, refusal: &Error) -> bool {
-        let is_certain = match refusal.missing() {
-            Some(Missing::Contact) => refusal.code() == Some(&ErrorCode::NotFound),
-            // Only a response that names the topic says so, and it claims nothing about the contact.
-            missing => missing == Some(Missing::Topic),
-        };
+        let is_404 = refusal.status() == Some(StatusCode::NOT_FOUND) || refusal.is_not_found();
+        // Only the service names the topic, and that claims nothing about the contact.
         matches!(self.direction, Direction::Out)
-            && refusal.status() == Some(StatusCode::NOT_FOUND)
-            && !is_certain
+            && is_404
+            && refusal.missing() != Some(Missing::Topic)
     }
 }
 
 /// Says what a refusal means, now that it is known whether the contact exists.
-fn with_proof(refusal: Error, is_absent: Result<bool, Error>) -> Error {
+fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_topic: bool) -> Error {
     match is_absent {
         Ok(true) => refusal.about_missing(Missing::Contact),
-        // A call without a topic names nothing but the contact.
-        Ok(false) if refusal.code() == Some(&ErrorCode::NotFound) => {
+        Ok(false) if has_topic && refusal.code() == Some(&ErrorCode::NotFound) => {
             refusal.about_missing(Missing::Topic)
         }
         Ok(false) => refusal.not_from_service(),
-        // The service said that the contact or the topic is missing, and it stays unknown which.
-        Err(_) if refusal.code() == Some(&ErrorCode::NotFound) => refusal,
         Err(error) => error.of_proof(refusal.attempts(), refusal.outcome()),
     }
 }

@@ -271,7 +271,7 @@ impl Export {
     ///
     /// let export = contacts.list().export(&path, JsonLines).resume();
     /// let stopped = export.stop_when(async { asked.await.unwrap_or(()) }).await.unwrap_err();
-    /// assert_eq!(stopped.report().contacts(), 0);
+    /// assert!(stopped.is_stopped());
     ///
     /// contacts.list().export(&path, JsonLines).resume().await?;
     /// # std::fs::remove_file(path)?;
@@ -354,8 +354,7 @@ impl Export {
         let mut stop_signal = self.stop_signal.take();
         loop {
             let Some(next) = unless_stopped(&mut stop_signal, parts.next()).await else {
-                let stopped = Error::config("the export was asked to stop; resume it to continue");
-                return Err(ExportError::new(report, stopped));
+                return Err(ExportError::stopped(report));
             };
             let Some(part) = next else {
                 break;
@@ -578,11 +577,27 @@ pub struct ExportError(Box<Inner>);
 struct Inner {
     report: ExportReport,
     error: Error,
+    is_stopped: bool,
 }
 
 impl ExportError {
     fn new(report: ExportReport, error: Error) -> Self {
-        Self(Box::new(Inner { report, error }))
+        let is_stopped = false;
+        Self(Box::new(Inner {
+            report,
+            error,
+            is_stopped,
+        }))
+    }
+
+    fn stopped(report: ExportReport) -> Self {
+        let error = Error::config("the export was asked to stop; resume it to continue");
+        let is_stopped = true;
+        Self(Box::new(Inner {
+            report,
+            error,
+            is_stopped,
+        }))
     }
 
     fn not_started(error: Error) -> Self {
@@ -608,6 +623,12 @@ impl ExportError {
     #[must_use]
     pub fn report(&self) -> &ExportReport {
         &self.0.report
+    }
+
+    /// Returns whether [`stop_when`](super::Export::stop_when) ended the export.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.is_stopped
     }
 
     /// Returns the error that stopped the export.

@@ -12,7 +12,7 @@ use super::row::{
     ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
-use crate::client::{CallOptions, TakesOptions};
+use crate::client::{AttemptWatch, CallOptions, TakesOptions};
 use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, normalized_address,
 };
@@ -112,6 +112,10 @@ impl Sender {
             }
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
+        if let Log::Nowhere = self.log {
+            // No later run would send the opt-outs.
+            watch.keep_trying();
+        }
         let contacts = match self.log {
             Log::State(_) => sent.outcomes.clone(),
             Log::Nowhere | Log::Journal(_) => Vec::new(),
@@ -201,12 +205,8 @@ impl Sender {
         batch: &[&NewContact],
         watch: &Arc<Watch>,
     ) -> Result<Vec<BatchOutcome>, Error> {
-        // Until the contacts exist, an import that is asked to stop may give up the request.
-        watch.set_repeated_later(true);
         let options = self.options(watch);
         let result = self.contacts.batch_outcomes(batch, options).await;
-        // An opt-out is not given up: an import without a journal would never send it again.
-        watch.set_repeated_later(false);
         watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         result
@@ -224,7 +224,10 @@ impl Sender {
         sent: &mut SentBatch,
         watch: &Arc<Watch>,
     ) -> BTreeMap<usize, OptOutsLeft> {
-        let (mut refused_key, mut all_left) = (None, BTreeMap::new());
+        // After such an error, another request would fail in the same way, or takes too long for a run that is to stop.
+        let is_last =
+            |error: &Error| is_refused_key(error) || watch.gives_up() && error.is_retryable();
+        let (mut last, mut all_left) = (None, BTreeMap::new());
         for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
             let opt_outs = row.row.opt_outs();
             if opt_outs.is_empty() {
@@ -241,7 +244,7 @@ impl Sender {
             // The service does not have the contact, as the status of the row says. For a row of a sync that has only
             // opt-outs, there is no status.
             let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
-            if refused_key.is_none() && row.looks_before(&to_send, &contact) {
+            if last.is_none() && row.looks_before(&to_send, &contact) {
                 let address = row.row.address();
                 let known = self.leave_out_known(row, address, &mut to_send, may_be_gone, watch);
                 match known.await {
@@ -253,13 +256,12 @@ impl Sender {
                     Err(error) => {
                         failed = Some(opt_out_failed(&EVERYTHING, &error));
                         is_left = true;
-                        refused_key = Some(error).filter(is_refused_key);
+                        last = Some(error).filter(is_last);
                     }
                 }
             }
             for opt_out in &to_send {
-                let recorded = match refused_key.take() {
-                    // Another request with a refused key would be refused, too.
+                let recorded = match last.take() {
                     Some(error) => Err(error),
                     None => self.record_opt_out(row.row.address(), opt_out, watch).await,
                 };
@@ -267,12 +269,11 @@ impl Sender {
                     self.note_sent(row, opt_out);
                     continue;
                 };
-                let address = row.row.address();
-                if !(may_be_gone && self.has_no_contact(address, &error, watch).await) {
+                if !(may_be_gone && error.missing() == Some(Missing::Contact)) {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
                     is_left = true;
                 }
-                refused_key = Some(error).filter(is_refused_key);
+                last = Some(error).filter(is_last);
             }
             // A row that is sent again brings its opt-outs with it.
             let is_sent_again = !is_final(row, &contact, sent.stop.as_ref());
@@ -287,7 +288,7 @@ impl Sender {
                 all_left.insert(place, OptOutsLeft { contact, now });
             }
         }
-        if let Some(error) = refused_key {
+        if let Some(error) = last.filter(is_refused_key) {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
         }
         all_left
@@ -335,19 +336,6 @@ impl Sender {
         {
             state.note_sent(row.row.address(), opt_out);
         }
-    }
-
-    /// Returns whether there is no contact, so that a call which ended with this error had nothing to do.
-    async fn has_no_contact(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
-        if !error.is_not_found() || error.missing() == Some(Missing::Topic) {
-            return false;
-        }
-        // Something other than the service may have sent the 404.
-        let options = self.options(watch);
-        let absent = self.contacts.is_absent(address, options).await;
-        watch.request_ended(absent.as_ref().err());
-        self.record_hold(absent.as_ref().err()).await;
-        absent.unwrap_or(false)
     }
 
     async fn record_opt_out(
@@ -533,7 +521,7 @@ impl Sender {
     ) -> SentBatch {
         let address = row.row.address();
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
-        let contact = match self.retrieve_or_give_up(address, watch).await {
+        let contact = match self.retrieve(address, watch).await {
             Ok(contact) => contact,
             Err(error) => return opt_out_not_sent(&EVERYTHING, error),
         };
@@ -609,7 +597,7 @@ impl Sender {
         state: &StateWriter,
         watch: &Arc<Watch>,
     ) -> SentBatch {
-        let retrieved = self.retrieve_or_give_up(row.row.address(), watch).await;
+        let retrieved = self.retrieve(row.row.address(), watch).await;
         if let (Ok(Some(contact)), Some(key)) = (&retrieved, row.row.key_text()) {
             if !contact.unsubscribed {
                 state.note_reachable(key);
@@ -633,12 +621,10 @@ impl Sender {
     async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
         match error.outcome() {
             Outcome::NotSent | Outcome::Refused | Outcome::Unchanged => false,
-            Outcome::Unknown | Outcome::Applied => {
-                match self.retrieve_or_give_up(address, watch).await {
-                    Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
-                    Err(_) => true,
-                }
-            }
+            Outcome::Unknown | Outcome::Applied => match self.retrieve(address, watch).await {
+                Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
+                Err(_) => true,
+            },
         }
     }
 
@@ -650,8 +636,9 @@ impl Sender {
         watch: &Arc<Watch>,
     ) -> Result<(), Error> {
         match self.record_opt_out(address, opt_out, watch).await {
-            Err(error) if !self.has_no_contact(address, &error, watch).await => Err(error),
-            _ => Ok(()),
+            // The call has proved it.
+            Err(error) if error.missing() == Some(Missing::Contact) => Ok(()),
+            result => result,
         }
     }
 
@@ -662,7 +649,7 @@ impl Sender {
         address: &str,
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
-        let retrieved = self.retrieve_or_give_up(address, watch).await;
+        let retrieved = self.retrieve(address, watch).await;
         retrieved.map_err(|error| {
             let outcome = match error.is_not_found() {
                 // The 404 says nothing about the row.
@@ -676,18 +663,6 @@ impl Sender {
         })
     }
 
-    /// Retrieves a contact like [`retrieve`](Self::retrieve). A sync that is asked to stop may give up the request.
-    async fn retrieve_or_give_up(
-        &self,
-        address: &str,
-        watch: &Arc<Watch>,
-    ) -> Result<Option<Contact>, Error> {
-        watch.set_repeated_later(true);
-        let retrieved = self.retrieve(address, watch).await;
-        watch.set_repeated_later(false);
-        retrieved
-    }
-
     /// Retrieves a contact; `None` if there certainly is none.
     async fn retrieve(&self, address: &str, watch: &Arc<Watch>) -> Result<Option<Contact>, Error> {
         let call = self
@@ -697,10 +672,18 @@ impl Sender {
         let retrieved = call.await;
         watch.request_ended(retrieved.as_ref().err());
         self.record_hold(retrieved.as_ref().err()).await;
-        match retrieved {
-            Ok(contact) => Ok(Some(contact)),
-            Err(error) if self.has_no_contact(address, &error, watch).await => Ok(None),
-            Err(error) => Err(error),
+        let error = match retrieved {
+            Ok(contact) => return Ok(Some(contact)),
+            Err(error) if !error.is_not_found() => return Err(error),
+            Err(error) => error,
+        };
+        // Something other than the service may have sent the 404.
+        let absent = self.contacts.is_absent(address, self.options(watch)).await;
+        watch.request_ended(absent.as_ref().err());
+        self.record_hold(absent.as_ref().err()).await;
+        match absent {
+            Ok(true) => Ok(None),
+            _ => Err(error),
         }
     }
 

@@ -188,10 +188,13 @@ impl Import {
     /// The remaining rows are still read, so that the report and the rejects include them. If the rows never end, end
     /// them with the same signal, for example with `take_until` of the crate `futures-util`.
     ///
-    /// A batch that waits for a retry is not retried: its rows are reported as not sent or unknown. But opt-outs of
-    /// rows that were applied are still retried, which can take minutes if the service is down: see
-    /// [`retry`](Self::retry). To stop immediately, drop the import. Then the outcome of the batches in flight is
-    /// unknown; with a journal, the next run sends them again.
+    /// The report says that the import [was stopped](ImportReport::is_stopped). A batch that waits for a retry is not
+    /// retried: its rows are reported as not sent or unknown. Neither is an opt-out of a row that was applied: the next
+    /// import with the same journal sends it. Without a journal, none would. So then, opt-outs are still retried, which
+    /// can take minutes if the service is down: see [`retry`](Self::retry).
+    ///
+    /// To stop immediately, drop the import. Then the outcome of the batches in flight is unknown; with a journal, the
+    /// next run sends them again.
     ///
     /// # Example: stop when another part of the program says so
     ///

@@ -557,7 +557,10 @@ impl Run {
     }
 
     /// Returns the report: of the whole import, or of what was done so far.
-    pub(super) fn finish(self) -> Result<ImportReport, ImportError> {
+    pub(super) fn finish(mut self) -> Result<ImportReport, ImportError> {
+        if let Some(Stop::Asked) = self.stop {
+            self.settled.report.note_stopped();
+        }
         let has_ended = self.source.has_ended() && self.stop.is_none();
         // Only at the real end of the input: an import that stopped early has unread rows for another reason.
         let is_shorter = has_ended && self.checks.has_unread_rows();

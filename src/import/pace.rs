@@ -96,8 +96,8 @@ pub(super) struct Watch {
     round: Round,
     is_congested: AtomicBool,
     has_retried: AtomicBool,
-    /// Whether the request that is being sent may be given up: a resumed import sends it again.
-    is_repeated_later: AtomicBool,
+    /// Whether a request may be given up if the import is asked to stop: a later run sends it again.
+    may_give_up: AtomicBool,
 }
 
 impl Watch {
@@ -107,14 +107,13 @@ impl Watch {
             pace,
             is_congested: AtomicBool::new(false),
             has_retried: AtomicBool::new(false),
-            is_repeated_later: AtomicBool::new(false),
+            may_give_up: AtomicBool::new(true),
         }
     }
 
-    /// Sets whether the next requests may be given up when the import is asked to stop.
-    pub(super) fn set_repeated_later(&self, is_repeated_later: bool) {
-        self.is_repeated_later
-            .store(is_repeated_later, Ordering::Relaxed);
+    /// Gives up no request from now on, even if the import is asked to stop.
+    pub(super) fn keep_trying(&self) {
+        self.may_give_up.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether a request of the batch was retried.
@@ -157,7 +156,7 @@ impl AttemptWatch for Watch {
     }
 
     fn gives_up(&self) -> bool {
-        self.is_repeated_later.load(Ordering::Relaxed) && self.pace.with(|state| state.is_stopping)
+        self.may_give_up.load(Ordering::Relaxed) && self.pace.with(|state| state.is_stopping)
     }
 
     fn waits(&self) {

@@ -28,6 +28,8 @@ pub struct ImportReport {
     duplicates: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_failure: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_stopped: bool,
 }
 
 impl ImportReport {
@@ -285,11 +287,41 @@ impl ImportReport {
             );
         }
         // Without the valid rows of a dry run.
-        if self.not_sent + self.unknown > 0 {
+        let is_unsent = self.not_sent + self.unknown > 0;
+        if is_unsent && self.is_stopped {
+            return Some("the run was asked to stop; repeat it to send the rest");
+        }
+        if is_unsent {
             return Some("some rows were not sent, or their outcome is unknown; repeat the run");
         }
         (self.opt_out_failed > 0)
             .then_some("an opt-out failed; repeat the run, and correct the row if it fails again")
+    }
+
+    /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. What is left, says
+    /// [`unfinished`](Self::unfinished).
+    ///
+    /// # Example: another exit status after SIGTERM
+    ///
+    /// The signal of this example comes before the first batch.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com"]).stop_when(async {}).await?;
+    ///
+    /// let status = match report.unfinished() {
+    ///     None => 0,
+    ///     Some(_) if report.is_stopped() => 143,
+    ///     Some(_) => 1,
+    /// };
+    /// assert_eq!(status, 143);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
     }
 
     /// Returns whether the plan's ceiling stopped the import.
@@ -348,12 +380,32 @@ impl ImportReport {
         self.first_failure.get_or_insert_with(|| error.to_string());
     }
 
+    pub(super) fn note_stopped(&mut self) {
+        self.is_stopped = true;
+    }
+
     pub(super) fn note_duplicate(&mut self) {
         self.duplicates += 1;
     }
 
-    /// Adds the counts of other rows.
-    pub(crate) fn merge(&mut self, other: Self) {
+    /// Adds the counts of another report, for example of the next file of a list.
+    ///
+    /// # Example: one report for several files
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::ImportReport;
+    ///
+    /// let mut total = ImportReport::default();
+    /// for file in [["ada@example.com"], ["bob@example.com"]] {
+    ///     total.merge(contacts.import(file).await?);
+    /// }
+    /// assert_eq!(total.created(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn merge(&mut self, other: Self) {
         // By name, so that no count can be forgotten.
         let Self {
             created,
@@ -367,6 +419,7 @@ impl ImportReport {
             valid,
             duplicates,
             first_failure,
+            is_stopped,
         } = other;
         self.created += created;
         self.updated += updated;
@@ -381,6 +434,7 @@ impl ImportReport {
         self.valid += valid;
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
+        self.is_stopped |= is_stopped;
     }
 
     pub(super) fn add(&mut self, outcome: &RowOutcome) {
@@ -725,6 +779,7 @@ mod tests {
             valid: count,
             duplicates: count,
             first_failure: None,
+            is_stopped: count != 2,
         };
         let mut merged = report(2);
 

@@ -111,6 +111,7 @@ impl Contacts {
     ///   another sync uses the state file.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, the service has none of
     ///   ten contacts of the last run, too many contacts would be opted out, or a CSV file could not be read to its end.
+    ///   The next run would fail in the same way, so a person has to look.
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the [`SyncReport`] counts them.
     ///
@@ -428,8 +429,8 @@ impl SyncContacts {
     }
 
     /// Sets how many contacts a run may opt out because their rows are missing, deleted or have another address. If there
-    /// are more, the run sends nothing and ends with an error. Such opt-outs are hard to take back, because no opt-in is
-    /// sent.
+    /// are more, the run sends nothing and ends with an error of the kind [`Input`](crate::ErrorKind::Input). Such opt-outs
+    /// are hard to take back, because no opt-in is sent.
     ///
     /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts
     /// out more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not
@@ -2307,6 +2308,12 @@ impl SyncReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changes.is_complete() && self.changes.refused() == 0
+    }
+
+    /// Returns whether [`stop_when`](SyncContacts::stop_when) ended the run. The next one sends the rest.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.changes.is_stopped()
     }
 
     /// Returns why the run has to be repeated or the table corrected, as a sentence for a log or an alarm. Returns

@@ -19,7 +19,7 @@ use crate::secret::{VariableError, secret_from_variables};
 /// | `redis://USER:PASSWORD@HOST` | `inbox-redis`; for `rediss://` `inbox-redis-rustls` | `RedisStore::connect` |
 ///
 /// The program `audience inbox` reads the same variables. Open the store by its own type if you need the methods of
-/// that type, such as `handle_in`, or other settings.
+/// that type, such as `handle_in`, or other settings. `PostgresStore::from_env` also reads these variables.
 ///
 /// # Errors
 ///
@@ -41,6 +41,42 @@ pub async fn store_from_env() -> Result<impl Store + Clone, StoreError> {
     address.open().await
 }
 
+fn address_from_env() -> Result<String, ConfigError> {
+    let (url, file) = ("AUDIENCE_INBOX_URL", "AUDIENCE_INBOX_URL_FILE");
+    let address = secret_from_variables(std::env::var, url, file);
+    address.map_err(VariableError::into_config_error)
+}
+
+#[cfg(feature = "inbox-postgres")]
+impl PostgresStore {
+    /// Opens the database whose address is in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE` names,
+    /// such as a secret that Docker or Kubernetes mounts. It connects with the first call: see
+    /// [`connect_lazy`](Self::connect_lazy).
+    ///
+    /// [`store_from_env`] also takes the addresses of other databases, and creates the tables.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`](crate::inbox::StoreErrorKind::Unusable) if no address is set, if the address is invalid, or
+    /// if one of its certificates cannot be read. The text contains no address.
+    ///
+    /// # Example: a program that gets its database from outside
+    ///
+    /// ```no_run
+    /// use audience::inbox::{Inbox, PostgresStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::from_env()?;
+    /// store.migrate().await?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// # let _ = inbox;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_env() -> Result<Self, StoreError> {
+        Self::connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
+    }
+}
+
 /// The address of a store.
 pub(crate) enum StoreAddress {
     #[cfg(feature = "inbox-sqlite")]
@@ -53,12 +89,7 @@ pub(crate) enum StoreAddress {
 
 impl StoreAddress {
     pub(crate) fn from_env() -> Result<Self, ConfigError> {
-        let address = secret_from_variables(
-            std::env::var,
-            "AUDIENCE_INBOX_URL",
-            "AUDIENCE_INBOX_URL_FILE",
-        );
-        Self::parse(&address.map_err(VariableError::into_config_error)?)
+        Self::parse(&address_from_env()?)
     }
 
     fn parse(address: &str) -> Result<Self, ConfigError> {

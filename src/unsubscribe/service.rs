@@ -51,7 +51,7 @@ use crate::contacts::{
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, RetryPolicy};
+use crate::{Error, ErrorKind, Missing, RetryPolicy};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
@@ -1494,6 +1494,8 @@ impl OptOut {
                 tracing::error!(target: "audience::unsubscribe", %error, "an opt-out can never be sent, and is dropped");
                 Ok(())
             }
+            // The call has proved it: an address that is no contact gets no broadcasts.
+            Err(error) if error.missing() == Some(Missing::Contact) => Ok(()),
             Err(error) if is_about_the_request(&error) => self.finish(error, contacts).await,
             Err(error) => Err(error.into()),
         }

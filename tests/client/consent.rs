@@ -257,6 +257,27 @@ async fn a_404_of_a_gateway_never_says_that_a_listed_contact_is_missing() {
     }
 }
 
+/// A gateway can have the code, too.
+#[tokio::test]
+async fn an_opt_out_of_everything_believes_no_404_if_the_contact_is_listed() {
+    for body in [
+        r#"{"code": "not_found"}"#,
+        r#"{"error": {"code": "not_found", "message": "no contact ada@example.com"}}"#,
+    ] {
+        let (server, contacts) = refuse_opt_outs(body).await;
+
+        let error = contacts.unsubscribe(ADA).await.unwrap_err();
+
+        assert!(!error.is_not_found(), "{body}: {error}");
+        assert_eq!((error.missing(), error.attempts()), (None, 1));
+        assert_eq!(server.requests().len(), 2);
+        server.clear_faults();
+        server.fault(Fault::status(410).body(body).path("*/unsubscribe"));
+        let error = contacts.unsubscribe(ADA).await.unwrap_err();
+        assert_eq!(error.missing(), None, "{body}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn a_404_is_about_the_contact_if_no_list_has_it() {
     for body in [
@@ -296,7 +317,76 @@ async fn a_404_of_the_service_is_about_the_topic_if_the_contact_is_listed() {
 }
 
 #[tokio::test]
-async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_list() {
+async fn an_opt_out_of_somebody_who_is_opted_out_already_changes_no_reason() {
+    let server = audience::mock::MockServer::builder().topic("news", true);
+    let server = server.seed_contact(ADA).start().await;
+    let contacts = server.client().contacts();
+    let unsubscribe = || contacts.unsubscribe(ADA).unless_opted_out();
+    let reason = || server.contact(ADA).unwrap().unsubscribe_reason;
+
+    let first = unsubscribe().reason(OptOutReason::Preferences).await;
+    assert!(first.unwrap().unsubscribed);
+    assert_eq!(reason(), "preferences");
+    server.clear_requests();
+    let response = unsubscribe().response().await.unwrap();
+
+    assert!(response.value().unsubscribed);
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 1));
+    assert_eq!(
+        (reason().as_str(), server.requests().len()),
+        ("preferences", 1)
+    );
+
+    // An opt-out of everything is no answer for a topic, and a topic that is not shown has none.
+    let of_topic = unsubscribe().topic("news").await.unwrap();
+    assert_eq!(of_topic.topics.get("news"), Some(&false));
+    server.clear_requests();
+    unsubscribe().topic("news").await.unwrap();
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn an_opt_out_that_looks_first_is_sent_whatever_a_404_says_and_not_after_another_error() {
+    let (server, contacts) = {
+        let server = audience::mock::MockServer::builder()
+            .seed_contact(ADA)
+            .start()
+            .await;
+        let contacts = server.client().contacts();
+        (server, contacts)
+    };
+    let look = |fault: Fault| fault.method("GET").path("/contacts/*").times(1);
+
+    server.fault(look(Fault::status(404).body(r#"{"code": "not_found"}"#)));
+    contacts.unsubscribe(ADA).unless_opted_out().await.unwrap();
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+
+    contacts.subscribe(ADA).await.unwrap();
+    for fault in [
+        Fault::status(501),
+        Fault::wrong_body(with(contact(), "email", "bob@example.com").to_string()),
+    ] {
+        server.fault(look(fault));
+        let error = contacts
+            .unsubscribe(ADA)
+            .unless_opted_out()
+            .await
+            .unwrap_err();
+
+        assert!(error.to_string().starts_with("unsubscribe: "), "{error}");
+        assert!(error.outcome() < Outcome::Unknown, "{error}");
+        assert!(!server.contact(ADA).unwrap().unsubscribed);
+    }
+
+    let error = contacts
+        .unsubscribe("bob@example.com")
+        .unless_opted_out()
+        .await;
+    assert_eq!(error.unwrap_err().missing(), Some(Missing::Contact));
+}
+
+#[tokio::test]
+async fn a_404_for_every_request_is_no_proof() {
     let (server, contacts) = refuse_opt_outs("").await;
     server.fault(Fault::status(404).body("<html>"));
 
@@ -308,18 +398,6 @@ async fn a_404_for_every_request_is_no_proof_and_the_service_itself_needs_no_lis
     assert!(!error.is_not_found(), "{error}");
     assert_eq!((error.outcome(), error.attempts()), (Outcome::Refused, 2));
     assert!(error.to_string().starts_with("unsubscribe: "), "{error}");
-    server.clear_faults();
-    server.clear_requests();
-
-    let error = contacts
-        .unsubscribe("nobody@example.com")
-        .await
-        .unwrap_err();
-
-    assert_eq!(
-        (error.missing(), server.requests().len()),
-        (Some(Missing::Contact), 1)
-    );
 }
 
 /// Ada after an opt-out of everything and of a topic, or after the opt-ins.

@@ -19,6 +19,8 @@ const LINK_SECRET: &str = "n3wsl3tt3r-0f-32-bytes-0r-m0re-1";
 struct Newsletter {
     process: Child,
     url: String,
+    /// For all requests: to make one takes long, and the server waits only 5 s for the headers of a request.
+    client: reqwest::Client,
 }
 
 impl Drop for Newsletter {
@@ -57,6 +59,7 @@ fn start(server: &MockServer, database: &Database) -> Newsletter {
     Newsletter {
         process,
         url: url.to_owned(),
+        client: reqwest::Client::new(),
     }
 }
 
@@ -91,7 +94,7 @@ impl Newsletter {
     async fn response(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
         let path = link.strip_prefix(PUBLIC_URL).unwrap_or(link);
         let url = format!("{}{path}", self.url);
-        let request = reqwest::Client::new().request(method, url);
+        let request = self.client.request(method, url);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         request.body(form.to_owned()).send().await.unwrap()
     }

@@ -392,6 +392,46 @@ async fn a_store_has_as_many_connections_as_its_caller_asked_for() {
     assert_eq!(four.unwrap().pool().status().max_size, 4);
 }
 
+/// Set in the child process: a test cannot set variables of its own.
+const CHILD: &str = "AUDIENCE_TEST_CHILD";
+
+#[test]
+fn in_a_process_with_an_address() {
+    if std::env::var_os(CHILD).is_some() {
+        let store = PostgresStore::from_env().map(|store| store.pool().status().size);
+        let text = store.map_or_else(|error| printed(&error), |size| size.to_string());
+        println!("result: {text}");
+    }
+}
+
+#[test]
+fn a_store_takes_its_address_from_the_environment_and_connects_later() {
+    let result = |variable, address| {
+        let test = "postgres_outages::in_a_process_with_an_address";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env_remove("AUDIENCE_INBOX_URL")
+            .env(CHILD, "1")
+            .env(variable, address)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+
+    let store = result(
+        "AUDIENCE_INBOX_URL",
+        "postgres://inbox:hunter2@127.0.0.1:1/db",
+    );
+    let other = result("AUDIENCE_INBOX_URL", "redis://inbox:hunter2@localhost");
+    let none = result("AUDIENCE_INBOX_URL", "");
+
+    assert!(store.contains("result: 0\n"), "{store}");
+    assert!(other.contains("postgres://user:password@"), "{other}");
+    assert!(none.contains("`AUDIENCE_INBOX_URL`"), "{none}");
+    assert!(!other.contains("hunter2"), "{other}");
+}
+
 #[tokio::test]
 async fn an_address_that_nothing_listens_on_is_unavailable() {
     let address = closed_url().replace("http://", "postgres://inbox:hunter2@");

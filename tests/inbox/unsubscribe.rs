@@ -622,6 +622,7 @@ async fn a_topic_that_the_service_does_not_have_has_no_box_that_opts_out_of_ever
     service.worker().run_until_idle().await.unwrap();
 
     assert!(page.is_checked("news") && !page.body.contains("offres"));
+    assert_eq!(page.body.matches("name=\"page\"").count(), 1);
     assert!(!server.contact(ADA).unwrap().unsubscribed);
 }
 
@@ -1619,11 +1620,7 @@ async fn an_attempt_sends_each_request_once() {
 
     let requests = server.requests().into_iter();
     let requests: Vec<_> = requests.map(|request| request.method).collect();
-    assert_eq!(
-        requests,
-        ["GET", "POST", "GET", "GET"],
-        "the last one is the list"
-    );
+    assert_eq!(requests, ["GET", "POST", "GET"], "the last one is the list");
     assert_eq!(service.pending().await.unwrap(), 1);
 }
 

@@ -308,6 +308,11 @@ async fn a_full_export_counts_the_contacts_that_vanished() {
 
     assert_eq!((report.contacts(), report.vanished()), (2, 1));
     assert!(report.is_complete());
+    server.clear_faults();
+    let list = server.client().contacts().list();
+    let export = list.export(folder.file("again.csv"), Csv::new(["email"]));
+    let report = export.full().await.unwrap();
+    assert_eq!((report.contacts(), report.vanished()), (3, 0));
 }
 
 #[tokio::test]

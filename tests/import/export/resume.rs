@@ -122,6 +122,7 @@ async fn an_export_that_is_asked_to_stop_leaves_the_file_of_before_and_is_contin
 
         let written = stopped.report().contacts();
         assert!((1..120).contains(&written), "{written}");
+        assert!(stopped.is_stopped());
         assert!(stopped.to_string().ends_with("resume it to continue"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "of yesterday");
         let report = in_time(export()).await.unwrap();

@@ -382,6 +382,62 @@ async fn a_resumed_import_sends_an_opt_out_that_failed_for_a_while_and_does_not_
 }
 
 #[tokio::test]
+async fn a_stop_does_not_wait_for_opt_outs_that_fail_because_the_next_run_sends_them() {
+    for status in [503, 429] {
+        let server = server().await;
+        server.fault(Fault::status(status).retry_after(3).path("*/unsubscribe"));
+        let (journal, contacts) = (JournalPath::new(), server.client().contacts());
+        let rows = || (0..50).map(|n| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING));
+        let run = || contacts.import(rows()).journal(journal.open());
+        let opt_outs = |server: &MockServer| {
+            let requests = server.requests().into_iter();
+            requests
+                .filter(|request| request.path.ends_with("/unsubscribe"))
+                .count()
+        };
+        let (stop, asked) = tokio::sync::oneshot::channel();
+        let mut stop = Some(stop);
+        // Only an opt-out can wait: the contacts were created at once.
+        let stopping = run()
+            .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
+            .stop_when(async { asked.await.unwrap_or(()) });
+
+        let stopped = in_time(stopping).await.unwrap();
+
+        assert!(stopped.is_stopped());
+        assert_eq!((stopped.created(), stopped.opt_out_failed()), (0, 50));
+        assert_eq!(opt_outs(&server), 1, "the others would only take time");
+        server.clear_faults();
+        let resumed = in_time(run()).await.unwrap();
+        assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
+        assert!(!resumed.is_stopped());
+        assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+    }
+}
+
+#[tokio::test]
+async fn without_a_journal_a_stop_waits_for_the_opt_outs_because_no_run_would_send_them() {
+    let server = server().await;
+    server.fault(Fault::status(503).path("*/unsubscribe").times(2));
+    let (stop, asked) = tokio::sync::oneshot::channel();
+    let mut stop = Some(stop);
+    let rows = [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+
+    let stopping = server
+        .client()
+        .contacts()
+        .import(rows)
+        .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
+        .stop_when(async { asked.await.unwrap_or(()) });
+    let report = in_time(stopping).await.unwrap();
+
+    assert!(report.is_stopped());
+    assert_eq!((report.created(), report.opt_out_failed()), (1, 0));
+    assert_eq!(report.unfinished(), None);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_resumed_import_sends_every_opt_out_that_failed_whatever_the_reason_was() {
     let sign_in = || Fault::wrong_body("<html>Sign in</html>");
     let refused = [302, 400, 404, 405, 409, 413, 422, 451, 501].map(Fault::status);

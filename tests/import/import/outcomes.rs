@@ -137,6 +137,8 @@ async fn a_stop_does_not_wait_for_the_retries_of_batches() {
 
         assert_eq!(report.total(), 400);
         assert!(report.not_sent() >= 200, "{status}: {report}");
+        assert!(report.is_stopped());
+        assert!(report.unfinished().unwrap().contains("asked to stop"));
         assert_eq!(report.created(), 0, "{status}: {report}");
         assert!(batches(&server).len() <= 2);
     }

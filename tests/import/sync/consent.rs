@@ -1320,3 +1320,21 @@ async fn a_table_that_marks_most_rows_as_deleted_sends_nothing_unless_the_limit_
     // They are no longer counted.
     nights.run(&table(true)).await;
 }
+
+#[tokio::test]
+async fn rows_that_are_opted_out_already_can_be_deleted_without_a_limit() {
+    let nights = Nights::new().await;
+    let table = |subscribed: bool, deleted: bool| -> Vec<SyncRow> {
+        let rows = (0..30).map(|key| row(key, &format!("{key}@x.io")));
+        let rows = rows.map(|row| row.subscribed(subscribed).deleted(deleted));
+        rows.chain([row(30, "stays@x.io")]).collect()
+    };
+    nights.run(&table(true, false)).await;
+    nights.run(&table(false, false)).await;
+
+    let limited = |sync: SyncContacts| sync.leave_at_most(0);
+    let (report, calls) = nights.run_with(&table(false, true), limited).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(calls.is_empty(), "{calls:?}");
+}

@@ -338,12 +338,40 @@ async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_se
         .run_with(&table, |sync| sync.stop_when(std::future::ready(())))
         .await;
     assert_eq!((report.changes().not_sent(), calls.len()), (2, 0));
+    assert!(report.is_stopped());
+    assert!(report.unfinished().unwrap().contains("asked to stop"));
 
     let (report, calls) = nights.run(&table).await;
     assert_eq!(
         (report.opted_out(), report.changes().created(), calls.len()),
         (1, 1, 3)
     );
+    assert!(!report.is_stopped());
+}
+
+#[tokio::test]
+async fn a_sync_that_is_asked_to_stop_does_not_wait_for_opt_outs_that_fail() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    nights
+        .server
+        .fault(Fault::status(503).path("*/unsubscribe"));
+    let table = [row(1, "a@x.io"), row(2, "b@x.io")].map(|row| row.subscribed(false));
+    let (stop, asked) = tokio::sync::oneshot::channel();
+    let mut stop = Some(stop);
+
+    let stops = |sync: SyncContacts| {
+        sync.retry(RetryPolicy::exponential().max_attempts(10))
+            .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
+            .stop_when(async { asked.await.unwrap_or(()) })
+    };
+    let (report, _) = nights.run_with(&table, stops).await;
+    assert!(report.is_stopped());
+    assert_eq!(report.opted_out(), 0);
+
+    nights.server.clear_faults();
+    let (report, _) = nights.run(&table).await;
+    assert_eq!(report.opted_out(), 2);
 }
 
 #[tokio::test]
@@ -359,10 +387,11 @@ async fn the_progress_covers_all_that_is_sent() {
     ];
     nights.run(&table).await;
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    // An opt-out, a new row, an opt-in that is checked, and a changed address with its look, its entry and its opt-out.
+    // Two opt-outs, a new row, an opt-in that is checked, and a changed address with its look, its entry and its
+    // opt-out.
     let table = [
         row(1, "a@x.io").subscribed(false),
-        row(2, "b@x.io"),
+        row(2, "b@x.io").subscribed(false),
         row(3, "c@x.io"),
         row(4, "d@x.io"),
         row(5, "d@x.io"),
@@ -379,8 +408,8 @@ async fn the_progress_covers_all_that_is_sent() {
     in_time(sync.into_future()).await.unwrap();
 
     let seen = seen.lock().unwrap();
-    assert_eq!(seen.last(), Some(&(6, Some(6))), "{seen:?}");
-    let is_known = |(_, total): &(u64, Option<u64>)| *total == Some(6);
+    assert_eq!(seen.last(), Some(&(7, Some(7))), "{seen:?}");
+    let is_known = |(_, total): &(u64, Option<u64>)| *total == Some(7);
     assert!(seen.iter().all(is_known), "{seen:?}");
 }
 
