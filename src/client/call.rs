@@ -202,8 +202,10 @@ impl Client {
         let value = match written.value {
             Some(value) if endpoint.is_proof(&value) => value,
             unproved => {
-                // A value that contradicts the write makes it doubtful.
-                let needs_proof = is_repeated || unproved.is_some();
+                // A value that contradicts the write makes it doubtful, and a write that may be repeated is better
+                // repeated than lost.
+                let may_repeat = is_repeated || request.retry_safety == RetrySafety::Safe;
+                let needs_proof = may_repeat || unproved.is_some();
                 let retrieved =
                     self.retrieve_written(endpoint, read_back, needs_proof, body, options);
                 retrieved.await.map_err(|error| {

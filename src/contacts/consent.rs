@@ -72,10 +72,10 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
-    ///   retrieving it failed too.
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the contact in the response cannot be
+    ///   read, or was deleted since.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the contact [is still
-    ///   subscribed](#a-2xx-response-without-a-contact), or if it [reports an
+    ///   subscribed](#a-2xx-response-without-a-contact) or cannot be retrieved, or if the response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist:
     ///   [`Error::missing`] says which.
@@ -92,7 +92,7 @@ impl Contacts {
     /// # A 2xx response without a contact
     ///
     /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
-    /// is still subscribed. It does so, too, if the contact in the response has another address, or is still subscribed.
+    /// is still subscribed or cannot be retrieved. It does so, too, if the contact in the response has another address, or is still subscribed.
     /// It is safe to repeat the call, whatever its error says. If the service sends no contact, for example because it
     /// responds with 204, each opt-out takes two requests.
     ///
@@ -125,7 +125,7 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
-    ///   retrieving it failed too.
+    ///   retrieving it failed too. If the answer is `false`, that is `Unknown`: see [`unsubscribe`](Self::unsubscribe).
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved has
     ///   the other answer, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
@@ -256,9 +256,11 @@ impl Unsubscribe {
     /// Retrieves the contact first, and sends nothing if it is opted out already, so that its reason stays. Default:
     /// sends the opt-out, which replaces the reason.
     ///
-    /// With [`topic`](Self::topic), nothing is sent if the contact shows the topic as `false`. The result is the contact
-    /// in both cases. If retrieving it fails, other than with a 404, the call fails, and the opt-out was not sent. Both
-    /// requests share the deadline.
+    /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
+    /// opt-out was not sent. Both requests share the deadline.
+    ///
+    /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may be
+    /// the topic's default, which can change.
     ///
     /// # Example: the lock after a spam report stays
     ///
@@ -383,14 +385,16 @@ impl Endpoint for Consent {
         client: &Client,
         options: &CallOptions,
     ) -> Option<Checking<Looked<Contact>>> {
-        if !self.is_only_new {
+        // An opt-out of a topic has no reason that could be lost, and the contact also shows the topic's default.
+        if !self.is_only_new || self.body.topic.is_some() {
             return None;
         }
-        let (consent, contacts, options) = (self.clone(), client.contacts(), options.clone());
+        let (address, contacts) = (self.address.clone(), client.contacts());
+        let options = options.clone();
         Some(Box::pin(async move {
-            let retrieve = contacts.retrieve_own(&consent.address).options(options);
+            let retrieve = contacts.retrieve_own(&address).options(options);
             match retrieve.response().await {
-                Ok(response) => Ok(consent.is_shown_by(response.value()).then_some(response)),
+                Ok(response) => Ok(response.value().unsubscribed.then_some(response)),
                 // The opt-out finds out whether there is no such contact.
                 Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
                 Err(error) => Err(error),
@@ -453,15 +457,6 @@ impl Consent {
             operation: retrieve.operation(),
             request: retrieve.request(),
             explain: invalid_contact,
-        }
-    }
-
-    /// Returns whether the contact certainly has the answer.
-    fn is_shown_by(&self, contact: &Contact) -> bool {
-        let no = matches!(self.direction, Direction::Out);
-        match &self.body.topic {
-            None => contact.unsubscribed == no,
-            Some(topic) => contact.topics.get(topic) == Some(&!no),
         }
     }
 

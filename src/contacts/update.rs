@@ -4,6 +4,7 @@ use std::pin::Pin;
 use http::StatusCode;
 
 use super::{Contact, ContactRecord, Contacts, NewContact, Properties, PropertyValue, new_contact};
+use crate::address::are_different;
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
 
@@ -144,7 +145,10 @@ impl UpdateContact {
         match call.options(self.options.clone()).await {
             Ok(response) => {
                 let contact = response.json::<ContactRecord>().ok();
-                let contact = contact.filter(|contact| has_all(&contact.properties, properties));
+                let contact = contact.filter(|contact| {
+                    let is_own = !are_different(&contact.email, &self.address);
+                    is_own && has_all(&contact.properties, properties)
+                });
                 Ok(contact.map_or(Merge::NotShown, Merge::Shown))
             }
             Err(error) if error.status().is_some_and(is_about_the_form) => Ok(Merge::Refused),
@@ -154,7 +158,7 @@ impl UpdateContact {
 
     /// Retrieves the contact, and sends an upsert if it is not as it should be. `merged` was in the body of a `PATCH`.
     async fn read_and_write(&self, merged: Option<&Properties>) -> Result<ContactRecord, Error> {
-        let retrieve = self.contacts.retrieve(&self.address);
+        let retrieve = self.contacts.retrieve_own(&self.address);
         let contact = retrieve.options(self.options.clone()).await?;
         let mut changes = self.changes.clone();
         if merged.is_some_and(|merged| has_stored_the_body(&contact, merged)) {

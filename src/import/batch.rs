@@ -225,8 +225,7 @@ impl Sender {
         watch: &Arc<Watch>,
     ) -> BTreeMap<usize, OptOutsLeft> {
         // After such an error, another request would fail in the same way, or takes too long for a run that is to stop.
-        let is_last =
-            |error: &Error| is_refused_key(error) || watch.gives_up() && error.is_retryable();
+        let is_last = |error: &Error| is_refused_key(error) || watch.gives_up();
         let (mut last, mut all_left) = (None, BTreeMap::new());
         for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
             let opt_outs = row.row.opt_outs();
@@ -244,6 +243,11 @@ impl Sender {
             // The service does not have the contact, as the status of the row says. For a row of a sync that has only
             // opt-outs, there is no status.
             let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
+            // One after another, they may take longer than a run that is to stop has left.
+            if last.is_none() && !to_send.is_empty() && watch.gives_up() {
+                let message = "the run was asked to stop before it sent the opt-out";
+                last = Some(Error::config(message));
+            }
             if last.is_none() && row.looks_before(&to_send, &contact) {
                 let address = row.row.address();
                 let known = self.leave_out_known(row, address, &mut to_send, may_be_gone, watch);
@@ -793,9 +797,8 @@ fn outcome_of(row: &NumberedRow, result: &BatchOutcome) -> RowOutcome {
 /// Returns what a batch that failed as a whole means for each of its rows.
 fn outcome_of_failure(error: &Error) -> RowOutcome {
     match error.outcome() {
-        // The key was refused, not the rows: with another key they can be sent.
-        Outcome::Refused if is_refused_key(error) => RowOutcome::NotSent,
-        Outcome::Refused if is_refused_path(error) => RowOutcome::NotSent,
+        // With another key, or later, the rows can be sent.
+        Outcome::Refused if !is_about_rows(error) => RowOutcome::NotSent,
         Outcome::NotSent => RowOutcome::NotSent,
         Outcome::Unchanged | Outcome::Unknown | Outcome::Applied => RowOutcome::Unknown,
         Outcome::Refused => RowOutcome::Refused {
@@ -821,12 +824,11 @@ fn is_refused_key(error: &Error) -> bool {
     error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
 }
 
-/// Returns whether a status is about the path or the method of a batch and says nothing about its rows. Most likely, a
-/// gateway or another server has sent it.
-fn is_refused_path(error: &Error) -> bool {
-    error.status().is_some_and(|status| {
-        status.is_redirection() || matches!(status.as_u16(), 404 | 405 | 410 | 501)
-    })
+/// Returns whether the refusal of a whole batch says something about its rows: only with a code of the document does it
+/// certainly come from the service. A gateway refuses a path, a method or a body, too, and then the rows and their
+/// opt-outs would be lost.
+fn is_about_rows(error: &Error) -> bool {
+    error.is_validation_error() || error.is_already_exists() || error.is_quota_exceeded()
 }
 
 fn is_quota_exceeded(outcome: &RowOutcome) -> bool {

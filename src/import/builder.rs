@@ -189,9 +189,9 @@ impl Import {
     /// them with the same signal, for example with `take_until` of the crate `futures-util`.
     ///
     /// The report says that the import [was stopped](ImportReport::is_stopped). A batch that waits for a retry is not
-    /// retried: its rows are reported as not sent or unknown. Neither is an opt-out of a row that was applied: the next
-    /// import with the same journal sends it. Without a journal, none would. So then, opt-outs are still retried, which
-    /// can take minutes if the service is down: see [`retry`](Self::retry).
+    /// retried: its rows are reported as not sent or unknown. With a journal, opt-outs of rows that were applied are
+    /// neither begun nor retried any more, and count as failed: the next import sends them. Without a journal, none would.
+    /// So then, they are still sent and retried, which can take minutes: see [`retry`](Self::retry).
     ///
     /// To stop immediately, drop the import. Then the outcome of the batches in flight is unknown; with a journal, the
     /// next run sends them again.

@@ -288,7 +288,7 @@ impl ImportReport {
         }
         // Without the valid rows of a dry run.
         let is_unsent = self.not_sent + self.unknown > 0;
-        if is_unsent && self.is_stopped {
+        if self.is_stopped && (is_unsent || self.opt_out_failed > 0) {
             return Some("the run was asked to stop; repeat it to send the rest");
         }
         if is_unsent {

@@ -31,7 +31,7 @@ use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
 use crate::signals::{StopSignal, unless_stopped};
-use crate::{Error, ErrorCode, RetryPolicy};
+use crate::{Error, ErrorCode, Outcome, RetryPolicy};
 
 impl Contacts {
     /// Keeps the contacts in step with a table: sends what has changed since the last run, and nothing else.
@@ -2006,7 +2006,10 @@ impl Stream for CheckList {
                     let mut read = lock(&self.read);
                     match self.may_be_empty {
                         true => read.has_ended = true,
-                        false => read.error = Some(Error::decode(EMPTY_LIST)),
+                        false => {
+                            let error = Error::decode(EMPTY_LIST);
+                            read.error = Some(error.with_outcome(Outcome::Unchanged));
+                        }
                     }
                     return Poll::Ready(None);
                 }

@@ -337,12 +337,11 @@ async fn an_opt_out_of_somebody_who_is_opted_out_already_changes_no_reason() {
         ("preferences", 1)
     );
 
-    // An opt-out of everything is no answer for a topic, and a topic that is not shown has none.
-    let of_topic = unsubscribe().topic("news").await.unwrap();
-    assert_eq!(of_topic.topics.get("news"), Some(&false));
-    server.clear_requests();
+    // `false` may be the default of a topic, which can change.
+    server.topic("news", false);
     unsubscribe().topic("news").await.unwrap();
-    assert_eq!(server.requests().len(), 1);
+    server.topic("news", true);
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
 }
 
 #[tokio::test]
@@ -518,12 +517,12 @@ async fn respond_to_retrieve(retrieved: ResponseTemplate) -> MockServer {
 }
 
 #[tokio::test]
-async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
-    for retrieved in [
-        text(404, r#"{"code": "not_found"}"#),
-        status(503),
-        ok(json!({"ok": true})),
-        ok(with(contact(), "unsubscribed", Value::Null)),
+async fn if_the_contact_cannot_be_retrieved_an_opt_in_was_made_and_an_opt_out_may_be_lost() {
+    for (retrieved, is_proof) in [
+        (text(404, r#"{"code": "not_found"}"#), true),
+        (status(503), false),
+        (ok(json!({"ok": true})), false),
+        (ok(with(contact(), "unsubscribed", Value::Null)), true),
     ] {
         let server = respond_to_retrieve(retrieved).await;
         let contacts = contacts(server.uri());
@@ -532,9 +531,17 @@ async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_m
         let opt_out = contacts.unsubscribe(ADA).await.unwrap_err();
 
         assert_says_that_the_change_was_made(&opt_in, "subscribe");
-        assert_says_that_the_change_was_made(&opt_out, "unsubscribe");
-        let attempts = opt_in.attempts() + opt_out.attempts();
-        assert_eq!(attempts as usize, received(&server).await.len());
+        if is_proof {
+            // No list has the contact, so nobody sends broadcasts to the address; or the service responds with it.
+            assert_says_that_the_change_was_made(&opt_out, "unsubscribe");
+        } else {
+            // A gateway may have sent both responses.
+            assert_eq!(opt_out.outcome(), Outcome::Unknown, "{opt_out}");
+            assert!(
+                opt_out.explanation().contains("safe to repeat"),
+                "{opt_out}"
+            );
+        }
         let consents = methods(&server)
             .await
             .iter()
@@ -754,12 +761,14 @@ async fn the_call_and_the_retrieve_after_it_share_one_deadline() {
     let opt_in = in_time(contacts.subscribe(ADA).deadline(limit)).await;
     let opt_out = in_time(contacts.unsubscribe(ADA).deadline(limit)).await;
 
-    for error in [opt_in.unwrap_err(), opt_out.unwrap_err()] {
-        assert_eq!(error.outcome(), Outcome::Applied);
-        let cause = std::error::Error::source(&error).unwrap();
-        let cause = cause.downcast_ref::<Error>().unwrap();
-        assert!(cause.is_timeout(), "{cause}");
-    }
+    let (opt_in, opt_out) = (opt_in.unwrap_err(), opt_out.unwrap_err());
+    assert_eq!(
+        (opt_in.outcome(), opt_out.outcome()),
+        (Outcome::Applied, Outcome::Unknown)
+    );
+    let cause = std::error::Error::source(&opt_in).unwrap();
+    let cause = cause.downcast_ref::<Error>().unwrap();
+    assert!(cause.is_timeout() && opt_out.is_timeout(), "{opt_out}");
 }
 
 #[tokio::test]

@@ -482,12 +482,12 @@ async fn a_decode_error_names_the_operation_and_the_place() {
             let error = operation.run(&client(server.url())).await.unwrap_err();
 
             let message = format!("{}: {place}", operation.name());
-            assert_eq!(error.kind(), ErrorKind::Decode);
             assert!(!printed(&error).contains("hunter2"), "{error:?}");
             if operation.template().ends_with("subscribe") && !body.starts_with('<') {
                 // The contact is retrieved then.
                 continue;
             }
+            assert_eq!(error.kind(), ErrorKind::Decode);
             assert!(error.to_string().starts_with(&message), "{body}: {error}");
             assert_eq!(error.attempts(), 1);
             assert_eq!(server.received().len(), 1, "a retry would not help");
@@ -577,6 +577,8 @@ async fn a_2xx_response_that_cannot_be_decoded_means_applied_unless_it_is_a_page
                 Operation::Retrieve | Operation::List => Outcome::Unchanged,
                 Operation::Batch | Operation::BatchOrFail => Outcome::Unknown,
                 _ if is_page => Outcome::Unknown,
+                // Neither is the contact shown, so it may be lost.
+                _ if operation.template().ends_with("/unsubscribe") => Outcome::Unknown,
                 _ => Outcome::Applied,
             };
             assert_eq!(

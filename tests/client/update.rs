@@ -200,6 +200,30 @@ async fn an_update_of_an_unknown_address_is_not_found_and_creates_nothing() {
     assert!(server.contact("bob@example.com").is_none());
 }
 
+/// As from a wrong cache.
+#[tokio::test]
+async fn an_update_never_writes_to_another_contact_that_a_response_has() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let eve = json!({"id": "con_9", "email": "eve@example.com", "first_name": "Eve", "properties": {"seats": 4},
+        "topics": {}, "unsubscribed": false, "unsubscribe_reason": "", "created_at": 1});
+    let other = || Fault::wrong_body(eve.to_string()).times(1);
+
+    server.fault(other().method("GET"));
+    let error = contacts
+        .update(ADA)
+        .first_name("Augusta")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+    assert!(server.contact("eve@example.com").is_none());
+
+    server.fault(other().method("PATCH"));
+    let ada = contacts.update(ADA).property("seats", 4).await.unwrap();
+    assert_eq!(ada.email, ADA);
+    assert_eq!(ada.properties["seats"], 4);
+    assert!(server.contact("eve@example.com").is_none());
+}
+
 #[tokio::test]
 async fn an_update_that_cannot_be_sent_is_refused_before_any_request() {
     let (server, contacts) = start(Dialect::default()).await;

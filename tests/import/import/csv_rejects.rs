@@ -7,6 +7,7 @@ use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, Propert
 use audience::import::{Column, CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 
+use super::refused_batch;
 use support::mock_builder;
 
 /// A file in memory that can be read after the import has closed it.
@@ -104,7 +105,7 @@ impl Write for FullAtTheEnd {
 async fn an_import_whose_rejects_are_not_on_the_disk_at_its_end_fails() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    server.fault(Fault::status(400));
+    server.fault(refused_batch());
 
     let import = contacts.import(["ada@x.io"]).rejects(FullAtTheEnd);
     let stopped = import.await.unwrap_err();
@@ -118,7 +119,7 @@ async fn an_import_whose_rejects_are_not_on_the_disk_at_its_end_fails() {
 async fn rows_that_are_not_from_a_file_are_read_back_from_the_rejects_as_they_were() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    server.fault(Fault::status(400));
+    server.fault(refused_batch());
     let full = NewContact::new("a@x.io")
         .first_name("=Ada")
         .last_name("O'Neill, \"x\"")

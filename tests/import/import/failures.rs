@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use serde_json::json;
 use wiremock::ResponseTemplate;
 
-use super::{JournalPath, batches, contacts, counts, numbered};
+use super::{JournalPath, batches, contacts, counts, numbered, refused_batch};
 use support::{closed_url, in_time, ok, respond_with};
 
 const BATCH: &str = "/contacts/batch";
@@ -140,10 +140,10 @@ async fn each_refusal_of_the_key_stops_the_import() {
 }
 
 #[tokio::test]
-async fn a_response_about_the_path_of_a_batch_leaves_its_rows_to_be_sent() {
+async fn a_refusal_of_a_batch_that_may_come_from_a_gateway_leaves_its_rows_to_be_sent() {
     let not_found = Fault::status(404).body(json!({"error": "not_found"}).to_string());
     let page = Fault::status(404).body("<html>Not Found</html>");
-    let other = [405, 410, 501].map(Fault::status);
+    let other = [400, 405, 406, 409, 410, 413, 415, 422, 429, 431, 451, 501].map(Fault::status);
     for fault in [not_found, page].into_iter().chain(other) {
         let server = MockServer::start().await;
         server.fault(fault.path(BATCH));
@@ -231,12 +231,13 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
     for (fault, outcome) in [
         (Fault::status(500), RowOutcome::Unknown),
         (Fault::close_after(), RowOutcome::Unknown),
-        (Fault::status(413), refused("payload_too_large", false)),
-        (Fault::status(429), refused("too_many_requests", true)),
+        (refused_batch(), refused("validation_error", false)),
+        (Fault::status(429), RowOutcome::NotSent),
     ] {
         let server = MockServer::start().await;
         // Four attempts are made of what may be retried.
-        let times = if outcome.is_retryable() { 4 } else { 1 };
+        let is_refused = matches!(outcome, RowOutcome::Refused { .. });
+        let times = if is_refused { 1 } else { 4 };
         server.fault(fault.path(BATCH).after(1).times(times));
         let mut outcomes = contacts(&server)
             .import(numbered(250))

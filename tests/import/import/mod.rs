@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
 use audience::import::{Import, ImportReport, Journal};
-use audience::mock::MockServer;
+use audience::mock::{Fault, MockServer};
 use serde_json::Value;
 
 use support::{in_time, mock_builder};
@@ -34,6 +34,12 @@ use support::{in_time, mock_builder};
 /// The contacts of a mock, with fast retries.
 fn contacts(server: &MockServer) -> Contacts {
     mock_builder(server).build().unwrap().contacts()
+}
+
+/// The service refuses a whole batch because of its rows.
+fn refused_batch() -> Fault {
+    let body = r#"{"error": {"code": "validation_error"}}"#;
+    Fault::status(422).body(body).path("/contacts/batch")
 }
 
 /// This many contacts, each with an address of its own and its number as a property.

@@ -8,7 +8,7 @@ use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
 use serde_json::json;
 
-use super::{JournalPath, batches, contacts, counts};
+use super::{JournalPath, batches, contacts, counts, refused_batch};
 use support::in_time;
 
 const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Preferences);
@@ -416,6 +416,40 @@ async fn a_stop_does_not_wait_for_opt_outs_that_fail_because_the_next_run_sends_
 }
 
 #[tokio::test]
+async fn a_stop_leaves_opt_outs_that_were_not_begun_to_the_next_run() {
+    let server = server().await;
+    server.fault(Fault::delay(Duration::from_millis(300)).path("*/unsubscribe"));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let rows = || (0..50).map(|n| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING));
+    let run = || contacts.import(rows()).journal(journal.open());
+    let begun = async {
+        while server
+            .contacts()
+            .iter()
+            .all(|contact| !contact.unsubscribed)
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let (stop, asked) = tokio::sync::oneshot::channel();
+
+    let stopping = run().stop_when(async { asked.await.unwrap_or(()) });
+    let stopping = in_time(stopping.into_future());
+    let (stopped, ()) = tokio::join!(stopping, async {
+        begun.await;
+        drop(stop);
+    });
+    let stopped = stopped.unwrap();
+
+    assert!(stopped.opt_out_failed() >= 45, "{stopped}");
+    assert!(stopped.unfinished().unwrap().contains("asked to stop"));
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+    assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
+    assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
 async fn without_a_journal_a_stop_waits_for_the_opt_outs_because_no_run_would_send_them() {
     let server = server().await;
     server.fault(Fault::status(503).path("*/unsubscribe").times(2));
@@ -560,7 +594,7 @@ async fn the_opt_outs_of_a_batch_that_was_in_flight_at_a_crash_are_sent_even_if_
         .create_batch(["ada@x.io", "eve@x.io"])
         .await
         .unwrap();
-    server.fault(Fault::status(413).path("/contacts/batch"));
+    server.fault(refused_batch());
 
     let report = in_time(contacts.import(rows()).journal(journal.open()))
         .await
@@ -588,7 +622,7 @@ async fn the_opt_outs_of_a_batch_that_got_no_response_are_sent_even_if_it_is_ref
     // The second run certainly changes nothing, but the first one may have created the contact.
     server.fault(Fault::status(401).path("/contacts/batch").times(1));
     in_time(run()).await.unwrap_err();
-    server.fault(Fault::status(413).path("/contacts/batch"));
+    server.fault(refused_batch());
 
     let resumed = in_time(run()).await.unwrap();
 
@@ -608,7 +642,7 @@ async fn the_opt_outs_of_a_batch_that_was_certainly_not_applied_are_not_sent_if_
     in_time(contacts.import(rows()).journal(journal.open()))
         .await
         .unwrap_err();
-    server.fault(Fault::status(413).path("/contacts/batch"));
+    server.fault(refused_batch());
 
     let report = in_time(contacts.import(rows()).journal(journal.open()))
         .await

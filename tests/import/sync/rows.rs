@@ -365,9 +365,11 @@ async fn a_sync_that_is_asked_to_stop_does_not_wait_for_opt_outs_that_fail() {
             .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
             .stop_when(async { asked.await.unwrap_or(()) })
     };
-    let (report, _) = nights.run_with(&table, stops).await;
+    let (report, calls) = nights.run_with(&table, stops).await;
     assert!(report.is_stopped());
     assert_eq!(report.opted_out(), 0);
+    let opt_outs = calls.iter().filter(|call| call.contains("/unsubscribe"));
+    assert!(opt_outs.count() <= 2, "{calls:?}");
 
     nights.server.clear_faults();
     let (report, _) = nights.run(&table).await;
