@@ -237,8 +237,8 @@ impl Error {
     /// [`is_validation_error`](Error::is_validation_error) is true, also show [`ApiError::message`], which says what is
     /// wrong with the input.
     ///
-    /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never tells
-    /// the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
+    /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never
+    /// tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
     ///
     /// # Example: what a support tool shows
     ///
@@ -588,7 +588,8 @@ impl Error {
     /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
     ///
-    /// After [`Outcome::Applied`](crate::Outcome::Applied), it is 500, too. But the change was made: say so to the visitor.
+    /// After [`Outcome::Applied`](crate::Outcome::Applied), it is 500, too. But the change was made: say so to the
+    /// visitor.
     ///
     /// Any other error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the
     /// call.

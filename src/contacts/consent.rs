@@ -64,8 +64,8 @@ impl Contacts {
     ///
     /// A second global opt-out replaces the reason: without [`reason`](Unsubscribe::reason), the person's own
     /// `preferences` becomes `manual` (section 3.2). Whether it also replaces `complaint`, and so ends the lock after a
-    /// spam report, the document leaves open. So use [`unless_opted_out`](Unsubscribe::unless_opted_out) if the wish may
-    /// be an old one.
+    /// spam report, the document leaves open. So use [`unless_opted_out`](Unsubscribe::unless_opted_out) if the wish
+    /// may be an old one.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics.
@@ -92,9 +92,9 @@ impl Contacts {
     /// # A 2xx response without a contact
     ///
     /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
-    /// is still subscribed or cannot be retrieved. It does so, too, if the contact in the response has another address, or is still subscribed.
-    /// It is safe to repeat the call, whatever its error says. If the service sends no contact, for example because it
-    /// responds with 204, each opt-out takes two requests.
+    /// is still subscribed or cannot be retrieved. It does so, too, if the contact in the response has another address,
+    /// or is still subscribed. It is safe to repeat the call, whatever its error says. If the service sends no contact,
+    /// for example because it responds with 204, each opt-out takes two requests.
     ///
     /// # Example: from a preference page
     ///
@@ -259,8 +259,8 @@ impl Unsubscribe {
     /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
     /// opt-out was not sent. Both requests share the deadline.
     ///
-    /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may be
-    /// the topic's default, which can change.
+    /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
+    /// be the topic's default, which can change.
     ///
     /// # Example: the lock after a spam report stays
     ///
@@ -472,7 +472,7 @@ impl Consent {
 }
 
 /// Says what a refusal means, now that it is known whether the contact exists.
-fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_topic: bool) -> Error {
+pub(super) fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_topic: bool) -> Error {
     match is_absent {
         Ok(true) => refusal.about_missing(Missing::Contact),
         Ok(false) if has_topic && refusal.code() == Some(&ErrorCode::NotFound) => {

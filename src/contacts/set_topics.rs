@@ -3,8 +3,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
 
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use super::consent::with_proof;
 use super::{Contact, Contacts};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
@@ -27,7 +29,8 @@ impl Contacts {
     /// sent. To recover, send the same form once more.
     ///
     /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in
-    ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent.
+    ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent. A gateway
+    ///   can send a 404, too, so the call lists the contacts with this address after it.
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers
@@ -135,10 +138,13 @@ impl SetTopics {
         // All requests of the form share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let form = self.form.clone().map_err(TopicsError::invalid)?;
-        let retrieved = self
-            .retrieve()
-            .await
-            .map_err(|error| TopicsError::unread(error, form.answers()))?;
+        let retrieved = match self.retrieve().await {
+            Ok(retrieved) => retrieved,
+            Err(error) => {
+                let error = self.checked(error).await;
+                return Err(TopicsError::unread(error, form.answers()));
+            }
+        };
         let plan = form.plan(&retrieved, self.only_changed);
         let plan = plan.map_err(TopicsError::invalid)?;
         let contact = self.send(&plan, retrieved).await?;
@@ -180,6 +186,15 @@ impl SetTopics {
     async fn retrieve(&self) -> Result<Contact, Error> {
         let retrieve = self.contacts.retrieve_own(&self.address);
         retrieve.options(self.options.clone()).await
+    }
+
+    /// Makes sure of a 404. A gateway can send it, too, and then the opt-outs of the form would be lost.
+    async fn checked(&self, refusal: Error) -> Error {
+        if refusal.status() != Some(StatusCode::NOT_FOUND) && !refusal.is_not_found() {
+            return refusal;
+        }
+        let is_absent = self.contacts.is_absent(&self.address, self.options.clone());
+        with_proof(refusal, is_absent.await, false).at("retrieve")
     }
 
     /// Returns the contact if the response has one.

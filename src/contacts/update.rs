@@ -168,7 +168,13 @@ impl UpdateContact {
             None => Ok(contact.into()),
             Some(changed) => {
                 let create = self.contacts.create(changed);
-                Ok(create.options(self.options.clone()).await?.contact)
+                let created = create.options(self.options.clone()).await;
+                // A gateway may have sent the response, and to send the upsert twice does no harm.
+                let created = created.map_err(|error| match error.outcome() {
+                    Outcome::Applied => error.with_outcome(Outcome::Unknown).repeatable(true),
+                    _ => error,
+                });
+                Ok(created?.contact)
             }
         }
     }

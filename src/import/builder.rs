@@ -190,8 +190,8 @@ impl Import {
     ///
     /// The report says that the import [was stopped](ImportReport::is_stopped). A batch that waits for a retry is not
     /// retried: its rows are reported as not sent or unknown. With a journal, opt-outs of rows that were applied are
-    /// neither begun nor retried any more, and count as failed: the next import sends them. Without a journal, none would.
-    /// So then, they are still sent and retried, which can take minutes: see [`retry`](Self::retry).
+    /// neither begun nor retried any more, and count as failed: the next import sends them. Without a journal, none
+    /// would. So then, they are still sent and retried, which can take minutes: see [`retry`](Self::retry).
     ///
     /// To stop immediately, drop the import. Then the outcome of the batches in flight is unknown; with a journal, the
     /// next run sends them again.

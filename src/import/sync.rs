@@ -428,9 +428,9 @@ impl SyncContacts {
         self
     }
 
-    /// Sets how many contacts a run may opt out because their rows are missing, deleted or have another address. If there
-    /// are more, the run sends nothing and ends with an error of the kind [`Input`](crate::ErrorKind::Input). Such opt-outs
-    /// are hard to take back, because no opt-in is sent.
+    /// Sets how many contacts a run may opt out because their rows are missing, deleted or have another address. If
+    /// there are more, the run sends nothing and ends with an error of the kind [`Input`](crate::ErrorKind::Input).
+    /// Such opt-outs are hard to take back, because no opt-in is sent.
     ///
     /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts
     /// out more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not

@@ -49,8 +49,8 @@ fn address_from_env() -> Result<String, ConfigError> {
 
 #[cfg(feature = "inbox-postgres")]
 impl PostgresStore {
-    /// Opens the database whose address is in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE` names,
-    /// such as a secret that Docker or Kubernetes mounts. It connects with the first call: see
+    /// Opens the database whose address is in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE`
+    /// names, such as a secret that Docker or Kubernetes mounts. It connects with the first call: see
     /// [`connect_lazy`](Self::connect_lazy). It has 16 connections; for another number, pass the address to the
     /// [`builder`](Self::builder).
     ///

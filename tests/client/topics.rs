@@ -309,6 +309,29 @@ async fn a_topic_without_a_name_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
+async fn a_404_of_a_gateway_never_says_that_a_form_has_no_contact() {
+    for body in [
+        r#"{"message": "no route"}"#,
+        r#"{"code": "not_found"}"#,
+        "<html>",
+    ] {
+        let server = MockServer::builder().topic("news", true);
+        let server = server.seed_contact(ADA).start().await;
+        server.fault(Fault::status(404).body(body).path("/contacts/*").times(1));
+        let contacts = server.client().contacts();
+
+        let error = contacts
+            .set_topics(ADA, [("news", false)])
+            .await
+            .unwrap_err();
+
+        assert!(!error.error().is_not_found(), "{body}: {error}");
+        assert_eq!(error.form_outcome(), Outcome::NotSent);
+        contacts.set_topics(ADA, [("news", false)]).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
     let (server, contacts) = start(Dialect::default()).await;
 
@@ -334,7 +357,8 @@ async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
         let text = "could not retrieve the contact (0 recorded, 4 not sent): ";
         assert!(error.to_string().starts_with(text), "{error}");
     }
-    assert_eq!(sent(&server), ["retrieve"]);
+    // The second one is the list.
+    assert_eq!(sent(&server), ["retrieve", "retrieve"]);
 }
 
 #[tokio::test]

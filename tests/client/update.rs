@@ -225,6 +225,24 @@ async fn an_update_never_writes_to_another_contact_that_a_response_has() {
 }
 
 #[tokio::test]
+async fn an_update_whose_response_has_no_contact_may_be_lost_and_is_to_be_repeated() {
+    let (server, contacts) = start(Dialect::default()).await;
+    for body in ["", "{}", "[]", r#"{"ok": true}"#] {
+        server.fault(Fault::wrong_body(body).path("/contacts").times(1));
+
+        let update = || contacts.update(ADA).first_name("Augusta");
+        let error = update().await.unwrap_err();
+
+        assert_eq!(error.outcome(), Outcome::Unknown, "{body}: {error}");
+        let text = error.explanation();
+        assert!(text.contains("it is safe to repeat it"), "{body}: {text}");
+        let ada = update().await.unwrap();
+        assert_eq!(ada.first_name.as_deref(), Some("Augusta"));
+        contacts.update(ADA).first_name("Ada").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_update_that_cannot_be_sent_is_refused_before_any_request() {
     let (server, contacts) = start(Dialect::default()).await;
 
