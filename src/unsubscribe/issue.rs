@@ -592,9 +592,10 @@ impl IssueReport {
         &self.failures
     }
 
-    /// Returns whether the run has reached the end of the list, and left no mail to a later one. Otherwise, run the
-    /// program again: after [`stop_when`](SendIssue::stop_when), and if another program was about to send a mail. For 30 s
-    /// after it was killed, that counts, too.
+    /// Returns whether the run has reached the end of the list, and left no mail to a later one, apart from the
+    /// [failures](Self::failures): a later run tries those again, but an address that is refused is refused each time.
+    /// Otherwise, run the program again: after [`stop_when`](SendIssue::stop_when), and if another program was about to
+    /// send a mail. For 30 s after it was killed, that counts, too.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
