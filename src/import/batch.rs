@@ -225,7 +225,9 @@ impl Sender {
         watch: &Arc<Watch>,
     ) -> BTreeMap<usize, OptOutsLeft> {
         // After such an error, another request would fail in the same way, or takes too long for a run that is to stop.
-        let is_last = |error: &Error| is_refused_key(error) || watch.gives_up();
+        // That a contact is missing says nothing about the next one.
+        let is_last =
+            |error: &Error| is_refused_key(error) || watch.gives_up() && !error.is_not_found();
         let (mut last, mut all_left) = (None, BTreeMap::new());
         for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
             let opt_outs = row.row.opt_outs();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
 use audience::import::{Import, ImportRow, OptOut, RowOutcome};
-use audience::mock::{Fault, MockServer};
+use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
 use futures_util::StreamExt;
 use serde_json::json;
 
@@ -448,6 +448,34 @@ async fn a_stop_leaves_opt_outs_that_were_not_begun_to_the_next_run() {
     let resumed = in_time(run()).await.unwrap();
     assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
     assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
+async fn after_a_stop_a_contact_that_is_gone_is_no_reason_to_drop_the_next_opt_out() {
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).topic("news", true);
+    let server = server.start().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let no_news = |row| ImportRow::from(row).opt_out(OptOut::Topic("news".to_owned()));
+    let rows = || ["ada@x.io", "bob@x.io"].map(no_news);
+    let run = || contacts.import(rows()).journal(journal.open());
+    // Both contacts were created, and the run does not learn it.
+    server.fault(Fault::close_after().path("/contacts/batch"));
+    in_time(run()).await.unwrap();
+    server.clear_faults();
+    contacts.delete("ada@x.io").await.unwrap();
+    server.fault(refused_batch());
+    server.fault(Fault::delay(Duration::from_secs(1)).path("/contacts/ada%40x.io/unsubscribe"));
+
+    // While the opt-out of the contact that is gone is on its way.
+    let stop = tokio::time::sleep(Duration::from_millis(150));
+    in_time(run().stop_when(stop)).await.unwrap();
+    in_time(run()).await.unwrap();
+
+    assert!(!server.contact("bob@x.io").unwrap().topics["news"]);
 }
 
 #[tokio::test]
