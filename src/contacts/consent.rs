@@ -463,12 +463,16 @@ impl Consent {
     /// Returns whether a refusal of an opt-out may say that there is no such contact. That needs a proof: a gateway can
     /// say so, too, and then the contact still gets broadcasts.
     fn is_doubtful(&self, refusal: &Error) -> bool {
-        let is_404 = refusal.status() == Some(StatusCode::NOT_FOUND) || refusal.is_not_found();
         // Only the service names the topic, and that claims nothing about the contact.
         matches!(self.direction, Direction::Out)
-            && is_404
+            && may_be_missing(refusal)
             && refusal.missing() != Some(Missing::Topic)
     }
+}
+
+/// Returns whether a refusal may say that something is missing, whoever has sent it.
+pub(super) fn may_be_missing(refusal: &Error) -> bool {
+    refusal.status() == Some(StatusCode::NOT_FOUND) || refusal.is_not_found()
 }
 
 /// Says what a refusal means, now that it is known whether the contact exists.

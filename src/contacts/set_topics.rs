@@ -3,10 +3,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
 
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::consent::with_proof;
+use super::consent::{may_be_missing, with_proof};
 use super::{Contact, Contacts};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
@@ -190,7 +189,7 @@ impl SetTopics {
 
     /// Makes sure of a 404. A gateway can send it, too, and then the opt-outs of the form would be lost.
     async fn checked(&self, refusal: Error) -> Error {
-        if refusal.status() != Some(StatusCode::NOT_FOUND) && !refusal.is_not_found() {
+        if !may_be_missing(&refusal) {
             return refusal;
         }
         let is_absent = self.contacts.is_absent(&self.address, self.options.clone());

@@ -582,22 +582,18 @@ struct Inner {
 
 impl ExportError {
     fn new(report: ExportReport, error: Error) -> Self {
-        let is_stopped = false;
         Self(Box::new(Inner {
             report,
             error,
-            is_stopped,
+            is_stopped: false,
         }))
     }
 
     fn stopped(report: ExportReport) -> Self {
         let error = Error::config("the export was asked to stop; resume it to continue");
-        let is_stopped = true;
-        Self(Box::new(Inner {
-            report,
-            error,
-            is_stopped,
-        }))
+        let mut stopped = Self::new(report, error);
+        stopped.0.is_stopped = true;
+        stopped
     }
 
     fn not_started(error: Error) -> Self {
