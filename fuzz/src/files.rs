@@ -462,7 +462,10 @@ fn check_rows(read: &mut JournalText, lines: &[&[u8]]) {
 impl PlainRows {
     /// Adds a record. Returns `None` if it has another form than the writer gives it.
     fn add(&mut self, line: &[u8]) -> Option<()> {
-        let record: Value = serde_json::from_slice(line).ok()?;
+        self.add_record(&serde_json::from_slice(line).ok()?)
+    }
+
+    fn add_record(&mut self, record: &Value) -> Option<()> {
         let (kind, value) = record.as_object()?.iter().next()?;
         match kind.as_str() {
             "started" => self.started.extend(numbers(value)?),
@@ -482,6 +485,11 @@ impl PlainRows {
                 let fingerprint = batch.get("fingerprint")?.as_u64()?;
                 self.fingerprints
                     .extend(rows.first().map(|first| (*first, fingerprint)));
+            }
+            "batch" => {
+                for record in value.as_array()? {
+                    self.add_record(record)?;
+                }
             }
             "opt_outs_left" => {
                 for row in value.as_array()? {

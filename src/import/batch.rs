@@ -1,10 +1,10 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::{io, slice};
 
-use super::journal::JournalWriter;
+use super::journal::{BatchEnd, JournalWriter};
 use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{
@@ -714,20 +714,28 @@ impl Sender {
             }
             Log::Journal(journal) => journal,
         };
-        let (mut finished, mut opt_outs_left, mut not_applied) = (vec![], vec![], vec![]);
+        let is_final = |row, outcome| is_final(row, outcome, sent.stop.as_ref());
+        let (mut end, mut sent_again) = (BatchEnd::default(), HashSet::new());
         for (place, (row, outcome)) in rows.iter().zip(&sent.outcomes).enumerate() {
-            if let Some(left) = left.remove(&place) {
-                opt_outs_left.push((row.number, &row.row, left));
-            } else if is_final(row, outcome, sent.stop.as_ref()) {
-                finished.push((row.number, &row.row, outcome));
-            } else if is_recorded_before(row) && *outcome != RowOutcome::Unknown {
-                // Otherwise a resumed import would take these rows for sent.
-                not_applied.push(row.number);
+            let left = left.remove(&place);
+            let is_known = left.is_some() || is_final(row, outcome);
+            // The older row of its address is sent again, and would replace it if it was not.
+            if is_known && !row.fails_on_conflict() && sent_again.contains(&row.address) {
+                continue;
+            }
+            if let Some(left) = left {
+                end.opt_outs_left.push((row.number, &row.row, left));
+            } else if is_known {
+                end.finished.push((row.number, &row.row, outcome));
+            } else {
+                sent_again.insert(row.address);
+                if is_recorded_before(row) && *outcome != RowOutcome::Unknown {
+                    // Otherwise a resumed import would take these rows for sent.
+                    end.not_applied.push(row.number);
+                }
             }
         }
-        journal.record_not_applied(not_applied).await?;
-        journal.record_opt_outs_left(opt_outs_left).await?;
-        journal.record_finished(finished).await
+        journal.record_end(end).await
     }
 }
 

@@ -73,6 +73,7 @@ const JOURNAL: Kind = Kind {
         "{\"not_applied\":",
         "{\"finished\":",
         "{\"opt_outs_left\":",
+        "{\"batch\":",
         "{\"held_until\":",
     ],
 };
@@ -224,6 +225,17 @@ fn read_records(reader: impl BufRead) -> Result<Contents, Error> {
 #[derive(Clone, Debug)]
 pub(super) struct JournalWriter(Appender);
 
+/// What is known of the rows of a batch at its end. The other rows are sent again.
+#[derive(Debug, Default)]
+pub(super) struct BatchEnd<'a> {
+    /// Rows that were certainly not applied.
+    pub(super) not_applied: Vec<u64>,
+    /// Rows whose contacts were sent and whose opt-outs are not recorded.
+    pub(super) opt_outs_left: Vec<(u64, &'a ImportRow, OptOutsLeft)>,
+    /// Rows with their outcomes.
+    pub(super) finished: Vec<(u64, &'a ImportRow, &'a RowOutcome)>,
+}
+
 impl JournalWriter {
     /// Records that rows are about to be sent.
     pub(super) async fn record_started(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
@@ -236,41 +248,31 @@ impl JournalWriter {
         }
     }
 
-    /// Records that started rows were certainly not applied.
-    pub(super) async fn record_not_applied(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
-        match rows.is_empty() {
-            true => Ok(()),
-            false => {
-                self.append(&Record::NotApplied(rows.into_iter().collect()))
-                    .await
-            }
+    /// Records the end of a batch in one line: after a crash, all of it is known or nothing.
+    ///
+    /// If some of its rows were known and others were sent again, an older row could replace a newer one of its address.
+    pub(super) async fn record_end(&self, end: BatchEnd<'_>) -> Result<(), Arc<io::Error>> {
+        let mut records = Vec::new();
+        if !end.not_applied.is_empty() {
+            let not_applied = end.not_applied.into_iter().collect();
+            records.push(Record::NotApplied(not_applied));
         }
-    }
-
-    /// Records the outcomes of the rows of a batch.
-    pub(super) async fn record_finished(
-        &self,
-        rows: Vec<(u64, &ImportRow, &RowOutcome)>,
-    ) -> Result<(), Arc<io::Error>> {
-        match rows.is_empty() {
-            true => Ok(()),
-            false => self.append(&Record::Finished(Finished::new(rows))).await,
+        if !end.opt_outs_left.is_empty() {
+            let left = end.opt_outs_left.into_iter();
+            let left = left.map(|(number, row, left)| Unfinished {
+                row: number,
+                fingerprint: fingerprint(number, row),
+                left,
+            });
+            records.push(Record::OptOutsLeft(left.collect()));
         }
-    }
-
-    /// Records rows whose contacts were sent and whose opt-outs are not recorded.
-    pub(super) async fn record_opt_outs_left(
-        &self,
-        rows: Vec<(u64, &ImportRow, OptOutsLeft)>,
-    ) -> Result<(), Arc<io::Error>> {
-        let rows = rows.into_iter().map(|(number, row, left)| Unfinished {
-            row: number,
-            fingerprint: fingerprint(number, row),
-            left,
-        });
-        match rows.len() {
-            0 => Ok(()),
-            _ => self.append(&Record::OptOutsLeft(rows.collect())).await,
+        if !end.finished.is_empty() {
+            records.push(Record::Finished(Finished::new(end.finished)));
+        }
+        match <[Record; 1]>::try_from(records) {
+            Ok([record]) => self.append(&record).await,
+            Err(none) if none.is_empty() => Ok(()),
+            Err(several) => self.append(&Record::Batch(several)).await,
         }
     }
 
@@ -309,6 +311,8 @@ enum Record {
     Finished(Finished),
     /// The contacts of these rows were sent, and their opt-outs are not recorded.
     OptOutsLeft(Vec<Unfinished>),
+    /// Several of these, which hold together or not at all.
+    Batch(Vec<Record>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
 }
@@ -631,6 +635,7 @@ impl Resumed {
                 self.opt_outs_left.insert(row.row, row);
                 Ok(())
             }),
+            Record::Batch(records) => records.into_iter().try_for_each(|record| self.add(record)),
             Record::HeldUntil(until) => {
                 self.held_until = self.held_until.max(until);
                 Ok(())

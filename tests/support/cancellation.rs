@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::in_time;
@@ -74,8 +75,12 @@ impl CountingProxy {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Waits until no more than this many connections are open.
+    /// Waits until no more than this many connections are open, those included that wait to be accepted.
     pub async fn at_most(&self, connections: usize) {
+        // Connections are accepted one after another: once this one has ended, those before it were counted.
+        let mut last = TcpStream::connect(self.address()).await.expect("a proxy");
+        last.shutdown().await.expect("an open connection");
+        let _ = in_time(last.read_to_end(&mut Vec::new())).await;
         until(|| self.open.load(Ordering::SeqCst) <= connections).await;
     }
 }

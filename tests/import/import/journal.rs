@@ -7,6 +7,7 @@ use audience::contacts::{NewContact, OnConflict};
 use audience::import::{ImportRow, OptOut, Progress};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
+use serde_json::json;
 
 use super::{JournalPath, batches, contacts, counts, numbered, refused_batch, with_journal};
 use support::{closed_url, in_time};
@@ -345,4 +346,62 @@ async fn a_stream_that_waits_between_its_first_rows_is_resumed_after_the_rows_th
     assert_eq!(counts(&resumed), [150, 0, 0, 0, 0, 0]);
     let sent: usize = batches(&server).iter().map(Vec::len).sum();
     assert_eq!(sent, 145);
+}
+
+#[tokio::test]
+async fn a_journal_that_ends_after_any_of_its_lines_lets_no_older_row_replace_a_newer_one() {
+    let named = |name: &str| ImportRow::new(NewContact::new("ann@x.io").first_name(name));
+    // Its contact is recorded, and its opt-out fails.
+    let failing = |name| named(name).opt_out(OptOut::Topic("unknown".into()));
+
+    for rows in [
+        [named("Old"), failing("New")],
+        [failing("Old"), named("New")],
+    ] {
+        let (server, journal) = (MockServer::start().await, JournalPath::new());
+        let contacts = contacts(&server);
+        with_journal(contacts.import(rows.clone()), &journal).await;
+        let written = journal.read();
+
+        for (end, _) in written.match_indices('\n') {
+            journal.write(&written[..=end]);
+            with_journal(contacts.import(rows.clone()), &journal).await;
+
+            let ann = server.contact("ann@x.io").unwrap();
+            let known = &written[..=end];
+            assert_eq!(ann.first_name.as_deref(), Some("New"), "{known}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_is_sent_again_after_an_older_one_of_its_address_whose_outcome_is_unknown() {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let rows = || {
+        let addresses = [
+            ("ann@x.io", "Old"),
+            ("bob@x.io", "Bob"),
+            (" Ann@X.io", "New"),
+        ];
+        addresses.map(|(address, name)| NewContact::new(address).first_name(name))
+    };
+    let status = |email: &str, status: &str| json!({"email": email, "status": status});
+    let entries = [
+        json!({"email": "ann@x.io"}),
+        status("bob@x.io", "created"),
+        status("ann@x.io", "updated"),
+    ];
+    let body = json!({"data": entries}).to_string();
+    server.fault(Fault::wrong_body(body).path("/contacts/batch").times(1));
+
+    let first = with_journal(contacts(&server).import(rows()), &journal).await;
+    with_journal(contacts(&server).import(rows()), &journal).await;
+
+    assert_eq!(
+        (first.created(), first.updated(), first.unknown()),
+        (1, 1, 1)
+    );
+    assert_eq!(batches(&server).last().unwrap(), &["ann@x.io", " Ann@X.io"]);
+    let ann = server.contact("ann@x.io").unwrap();
+    assert_eq!(ann.first_name.as_deref(), Some("New"));
 }
