@@ -150,6 +150,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 #[derive(Clone)]
 pub struct UnsubscribeService(pub(super) Arc<Shared>);
 
+#[derive(Clone)]
 pub(super) struct Shared {
     pub(super) links: UnsubscribeLinks,
     pub(super) contacts: Contacts,
@@ -186,6 +187,40 @@ impl UnsubscribeService {
             template: None,
             current_address: None,
             record_consent: None,
+        })
+    }
+
+    /// Starts building this service in another language. Give it links with the same secrets and a base URL of their
+    /// own, its texts and its topics. Everything else is as in this service, which sends and waits for both: run the
+    /// worker of one of them.
+    ///
+    /// # Example: German beside English
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// use audience::unsubscribe::{OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService};
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/preferences")?;
+    /// let english = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .topic(OfferedTopic::new("news", "News"))
+    ///     .build();
+    ///
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/einstellungen")?;
+    /// let mut texts = PageTexts::default();
+    /// texts.lang = "de".into(); // and the others
+    /// let german = english.translation(links).texts(texts).topic(OfferedTopic::new("news", "Neues")).build();
+    /// # let _ = german;
+    /// # Ok(()) }
+    /// ```
+    pub fn translation(&self, links: UnsubscribeLinks) -> UnsubscribeServiceBuilder {
+        UnsubscribeServiceBuilder(Shared {
+            links,
+            topics: Vec::new(),
+            texts: PageTexts::default(),
+            ..Shared::clone(&self.0)
         })
     }
 
@@ -1094,8 +1129,7 @@ impl UnsubscribeServiceBuilder {
 
     /// Sets the texts of the page. Default: English.
     ///
-    /// For several languages, build a service for each, with a base URL of its own and the same secrets and store. The
-    /// worker of one of them sends the opt-outs of all.
+    /// For several languages, see [`translation`](UnsubscribeService::translation).
     pub fn texts(mut self, texts: PageTexts) -> Self {
         self.0.texts = texts;
         self

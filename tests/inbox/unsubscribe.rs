@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use audience::inbox::{
@@ -10,7 +10,9 @@ use audience::inbox::{
     SqliteStore, Store, Take, Token,
 };
 use audience::mock::{Dialect, Fault, MockServer};
-use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{
+    ConsentError, OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService,
+};
 use audience::webhooks::tower::BytesBody;
 use audience::{Client, RetryPolicy};
 use bytes::Bytes;
@@ -1701,16 +1703,55 @@ async fn a_contact_that_was_maybe_created_is_opted_out_later_and_a_refused_one_i
 async fn the_shutdown_of_the_worker_waits_for_the_opt_in_of_a_visitor_who_has_left() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
+    let translation = service.translation(links()).build();
     server.fault(Fault::delay(Duration::from_millis(100)));
 
-    let left = service.subscribe("bob@example.com", ["news"]);
-    assert!(left.now_or_never().is_none());
-    let worker = service.worker().run_until(std::future::ready(()));
-    worker.await.unwrap();
+    for (of_visitor, of_worker) in [(&service, &translation), (&translation, &service)] {
+        let bob = format!("{}@example.com", server.contact_count());
+        let left = of_visitor.subscribe(&*bob, ["news"]);
+        assert!(left.now_or_never().is_none());
+        let worker = of_worker.worker().run_until(std::future::ready(()));
+        worker.await.unwrap();
 
-    let bob = server.contact("bob@example.com").unwrap();
-    assert!(!bob.unsubscribed && bob.topics["news"]);
-    assert_eq!(service.pending().await.unwrap(), 0);
+        let bob = server.contact(&bob).unwrap();
+        assert!(!bob.unsubscribed && bob.topics["news"]);
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_translation_has_its_own_links_texts_and_topics_and_the_functions_of_the_service() {
+    let server = mock().await;
+    let consents = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&consents);
+    let english =
+        UnsubscribeService::builder(links(), server.client().contacts(), MemoryStore::new())
+            .topic(OfferedTopic::new("news", "News"))
+            .record_consent(move |_, _| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                async { Ok::<_, Infallible>(()) }
+            })
+            .build();
+    let base_url = "https://shop.example.com/abmelden";
+    let links_of_german = UnsubscribeLinks::new([SECRET], base_url).unwrap();
+    let mut texts = PageTexts::default();
+    (texts.lang, texts.title) = ("de".into(), "Ihre Newsletter".into());
+    let german = english.translation(links_of_german.clone()).texts(texts);
+    let german = german
+        .topic(OfferedTopic::new("offers", "Angebote"))
+        .build();
+
+    let link = links_of_german.link(ADA);
+    assert!(link.starts_with(base_url));
+    let page = get(&german, &link).await;
+    let saved = post_form(&german, &link, &page.form(&["offers"])).await;
+
+    assert!(page.body.contains("<html lang=\"de\"") && page.body.contains("Ihre Newsletter"));
+    assert!(page.body.contains("Angebote") && !page.body.contains("News<"));
+    assert_eq!(saved.status, StatusCode::OK);
+    assert!(server.contact(ADA).unwrap().topics["offers"]);
+    assert_eq!(consents.load(Ordering::Relaxed), 1);
+    assert!(!get(&english, &link).await.body.contains("Angebote"));
 }
 
 #[tokio::test]
