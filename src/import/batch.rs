@@ -248,7 +248,7 @@ impl Sender {
             // One after another, they may take longer than a run that is to stop has left.
             if last.is_none() && !to_send.is_empty() && watch.gives_up() {
                 let message = "the run was asked to stop before it sent the opt-out";
-                last = Some(Error::config(message));
+                last = Some(Error::transport(message));
             }
             if last.is_none() && row.looks_before(&to_send, &contact) {
                 let address = row.row.address();
@@ -853,6 +853,7 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
     RowOutcome::OptOutFailed {
         code: code_of(error),
         message: Some(format!("{what} was not recorded: {error}")),
+        retryable: error.is_retryable(),
     }
 }
 

@@ -448,6 +448,9 @@ impl Run {
         for (row, outcome) in kept {
             // A resumed import may send this row again. Later rows of its address must not be applied before it.
             if !is_final(&row, &outcome, stop.as_ref()) {
+                if stop.is_none() {
+                    self.settled.report.note_left();
+                }
                 for later in self.grouping.give_up(&row) {
                     self.settle_not_sent(later);
                 }

@@ -422,6 +422,17 @@ struct Detail {
     retryable: bool,
 }
 
+impl Detail {
+    fn new(code: &ErrorCode, message: &Option<String>, retryable: bool) -> Self {
+        let (code, message) = (code.clone(), message.clone());
+        Self {
+            code,
+            message,
+            retryable,
+        }
+    }
+}
+
 impl Finished {
     fn new<'a>(rows: impl IntoIterator<Item = (u64, &'a ImportRow, &'a RowOutcome)>) -> Self {
         let mut outcomes = String::new();
@@ -468,6 +479,7 @@ impl Finished {
                 RowOutcome::OptOutFailed {
                     code: detail.code,
                     message: detail.message,
+                    retryable: detail.retryable,
                 }
             }
             _ => return None,
@@ -488,22 +500,12 @@ fn write(outcome: &RowOutcome) -> (char, Option<Detail>) {
             code,
             message,
             retryable,
-        } => {
-            let detail = Detail {
-                code: code.clone(),
-                message: message.clone(),
-                retryable: *retryable,
-            };
-            ('r', Some(detail))
-        }
-        RowOutcome::OptOutFailed { code, message } => {
-            let detail = Detail {
-                code: code.clone(),
-                message: message.clone(),
-                retryable: true,
-            };
-            ('o', Some(detail))
-        }
+        } => ('r', Some(Detail::new(code, message, *retryable))),
+        RowOutcome::OptOutFailed {
+            code,
+            message,
+            retryable,
+        } => ('o', Some(Detail::new(code, message, *retryable))),
     }
 }
 
@@ -879,7 +881,11 @@ mod tests {
             RowOutcome::Skipped,
             RowOutcome::Unknown,
             refused,
-            RowOutcome::OptOutFailed { code, message },
+            RowOutcome::OptOutFailed {
+                code,
+                message,
+                retryable: false,
+            },
         ];
         let row = row();
 

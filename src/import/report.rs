@@ -30,6 +30,9 @@ pub struct ImportReport {
     first_failure: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_stopped: bool,
+    /// Whether something failed that may succeed in the next run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    may_succeed: bool,
 }
 
 impl ImportReport {
@@ -291,11 +294,51 @@ impl ImportReport {
         if self.is_stopped && (is_unsent || self.opt_out_failed > 0) {
             return Some("the run was asked to stop; repeat it to send the rest");
         }
-        if is_unsent {
-            return Some("some rows were not sent, or their outcome is unknown; repeat the run");
+        match (is_unsent, self.may_succeed) {
+            (true, true) => {
+                Some("some rows were not sent, or their outcome is unknown; repeat the run")
+            }
+            (true, false) => Some(
+                "some rows were not sent, or their outcome is unknown; mend what failed, then repeat the run",
+            ),
+            (false, true) => {
+                (self.opt_out_failed > 0).then_some("an opt-out failed; repeat the run")
+            }
+            (false, false) => (self.opt_out_failed > 0).then_some(
+                "an opt-out failed; correct its row or create the topic, then repeat the run",
+            ),
         }
-        (self.opt_out_failed > 0)
-            .then_some("an opt-out failed; repeat the run, and correct the row if it fails again")
+    }
+
+    /// Returns whether repeating the run may help: it is [unfinished](Self::unfinished), and at least a part of what is
+    /// left may succeed without a change. If it returns `false`, somebody has to mend the cause first, such as the base
+    /// URL, the name of a topic or the plan's contact ceiling: [`first_failure`](Self::first_failure) and the rejects say
+    /// what failed.
+    ///
+    /// # Example: the exit status of a job
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::ImportReport;
+    ///
+    /// fn status(report: &ImportReport) -> u8 {
+    ///     match report.unfinished() {
+    ///         None => 0,
+    ///         Some(_) if report.is_retryable() => 75, // run it again
+    ///         Some(_) => 65,                          // somebody has to look
+    ///     }
+    /// }
+    ///
+    /// # server.set_ceiling(Some(1));
+    /// let report = contacts.import(["ada@example.com", "bob@example.com"]).await?;
+    /// assert_eq!(status(&report), 65);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.unfinished().is_some() && (self.is_stopped || self.may_succeed)
     }
 
     /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. What is left, says
@@ -378,6 +421,12 @@ impl ImportReport {
 
     pub(super) fn note_failure(&mut self, error: &Error) {
         self.first_failure.get_or_insert_with(|| error.to_string());
+        self.may_succeed |= error.is_retryable();
+    }
+
+    /// Notes that a row is left to the next run, although its batch did not fail as a whole.
+    pub(super) fn note_left(&mut self) {
+        self.may_succeed = true;
     }
 
     pub(super) fn note_stopped(&mut self) {
@@ -420,6 +469,7 @@ impl ImportReport {
             duplicates,
             first_failure,
             is_stopped,
+            may_succeed,
         } = other;
         self.created += created;
         self.updated += updated;
@@ -435,6 +485,7 @@ impl ImportReport {
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
         self.is_stopped |= is_stopped;
+        self.may_succeed |= may_succeed;
     }
 
     pub(super) fn add(&mut self, outcome: &RowOutcome) {
@@ -446,7 +497,10 @@ impl ImportReport {
             RowOutcome::Refused { code, .. } => {
                 *self.refused.entry(code.as_str().to_owned()).or_default() += 1;
             }
-            RowOutcome::OptOutFailed { .. } => self.opt_out_failed += 1,
+            RowOutcome::OptOutFailed { retryable, .. } => {
+                self.opt_out_failed += 1;
+                self.may_succeed |= retryable;
+            }
             RowOutcome::Valid => self.valid += 1,
             RowOutcome::NotSent => self.not_sent += 1,
             RowOutcome::Unknown => self.unknown += 1,
@@ -523,6 +577,9 @@ pub enum RowOutcome {
         code: ErrorCode,
         /// Which opt-out failed, and why.
         message: Option<String>,
+        /// Whether importing the same row again can help.
+        #[serde(default)]
+        retryable: bool,
     },
     /// The row was checked in a dry run, and nothing is wrong with it.
     Valid,
@@ -588,8 +645,8 @@ impl RowOutcome {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Created | Self::Updated | Self::Skipped | Self::OptedOut | Self::Valid => false,
-            Self::Refused { retryable, .. } => *retryable,
-            Self::OptOutFailed { .. } | Self::NotSent | Self::Unknown => true,
+            Self::Refused { retryable, .. } | Self::OptOutFailed { retryable, .. } => *retryable,
+            Self::NotSent | Self::Unknown => true,
         }
     }
 
@@ -780,6 +837,7 @@ mod tests {
             duplicates: count,
             first_failure: None,
             is_stopped: count != 2,
+            may_succeed: count != 3,
         };
         let mut merged = report(2);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
 use audience::export::JsonLines;
-use audience::import::{ImportRow, RowOutcome, SyncRow, SyncState};
+use audience::import::{ImportRow, OptOut, RowOutcome, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
@@ -158,6 +158,77 @@ async fn a_refusal_of_a_batch_that_may_come_from_a_gateway_leaves_its_rows_to_be
         assert!(!failed.is_complete() && failed.first_failure().is_some());
         assert_eq!(counts(&resumed), [250, 0, 0, 0, 0, 0], "{failed}");
     }
+}
+
+#[tokio::test]
+async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_a_change() {
+    let opt_out = |topic: &str| ImportRow::from("b@x.io").opt_out(OptOut::Topic(topic.into()));
+    let run = async |faults: Vec<Fault>, topic| {
+        let server = MockServer::builder().topic("news", true).start().await;
+        server.seed_contact("b@x.io");
+        faults.into_iter().for_each(|fault| server.fault(fault));
+        let rows = numbered(100).map(ImportRow::from).chain([opt_out(topic)]);
+        let import = contacts(&server).import(rows).concurrency(1);
+        in_time(import).await.unwrap()
+    };
+    let batch = |status| Fault::status(status).path(BATCH).after(1);
+    let no_opt_out = |status| Fault::status(status).path("*/unsubscribe");
+    let no_status = json!({"data": [{"email": "b@x.io"}]}).to_string();
+
+    for (faults, topic, expected) in [
+        (vec![], "news", None),
+        (vec![batch(503)], "news", Some(true)),
+        (vec![batch(429)], "news", Some(true)),
+        (vec![batch(501)], "news", Some(false)),
+        (vec![batch(404)], "news", Some(false)),
+        (vec![no_opt_out(503)], "news", Some(true)),
+        (vec![no_opt_out(501)], "news", Some(false)),
+        (vec![], "misspelled", Some(false)),
+        (
+            vec![Fault::wrong_body(no_status).path(BATCH).after(1)],
+            "news",
+            Some(true),
+        ),
+        (
+            vec![Fault::wrong_body("<html>").path(BATCH).after(1)],
+            "news",
+            Some(false),
+        ),
+        // The first batch may succeed in the next run, and then the second one is left.
+        (
+            vec![Fault::status(503).path(BATCH).times(4), batch(501)],
+            "news",
+            Some(true),
+        ),
+    ] {
+        let case = format!("{faults:?} {topic}");
+
+        let report = run(faults, topic).await;
+
+        let found = report.unfinished().map(|_| report.is_retryable());
+        assert_eq!(found, expected, "{case}: {report}");
+        let says_to_mend = ["mend what failed", "correct its row"];
+        let reason = report.unfinished().unwrap_or_default();
+        let is_to_mend = says_to_mend.iter().any(|text| reason.contains(text));
+        assert_eq!(is_to_mend, expected == Some(false), "{case}: {reason}");
+        assert!(expected.is_some() || !report.is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_run_is_worth_repeating_and_a_full_plan_is_not() {
+    let server = MockServer::builder().contact_ceiling(1).start().await;
+    let contacts = contacts(&server);
+
+    let stopped = contacts.import(numbered(2)).stop_when(async {});
+    let stopped = in_time(stopped).await.unwrap();
+    let full = in_time(contacts.import(numbered(2))).await.unwrap();
+    let mut total = full.clone();
+    total.merge(stopped.clone());
+
+    assert!(stopped.is_retryable());
+    assert!(full.unfinished().is_some() && !full.is_retryable());
+    assert!(total.is_retryable());
 }
 
 #[tokio::test]

@@ -96,7 +96,7 @@ async fn a_row_whose_opt_out_failed_says_which_and_why() {
     assert!(outcomes.next().await.is_none());
     let report = outcomes.finish().unwrap();
 
-    let RowOutcome::OptOutFailed { code, message } = ada else {
+    let RowOutcome::OptOutFailed { code, message, .. } = ada else {
         panic!("{ada:?}");
     };
     assert_eq!(code.as_str(), "not_found");

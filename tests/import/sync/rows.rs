@@ -211,6 +211,7 @@ async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing(
     assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
     assert!(report.missing_ignored() && report.to_string().contains("missing rows ignored"));
     assert!(report.unfinished().unwrap().contains("correct the table"));
+    assert!(!report.is_retryable());
     assert!(calls.is_empty());
     let (report, _) = nights.run(&table).await;
     assert!(!report.missing_ignored(), "nobody asked for missing rows");
@@ -340,6 +341,7 @@ async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_se
     assert_eq!((report.changes().not_sent(), calls.len()), (2, 0));
     assert!(report.is_stopped());
     assert!(report.unfinished().unwrap().contains("asked to stop"));
+    assert!(report.is_retryable());
 
     let (report, calls) = nights.run(&table).await;
     assert_eq!(
