@@ -235,7 +235,7 @@ impl Error {
     /// The text is English, in lowercase and without a full stop. Its wording may change in any release. Like
     /// `Display`, it contains no address, no key and no text of a body. If
     /// [`is_validation_error`](Error::is_validation_error) is true, also show [`ApiError::message`], which says what is
-    /// wrong with the input.
+    /// wrong with the input. `Display` is for logs: some errors say the same in both, so print one of them.
     ///
     /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never
     /// tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::IntoFuture;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -45,6 +47,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
 /// too. For a form of your own, do it with a layer, such as `RequestBodyTimeoutLayer` of the crate `tower-http`. Limit
 /// the number of connections at the proxy in front, which also adds TLS.
+///
+/// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
 /// For another server, use [`Worker::run_until`] and the server's own shutdown.
 ///
@@ -300,10 +304,18 @@ impl Connections {
     {
         // If this fails, small responses arrive later.
         let _ = stream.set_nodelay(true);
+        let peer: Option<SocketAddr> = stream.peer_addr().ok();
+        let service = TowerToHyperService::new(service);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            service.call(request)
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+            .serve_connection(TokioIo::new(stream), service);
         let connection = self.graceful.watch(connection);
         self.running.spawn(async {
             // The peer closed the connection, or it sent no valid request.

@@ -77,7 +77,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`].
+    /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`]. A gateway can send a
+    ///   404, too, so the call lists the contacts with this address after it.
     /// - `validation_error` (422) if the new address is not an email address.
     /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if an address is empty, `.` or `..`, or if the new contact is
@@ -134,7 +135,13 @@ impl ChangeAddress {
         Retrieve::own(&self.new).request()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let mut old = self.retrieve(&self.old).await?;
+        let mut old = match self.retrieve(&self.old).await {
+            Ok(old) => old,
+            Err(error) => {
+                let checking = self.contacts.make_sure(error, &self.old, &self.options);
+                return Err(checking.await);
+            }
+        };
         if normalized_address(&self.old) == normalized_address(&self.new) {
             return Ok(old);
         }
@@ -143,7 +150,16 @@ impl ChangeAddress {
         }
         self.create(&old).await?;
         *written = Outcome::Unknown;
-        let new = self.record_opt_outs(&mut old).await?;
+        // Both contacts exist by now, or the service has not responded to the requests before.
+        let opted_out = self.opt_out_both(&mut old).await;
+        opted_out.map_err(|error| match error.is_not_found() {
+            true => error.not_from_service(),
+            false => error,
+        })
+    }
+
+    async fn opt_out_both(&self, old: &mut Contact) -> Result<Contact, Error> {
+        let new = self.record_opt_outs(old).await?;
         // This is the last step, because a further call does the rest only while the old contact is subscribed.
         if !old.unsubscribed {
             self.opt_out(self.contacts.unsubscribe(&self.old)).await?;

@@ -1,10 +1,9 @@
 use std::pin::Pin;
 
-use http::StatusCode;
-
+use super::consent::{may_be_missing, with_proof};
 use super::{Contact, Contacts};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
-use crate::{Error, ErrorCode, Outcome};
+use crate::{Error, ErrorCode, Missing};
 
 impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
@@ -55,6 +54,20 @@ impl Contacts {
         let list = self.list().options(options);
         list.has(address).await.map(|has_contact| !has_contact)
     }
+
+    /// Makes sure of a refusal that says that the contact does not exist, if this is one. A gateway can say so, too.
+    pub(super) async fn make_sure(
+        &self,
+        refusal: Error,
+        address: &str,
+        options: &CallOptions,
+    ) -> Error {
+        if !may_be_missing(&refusal) {
+            return refusal;
+        }
+        let is_absent = self.is_absent(address, options.clone());
+        with_proof(refusal, is_absent.await, false)
+    }
 }
 
 /// Retrieves a contact that may not exist when it is awaited: see [`Contacts::find`].
@@ -80,14 +93,13 @@ impl FindContact {
         if refusal.is_not_found() && refusal.code() == Some(&ErrorCode::NotFound) {
             return Ok(None);
         }
-        if refusal.status() != Some(StatusCode::NOT_FOUND) {
-            return Err(refusal);
-        }
-        let attempts = refusal.attempts();
-        match self.contacts.is_absent(&self.address, self.options).await {
-            Ok(true) => Ok(None),
-            Ok(false) => Err(refusal.not_from_service()),
-            Err(error) => Err(error.of_proof(attempts, Outcome::Unchanged)),
+        let checking = self
+            .contacts
+            .make_sure(refusal, &self.address, &self.options);
+        let refusal = checking.await;
+        match refusal.missing() {
+            Some(Missing::Contact) => Ok(None),
+            _ => Err(refusal),
         }
     }
 }

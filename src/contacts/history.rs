@@ -20,7 +20,9 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// The errors of [`matches`](Self::matches). No partial result is returned.
+    /// `not_found` (404) if the address is not one of your contacts. A gateway can send a 404, too, so the call lists the
+    /// contacts with this address after it. Otherwise the errors of [`matches`](Self::matches). No partial result is
+    /// returned.
     ///
     /// # Example: what a support tool shows
     ///
@@ -139,7 +141,13 @@ impl RetrieveHistory {
         self.options = self.contacts.client.start_deadline(self.options);
         // No list has an unknown address, so it is found out first.
         let retrieve = self.contacts.retrieve(&self.address);
-        self.address = retrieve.options(self.options.clone()).await?.email;
+        self.address = match retrieve.options(self.options.clone()).await {
+            Ok(contact) => contact.email,
+            Err(error) => {
+                let checking = self.contacts.make_sure(error, &self.address, &self.options);
+                return Err(checking.await);
+            }
+        };
         self.ask().await
     }
 

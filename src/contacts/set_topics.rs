@@ -5,7 +5,6 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-use super::consent::{may_be_missing, with_proof};
 use super::{Contact, Contacts};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
@@ -140,7 +139,8 @@ impl SetTopics {
         let retrieved = match self.retrieve().await {
             Ok(retrieved) => retrieved,
             Err(error) => {
-                let error = self.checked(error).await;
+                let checking = self.contacts.make_sure(error, &self.address, &self.options);
+                let error = checking.await.at("retrieve");
                 return Err(TopicsError::unread(error, form.answers()));
             }
         };
@@ -185,15 +185,6 @@ impl SetTopics {
     async fn retrieve(&self) -> Result<Contact, Error> {
         let retrieve = self.contacts.retrieve_own(&self.address);
         retrieve.options(self.options.clone()).await
-    }
-
-    /// Makes sure of a 404. A gateway can send it, too, and then the opt-outs of the form would be lost.
-    async fn checked(&self, refusal: Error) -> Error {
-        if !may_be_missing(&refusal) {
-            return refusal;
-        }
-        let is_absent = self.contacts.is_absent(&self.address, self.options.clone());
-        with_proof(refusal, is_absent.await, false).at("retrieve")
     }
 
     /// Returns the contact if the response has one.

@@ -33,7 +33,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - `not_found` (404) if the address is not one of your contacts.
+    /// - `not_found` (404) if the address is not one of your contacts. A gateway can send a 404, too, so the call lists
+    ///   the contacts with this address after it.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a
     ///   number that JSON cannot represent. Nothing was sent.
     /// - The errors of [`merge_properties`](Self::merge_properties), [`retrieve`](Self::retrieve) and
@@ -122,6 +123,16 @@ impl UpdateContact {
         self.changes.check()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
+        match self.change().await {
+            Err(error) => {
+                let checking = self.contacts.make_sure(error, &self.address, &self.options);
+                Err(checking.await)
+            }
+            changed => changed,
+        }
+    }
+
+    async fn change(&self) -> Result<ContactRecord, Error> {
         let Some(properties) = self.changes.only_new_properties() else {
             return self.read_and_write(None).await;
         };

@@ -7,11 +7,13 @@
 //! its click.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::request::Parts;
+use http::{Extensions, HeaderMap, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::links::{CONFIRMATION_VALIDITY, Confirmation};
@@ -23,7 +25,7 @@ use super::service::{
 use crate::Error;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
-use crate::contacts::{NewContact, check_address};
+use crate::contacts::{NewContact, check_address, normalized_address};
 use crate::emails::Email;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
@@ -44,7 +46,47 @@ const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 const CLOCK_DIFFERENCE: Duration = DAY;
 
 /// The function of the application that records a consent.
-pub(super) type RecordConsent = Arc<dyn Fn(String, BTreeSet<String>) -> Recording + Send + Sync>;
+pub(super) type RecordConsent = Arc<dyn Fn(Consent) -> Recording + Send + Sync>;
+
+/// What a visitor has just agreed to, for [`record_consent`](super::UnsubscribeServiceBuilder::record_consent). Its
+/// `Debug` form shows no address.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Consent {
+    /// The address, trimmed and in lower case.
+    pub address: String,
+    /// The topics that the visitor opts into.
+    pub topics: BTreeSet<String>,
+    /// The page with the button.
+    pub page: ConsentPage,
+    /// The language of the page: [`PageTexts::lang`](super::PageTexts::lang).
+    pub lang: String,
+    /// The headers of the visitor's request. Behind a proxy, one of them has the visitor's IP address, such as
+    /// `X-Forwarded-For`.
+    pub headers: HeaderMap,
+    /// The extensions of the visitor's request. With [`serve`](crate::serve), the peer is among them, as a
+    /// [`SocketAddr`](std::net::SocketAddr).
+    pub extensions: Extensions,
+}
+
+impl fmt::Debug for Consent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consent")
+            .field("topics", &self.topics)
+            .field("page", &self.page)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A page that asks for a [`Consent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConsentPage {
+    /// The one behind the link of a [confirmation mail](UnsubscribeService::send_confirmation).
+    Confirmation,
+    /// The preference page, where the visitor has checked boxes.
+    Preferences,
+}
 
 type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
@@ -220,8 +262,12 @@ impl UnsubscribeService {
     }
 
     /// The response to the button.
-    pub(super) async fn confirm_click(&self, confirmation: &Confirmation) -> Response<BytesBody> {
-        match self.confirm_once(confirmation).await {
+    pub(super) async fn confirm_click(
+        &self,
+        confirmation: &Confirmation,
+        head: Parts,
+    ) -> Response<BytesBody> {
+        match self.confirm_once(confirmation, head).await {
             Ok(notice) => self.page_of(confirmation, Some(notice)),
             Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
                 self.page_of(confirmation, Some(PageNotice::ReportedSpam))
@@ -234,13 +280,19 @@ impl UnsubscribeService {
         }
     }
 
-    async fn confirm_once(&self, confirmation: &Confirmation) -> Result<PageNotice, ConsentError> {
+    async fn confirm_once(
+        &self,
+        confirmation: &Confirmation,
+        head: Parts,
+    ) -> Result<PageNotice, ConsentError> {
         let (id, token) = (confirmation.id(), Token::random());
         if let Some(notice) = self.claim_link(&id, token).await? {
             return Ok(notice);
         }
         let (contact, topics) = (confirmation.contact.clone(), confirmation.topics.clone());
-        let confirming = self.confirm_opt_in(contact, topics, true).await;
+        let page = ConsentPage::Confirmation;
+        let consent = self.consent(&contact.email, &topics, page, head);
+        let confirming = self.confirm_opt_in(contact, topics, Some(consent)).await;
         let inbox = &self.0.inbox;
         match &confirming {
             Ok(_) => {
@@ -288,20 +340,33 @@ impl UnsubscribeService {
         }
     }
 
-    /// Lets the application record a consent.
-    pub(super) async fn record_consent(
+    pub(super) fn consent(
         &self,
         address: &str,
         topics: &BTreeSet<String>,
-    ) -> Result<(), ConsentError> {
+        page: ConsentPage,
+        head: Parts,
+    ) -> Consent {
+        Consent {
+            address: normalized_address(address),
+            topics: topics.clone(),
+            page,
+            lang: self.0.texts.lang.clone().into_owned(),
+            headers: head.headers,
+            extensions: head.extensions,
+        }
+    }
+
+    /// Lets the application record a consent.
+    pub(super) async fn record_consent(&self, consent: Consent) -> Result<(), ConsentError> {
         let Some(record) = self.0.record_consent.clone() else {
             return Ok(());
         };
-        let (address, topics) = (address.to_owned(), topics.clone());
         // A task of its own: a panic of the application's code must not keep the ids held.
-        let recording = tokio::spawn(async move {
-            tokio::time::timeout(RECORD_DEADLINE, record(address, topics)).await
-        });
+        let recording =
+            tokio::spawn(
+                async move { tokio::time::timeout(RECORD_DEADLINE, record(consent)).await },
+            );
         let recorded: Result<(), SendError> = match recording.await {
             Ok(Ok(recorded)) => recorded,
             Ok(Err(late)) => Err(late.into()),

@@ -38,5 +38,6 @@ mod service;
 
 pub use issue::{IssueError, IssueFailure, IssueReport, SendIssue};
 pub use links::UnsubscribeLinks;
+pub use mail::{Consent, ConsentPage};
 pub use page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic};
 pub use service::{ConsentError, UnsubscribeService, UnsubscribeServiceBuilder};

@@ -39,7 +39,7 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::RecordConsent;
+use super::mail::{Consent, ConsentPage, RecordConsent};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
@@ -378,15 +378,15 @@ impl UnsubscribeService {
         topics: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Contact, ConsentError> {
         let topics = topics.into_iter().map(Into::into).collect();
-        self.confirm_opt_in(contact.into(), topics, false).await
+        self.confirm_opt_in(contact.into(), topics, None).await
     }
 
-    /// Subscribes a contact, and lets the application record the consent before, if this is asked for.
+    /// Subscribes a contact, and lets the application record the consent before, if there is one.
     pub(super) async fn confirm_opt_in(
         &self,
         contact: NewContact,
         topics: BTreeSet<String>,
-        records_consent: bool,
+        consent: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
         let service = self.clone();
         // The worker waits for it when the program is told to stop.
@@ -398,8 +398,8 @@ impl UnsubscribeService {
             let confirm = service.0.contacts.confirm_opt_in(contact, &topics);
             let mut creation = None;
             let sending = async {
-                if records_consent {
-                    service.record_consent(&key, &topics).await?;
+                if let Some(consent) = consent {
+                    service.record_consent(consent).await?;
                 }
                 service.confirm(confirm, &key, &mut creation).await
             };
@@ -591,7 +591,7 @@ impl UnsubscribeService {
         // A task of its own: the server drops this future when the visitor goes away.
         let task = tokio::spawn(async move {
             let _running = running;
-            self.click(link, &form).await
+            self.click(link, &form, head).await
         });
         task.await.unwrap_or_else(|_| unavailable())
     }
@@ -606,13 +606,16 @@ impl UnsubscribeService {
         }
     }
 
-    async fn click(&self, link: Link, form: &Form) -> Response<BytesBody> {
+    async fn click(&self, link: Link, form: &Form, head: Parts) -> Response<BytesBody> {
         match link {
             Link::Confirmation(confirmation) if form.value("confirm") == Some("yes") => {
-                self.confirm_click(&confirmation).await
+                self.confirm_click(&confirmation, head).await
             }
             Link::Preferences(target) => match Submission::of(form, &self.0.topics) {
-                Some(submission) => self.submit(self.person(target).await, submission).await,
+                Some(submission) => {
+                    let person = self.person(target).await;
+                    self.submit(person, submission, head).await
+                }
                 None => self.status(StatusCode::BAD_REQUEST),
             },
             Link::Confirmation(_) => self.status(StatusCode::BAD_REQUEST),
@@ -648,7 +651,12 @@ impl UnsubscribeService {
         Ok(current.unwrap_or_else(|| address.to_owned()))
     }
 
-    async fn submit(&self, person: Person, submission: Submission) -> Response<BytesBody> {
+    async fn submit(
+        &self,
+        person: Person,
+        submission: Submission,
+        head: Parts,
+    ) -> Response<BytesBody> {
         let topic = person.linked.topic.as_deref();
         let stored = match &submission {
             Submission::OneClick | Submission::LinkTopic => self.store(&person, topic).await,
@@ -672,12 +680,12 @@ impl UnsubscribeService {
             Submission::LinkTopic | Submission::Everything => {
                 self.page(&person, &self.paused(), Some(PageNotice::Unsubscribed))
             }
-            Submission::Boxes(boxes) => self.save(&person, boxes).await,
+            Submission::Boxes(boxes) => self.save(&person, boxes, head).await,
         }
     }
 
     /// Sends the opt-ins of a form whose opt-outs were stored.
-    async fn save(&self, person: &Person, boxes: Boxes) -> Response<BytesBody> {
+    async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
             let shown = Shown {
@@ -689,7 +697,11 @@ impl UnsubscribeService {
         }
         let address = &person.linked.address;
         let opted_in = match person.current {
-            Current::Linked => self.opt_in_once(address, &opt_ins, &boxes).await,
+            Current::Linked => {
+                let page = ConsentPage::Preferences;
+                let consent = self.consent(address, &opt_ins, page, head);
+                self.opt_in_once(consent, &boxes).await
+            }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
             Current::Another(_) => {
                 let shown = self.shown(person).await;
@@ -726,15 +738,11 @@ impl UnsubscribeService {
 
     /// Sends the opt-ins of a form. Returns `false` and sends nothing if this form was sent before: a browser sends it
     /// again if the page is loaded again, and an opt-out may be newer by then.
-    async fn opt_in_once(
-        &self,
-        address: &str,
-        opt_ins: &BTreeSet<String>,
-        boxes: &Boxes,
-    ) -> Result<bool, ConsentError> {
+    async fn opt_in_once(&self, consent: Consent, boxes: &Boxes) -> Result<bool, ConsentError> {
+        let (address, opt_ins) = (consent.address.clone(), consent.topics.clone());
         let inbox = &self.0.inbox;
         let page = boxes.page.as_deref();
-        let id = page.map(|page| OptOut::id("page", address, Some(page)));
+        let id = page.map(|page| OptOut::id("page", &address, Some(page)));
         let token = Token::random();
         if let Some(id) = &id
             && let Some(notice) = self.claim_link(id, token).await?
@@ -742,12 +750,12 @@ impl UnsubscribeService {
             // After a double click, both have succeeded.
             return Ok(notice == PageNotice::Confirmed);
         }
-        let sending = send_opt_ins(&self.0.contacts, address, opt_ins, boxes.is_paused);
+        let sending = send_opt_ins(&self.0.contacts, &address, &opt_ins, boxes.is_paused);
         let sending = async {
-            self.record_consent(address, opt_ins).await?;
+            self.record_consent(consent).await?;
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(address, opt_ins, sending).await;
+        let opted_in = self.opt_in(&address, &opt_ins, sending).await;
         if let Some(id) = &id {
             match &opted_in {
                 Ok(_) => _ = inbox.complete_hold(id, token, PAGE_INTERVAL).await,
@@ -1202,9 +1210,9 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that records a consent. It gets the address and the topics when somebody clicks on the button of a
-    /// [confirmation mail](UnsubscribeService::send_confirmation), or checks boxes on the preference page, **before** the
-    /// opt-in is sent. So nobody is subscribed without a record. Default: none.
+    /// Sets a function that records a [`Consent`]. It is called when somebody clicks on the button of a [confirmation
+    /// mail](UnsubscribeService::send_confirmation), or checks boxes on the preference page, **before** the opt-in is
+    /// sent. So nobody is subscribed without a record. Default: none.
     ///
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
@@ -1224,10 +1232,10 @@ impl UnsubscribeServiceBuilder {
     /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<()> { Ok(()) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
-    ///     .record_consent(move |address, topics| {
+    ///     .record_consent(move |consent| {
     ///         let db = db.clone();
-    ///         let topics = Vec::from_iter(topics).join(" ");
-    ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &address, &topics).await }
+    ///         let topics = Vec::from_iter(consent.topics).join(" ");
+    ///         async move { db.execute("INSERT INTO consents VALUES ($1, $2, now())", &consent.address, &topics).await }
     ///     })
     ///     .build();
     /// # let _ = service;
@@ -1235,14 +1243,14 @@ impl UnsubscribeServiceBuilder {
     /// ```
     pub fn record_consent<F, Fut, E>(mut self, function: F) -> Self
     where
-        F: Fn(String, BTreeSet<String>) -> Fut + Send + Sync + 'static,
+        F: Fn(Consent) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = Arc::new(function);
-        self.0.record_consent = Some(Arc::new(move |address, topics| {
+        self.0.record_consent = Some(Arc::new(move |consent| {
             let function = Arc::clone(&function);
-            Box::pin(async move { function(address, topics).await.map_err(Into::into) })
+            Box::pin(async move { function(consent).await.map_err(Into::into) })
         }));
         self
     }

@@ -246,6 +246,28 @@ async fn an_address_that_is_no_contact_or_cannot_be_one_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_new_contact_that_was_accepted_and_does_not_exist_is_not_taken_for_a_missing_one() {
+    for body in ["{}", r#"{"id": "c_9", "email": "eve@x.io"}"#] {
+        let (server, contacts) = start(None, None).await;
+        server.fault(
+            Fault::status(201)
+                .body(body)
+                .method("POST")
+                .path("/contacts"),
+        );
+
+        let error = contacts.change_address(ADA, NEW).await.unwrap_err();
+
+        assert!(
+            !error.is_not_found() && error.missing().is_none(),
+            "{body}: {error}"
+        );
+        assert_eq!(error.visitor_status(), 500, "{error}");
+        assert!(!server.contact(ADA).unwrap().unsubscribed);
+    }
+}
+
+#[tokio::test]
 async fn an_address_is_not_changed_if_the_plan_has_no_room_for_another_contact() {
     for old in [None, Some(Reason::Manual)] {
         let (server, contacts) = start(old, None).await;

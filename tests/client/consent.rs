@@ -257,6 +257,46 @@ async fn a_404_of_a_gateway_never_says_that_a_listed_contact_is_missing() {
     }
 }
 
+#[tokio::test]
+async fn a_404_of_a_gateway_never_says_that_a_contact_to_change_or_look_at_is_missing() {
+    let builder = audience::mock::MockServer::builder().topic("news", true);
+    let server = builder.seed_contact(ADA).start().await;
+    let contacts = server.client().contacts();
+    let not_found = r#"{"code": "not_found", "message": "no such route"}"#;
+    for body in ["", "<html>", r#"{"code": "no_such_route"}"#, not_found] {
+        let calls: [(&str, BoxFuture<'_, Result<(), Error>>); 4] = [
+            (
+                "update",
+                async { contacts.update(ADA).property("plan", "pro").await.map(drop) }.boxed(),
+            ),
+            (
+                "update",
+                async { contacts.update(ADA).first_name("Ada").await.map(drop) }.boxed(),
+            ),
+            (
+                "change_address",
+                async { contacts.change_address(ADA, "b@x.io").await.map(drop) }.boxed(),
+            ),
+            (
+                "history",
+                async { contacts.history(ADA).await.map(drop) }.boxed(),
+            ),
+        ];
+        for (name, call) in calls {
+            server.fault(Fault::status(404).body(body).path("/contacts/*").times(1));
+
+            let error = call.await.unwrap_err();
+
+            assert!(
+                !error.is_not_found() && error.missing().is_none(),
+                "{name} {body}: {error}"
+            );
+            assert_eq!(error.visitor_status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    }
+    assert_eq!(server.contact_count(), 1);
+}
+
 /// A gateway can have the code, too.
 #[tokio::test]
 async fn an_opt_out_of_everything_believes_no_404_if_the_contact_is_listed() {

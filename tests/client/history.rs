@@ -84,7 +84,11 @@ async fn an_address_that_is_no_contact_has_no_history() {
         error.to_string(),
         "history: the service responded 404 not_found: no such contact"
     );
-    assert_eq!(server.requests().len(), 1);
+    assert_eq!(
+        server.requests().len(),
+        2,
+        "the contact, and a list that shows that it is missing"
+    );
 }
 
 #[tokio::test]

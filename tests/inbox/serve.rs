@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audience::inbox::{Inbox, Receipt, StoreError};
-use axum::Router;
 use axum::routing::get;
+use axum::{Extension, Router};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
@@ -65,6 +65,22 @@ async fn a_shutdown_lets_running_requests_finish_and_closes_idle_connections_and
     assert!(read_all(busy).await.ends_with("done"));
     server.await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn each_request_has_its_peer() {
+    let (listener, address) = listen().await;
+    let show = async |Extension(peer): Extension<SocketAddr>| peer.to_string();
+    let router = Router::new().route("/", get(show));
+    let server = tokio::spawn(audience::serve(listener, router).run_until(pending()));
+
+    let mut connection = connect(address).await;
+    let peer = connection.local_addr().unwrap().to_string();
+    let close = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    connection.write_all(close).await.unwrap();
+
+    assert!(read_all(connection).await.ends_with(&peer));
+    server.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! What a recipient, a mailbox provider and a stranger get from an unsubscribe link, and what the service gets.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::inbox::{
@@ -11,7 +11,7 @@ use audience::inbox::{
 };
 use audience::mock::{Dialect, Fault, MockServer};
 use audience::unsubscribe::{
-    ConsentError, OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService,
+    ConsentError, ConsentPage, OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService,
 };
 use audience::webhooks::tower::BytesBody;
 use audience::{Client, RetryPolicy};
@@ -1722,13 +1722,13 @@ async fn the_shutdown_of_the_worker_waits_for_the_opt_in_of_a_visitor_who_has_le
 #[tokio::test]
 async fn a_translation_has_its_own_links_texts_and_topics_and_the_functions_of_the_service() {
     let server = mock().await;
-    let consents = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&consents);
+    let consents = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&consents);
     let english =
         UnsubscribeService::builder(links(), server.client().contacts(), MemoryStore::new())
             .topic(OfferedTopic::new("news", "News"))
-            .record_consent(move |_, _| {
-                counted.fetch_add(1, Ordering::Relaxed);
+            .record_consent(move |consent| {
+                recorded.lock().unwrap().push(consent);
                 async { Ok::<_, Infallible>(()) }
             })
             .build();
@@ -1750,7 +1750,16 @@ async fn a_translation_has_its_own_links_texts_and_topics_and_the_functions_of_t
     assert!(page.body.contains("Angebote") && !page.body.contains("News<"));
     assert_eq!(saved.status, StatusCode::OK);
     assert!(server.contact(ADA).unwrap().topics["offers"]);
-    assert_eq!(consents.load(Ordering::Relaxed), 1);
+    {
+        let consents = consents.lock().unwrap();
+        let [consent] = &**consents else {
+            panic!("{consents:?}");
+        };
+        assert_eq!((&*consent.address, &*consent.lang), (ADA, "de"));
+        assert_eq!(consent.page, ConsentPage::Preferences);
+        assert_eq!(consent.headers["content-type"], FORM);
+        assert!(!format!("{consent:?}").contains(ADA));
+    }
     assert!(!get(&english, &link).await.body.contains("Angebote"));
 }
 

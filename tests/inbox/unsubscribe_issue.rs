@@ -624,9 +624,9 @@ async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_o
     let server = Arc::new(with_reader().await);
     let calls = Arc::new(AtomicUsize::new(0));
     let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
-    let service = builder(&server, MemoryStore::new()).record_consent(move |address, topics| {
+    let service = builder(&server, MemoryStore::new()).record_consent(move |consent| {
         assert_eq!(
-            (&*address, Vec::from_iter(topics)),
+            (&*consent.address, Vec::from_iter(consent.topics)),
             (ADA, vec!["offers".to_owned()])
         );
         assert!(!mocked.contact(ADA).unwrap().topics["offers"]);

@@ -9,7 +9,8 @@ use audience::emails::Email;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer, SeedContact};
 use audience::unsubscribe::{
-    ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService, UnsubscribeServiceBuilder,
+    ConsentError, ConsentPage, OfferedTopic, UnsubscribeLinks, UnsubscribeService,
+    UnsubscribeServiceBuilder,
 };
 use audience::{Client, ErrorKind, RetryPolicy};
 use http::StatusCode;
@@ -374,11 +375,12 @@ async fn nobody_is_subscribed_before_the_application_has_recorded_the_consent() 
     let server = Arc::new(mock().await);
     let calls = Arc::new(AtomicUsize::new(0));
     let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
-    let service = builder(&server, MemoryStore::new()).record_consent(move |address, topics| {
+    let service = builder(&server, MemoryStore::new()).record_consent(move |consent| {
         assert_eq!(
-            (&*address, Vec::from_iter(topics)),
+            (&*consent.address, Vec::from_iter(consent.topics)),
             (ADA, vec!["news".to_owned()])
         );
+        assert_eq!(consent.page, ConsentPage::Confirmation);
         assert_eq!(mocked.contact_count(), 0);
         let call = seen.fetch_add(1, Ordering::Relaxed);
         assert_ne!(call, 1, "a panic of the application");
