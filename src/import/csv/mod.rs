@@ -121,6 +121,8 @@ impl CsvInput {
     /// Opens several files of one list, such as the three of a Mailchimp export, and puts those first whose columns say
     /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
     /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
+    /// A refused row does not keep its address out of the later files. So before you import these, correct the rejects of
+    /// the files of those who opted out.
     ///
     /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
     ///
