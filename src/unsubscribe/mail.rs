@@ -64,7 +64,7 @@ pub struct Consent {
     /// The headers of the visitor's request. Behind a proxy, one of them has the visitor's IP address, such as
     /// `X-Forwarded-For`.
     pub headers: HeaderMap,
-    /// The extensions of the visitor's request. With [`serve`](crate::serve), the peer is among them, as a
+    /// The extensions of the visitor's request. With `audience::serve`, the peer is among them, as a
     /// [`SocketAddr`](std::net::SocketAddr).
     pub extensions: Extensions,
 }

@@ -321,6 +321,7 @@ async fn a_complaint_without_its_address_is_counted_once() {
     handled
         .handle(delivery_of(body), |_, _| async { Err("no address") })
         .await;
+    assert_eq!(handled.metrics().incomplete, 1, "before the second attempt");
     handled.handle(delivery_of(body), runs.handler()).await;
     handled.handle(delivery("evt_2"), runs.handler()).await;
     let accepted = inbox();

@@ -439,6 +439,25 @@ async fn a_click_creates_the_contact_with_the_name_of_the_form_and_changes_none_
 }
 
 #[tokio::test]
+async fn a_link_that_was_used_opts_nobody_in_again_as_long_as_it_is_valid() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    assert_eq!(click(&service, link).await.status, StatusCode::OK);
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+
+    // The clock of the store is half a day ahead.
+    clock.advance(3 * DAY + DAY / 2);
+    server.advance(3 * DAY - Duration::from_secs(600));
+    let again = click(&service, link).await;
+
+    assert_eq!(again.status, StatusCode::OK);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_link_ends_after_three_days_and_takes_no_other_form() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

@@ -64,6 +64,19 @@ async fn it_gets_the_opt_outs_of_all_rows_that_have_the_address() {
 }
 
 #[tokio::test]
+async fn it_gets_them_although_the_response_that_says_that_it_is_new_was_lost() {
+    for [before, after] in nights() {
+        let nights = deleted(&before).await;
+        let lost = Fault::close_after().path("/contacts/batch").times(1);
+        nights.server.fault(lost);
+
+        let (_, calls) = nights.run(&after).await;
+
+        assert!(nights.is_opted_out("a@x.io"), "{calls:?}");
+    }
+}
+
+#[tokio::test]
 async fn no_opt_out_is_sent_if_the_contact_was_still_there() {
     for [before, after] in nights() {
         let nights = Nights::new().await;
