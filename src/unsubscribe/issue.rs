@@ -1,7 +1,7 @@
 //! The mails of an issue: each reader who wants it gets one, once.
 //!
-//! The store of the opt-outs has two kinds of ids for this. One of an issue and an address is held for as long as the
-//! issue may be sent. One of an address is held after a permanent bounce.
+//! The store of the opt-outs has three kinds of ids for this. One of an issue and an address is held for as long as the
+//! issue may be sent. One of an address is held after a permanent bounce, and another one after an opt-in.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,7 +27,8 @@ const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How long no issue is sent to an address after a permanent bounce.
 const BOUNCE_INTERVAL: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// How long no bounce counts after an opt-in. The service delivers an event for about five hours.
-const LATE_BOUNCES: Duration = Duration::from_secs(6 * 3_600);
+/// How long an opt-in is remembered, for bounces that are older and arrive later: a team may replay a parked event.
+const OPT_IN_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Every process has the same token for bounces, so that each can end the hold after an opt-in.
 const BOUNCE_TOKEN: Token = Token::from_bytes(*b"permanent bounce");
 /// How many mails may be refused in a row. After that, the mail itself is probably at fault, and not each reader.
@@ -261,9 +262,9 @@ impl UnsubscribeService {
     ///
     /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
     /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
-    /// box on the preference page, or [`subscribe`](Self::subscribe). Then, no bounce counts for six hours: the service
-    /// may deliver one late that is older than the opt-in. [`forget_bounce`](Self::forget_bounce) ends the year, too.
-    /// The store remembers a hash of the address.
+    /// box on the preference page, or [`subscribe`](Self::subscribe). A bounce that is delivered late, and is older than
+    /// the opt-in by its [`created_at`](Event::created_at), does not count. [`forget_bounce`](Self::forget_bounce) ends
+    /// the year, too. The store remembers a hash of the address.
     ///
     /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that.
     ///
@@ -301,9 +302,38 @@ impl UnsubscribeService {
         let Some(address) = mail.map(MailEvent::address) else {
             return Ok(false);
         };
+        if self.is_before_opt_in(&address, event).await? {
+            return Ok(true);
+        }
         let id = bounce_id(&address);
-        self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
+        let is_first = self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
+        // The opt-in may have come in between.
+        if is_first && self.is_before_opt_in(&address, event).await? {
+            self.end_bounce(&id).await?;
+        }
         Ok(true)
+    }
+
+    /// Returns whether the address has opted in after this event.
+    async fn is_before_opt_in(&self, address: &str, event: &Event) -> Result<bool, InboxError> {
+        let state = self.0.inbox.state_of(&opt_in_id(address)).await?;
+        let ClaimState::InProgress { remaining } = state else {
+            return Ok(false);
+        };
+        let age = OPT_IN_INTERVAL.saturating_sub(remaining);
+        let opt_in = self
+            .0
+            .links
+            .since_1970()
+            .as_secs()
+            .saturating_sub(age.as_secs());
+        Ok(u64::try_from(event.created_at.as_unix()).unwrap_or(0) < opt_in)
+    }
+
+    async fn end_bounce(&self, id: &EventId) -> Result<(), InboxError> {
+        let inbox = &self.0.inbox;
+        inbox.extend_hold(id, BOUNCE_TOKEN, Duration::ZERO).await?;
+        Ok(())
     }
 
     /// Returns whether [`record_bounce`](Self::record_bounce) remembers a permanent bounce of this address, for your
@@ -318,8 +348,8 @@ impl UnsubscribeService {
         Ok(matches!(state, ClaimState::InProgress { .. }))
     }
 
-    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. For six hours,
-    /// no bounce of it counts.
+    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. Only a newer one
+    /// counts then.
     ///
     /// # Errors
     ///
@@ -340,17 +370,26 @@ impl UnsubscribeService {
     /// # Ok(()) }
     /// ```
     pub async fn forget_bounce(&self, address: impl AsRef<str>) -> Result<(), InboxError> {
-        let id = bounce_id(&Target::new(address.as_ref(), None).address);
+        let address = Target::new(address.as_ref(), None).address;
+        let id = opt_in_id(&address);
         // Whoever holds it, this process or another, has the same token.
-        self.hold(&id, BOUNCE_TOKEN, LEASE).await?;
-        let inbox = &self.0.inbox;
-        inbox.complete_hold(&id, BOUNCE_TOKEN, LATE_BOUNCES).await;
-        Ok(())
+        if !self.hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL).await? {
+            let inbox = &self.0.inbox;
+            inbox
+                .extend_hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL)
+                .await?;
+        }
+        self.end_bounce(&bounce_id(&address)).await
     }
 }
 
 fn bounce_id(address: &str) -> EventId {
     OptOut::id("bounce", address, None)
+}
+
+/// The id of the latest opt-in of an address.
+fn opt_in_id(address: &str) -> EventId {
+    OptOut::id("opt-in", address, None)
 }
 
 /// What became of a mail that did not fail.

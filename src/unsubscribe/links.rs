@@ -346,7 +346,7 @@ impl UnsubscribeLinks {
         u32::try_from(days).unwrap_or(u32::MAX)
     }
 
-    fn since_1970(&self) -> Duration {
+    pub(super) fn since_1970(&self) -> Duration {
         let since_1970 = self.clock.now().duration_since(SystemTime::UNIX_EPOCH);
         since_1970.unwrap_or_default()
     }
