@@ -157,7 +157,8 @@ impl Error {
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
     /// responded 408, 425, 429, or 5xx other than 501 and 505. Also `true` if a change got a 2xx response, and the
-    /// contact does not show it. `false` if rustls rejects the server's certificate.
+    /// contact does not show it, and if another run is using a file that this one needs. `false` if rustls rejects the
+    /// server's certificate.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
@@ -959,6 +960,12 @@ impl Error {
     /// Says that the call only reads.
     pub(crate) fn set_read(&mut self) {
         self.0.outcome = self.0.outcome.min(Outcome::Unchanged);
+    }
+
+    /// Says that the same call may succeed later.
+    pub(crate) fn retryable(mut self) -> Self {
+        self.0.is_retryable = true;
+        self
     }
 
     /// Says that the same call would fail again.

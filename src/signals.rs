@@ -37,7 +37,8 @@ pub(crate) async fn unless_stopped<F: Future>(
     .await
 }
 
-/// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C.
+/// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C. It comes with the features `import` and
+/// `serve`.
 ///
 /// For a job that must end cleanly, such as an import: pass it to [`stop_when`](crate::import::Import::stop_when).
 /// [`serve`](crate::serve) does this itself. From the first poll of the first such future on, these signals no longer

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
-use crate::{Error, Outcome};
+use crate::{Error, Missing, Outcome};
 
 impl Contacts {
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
@@ -133,7 +133,7 @@ impl ConfirmOptIn {
         // A recorded "no" stays if the default of its topic changes.
         let others = others.filter(|(_, answer)| is_paused || !answer);
         let others = others.map(|(topic, _)| topic).collect();
-        self.record(others, is_paused).await
+        self.record(others, is_paused).await.map_err(as_existing)
     }
 
     /// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact
@@ -156,15 +156,15 @@ impl ConfirmOptIn {
         // If a response was lost, an earlier attempt may have created the contact.
         if created.is_some_and(|created| !created.is_new() && created.attempts() == 1) {
             written.has_defaults = false;
-            return self.retrieve().await;
+            return self.retrieve().await.map_err(as_existing);
         }
         let opt_out = self.contacts.unsubscribe(&self.contact.email);
         let opted_out = opt_out.options(self.options.clone()).await;
-        let contact = opted_out.map_err(Error::before_others)?;
+        let contact = opted_out.map_err(|error| as_existing(error).before_others())?;
         written.has_defaults = false;
         match contact.shows_topics() {
             true => Ok(contact),
-            false => self.retrieve().await,
+            false => self.retrieve().await.map_err(as_existing),
         }
     }
 
@@ -178,7 +178,12 @@ impl ConfirmOptIn {
             // No topic has an effect before the last request, so these need no order.
             self.set_simultaneously(opt_outs.chain(opt_ins)).await?;
             let subscribe = self.contacts.subscribe(&self.contact.email);
-            return subscribe.options(self.options).await;
+            let contact = subscribe.options(self.options.clone()).await?;
+            // It may be a short form. If this fails, the opt-in is recorded all the same.
+            return match contact.shows_topics() {
+                true => Ok(contact),
+                false => Ok(self.retrieve().await.unwrap_or(contact)),
+            };
         }
         self.set_simultaneously(opt_outs).await?;
         let set_topics = self.contacts.set_topics(&self.contact.email, opt_ins);
@@ -202,6 +207,14 @@ impl ConfirmOptIn {
         let calls: JoinSet<_> = calls.collect();
         let mut results = calls.join_all().await.into_iter();
         results.try_for_each(|set| set.map(drop).map_err(Error::before_others))
+    }
+}
+
+/// Returns the error of a request for a contact that exists: a 404 that says otherwise does not come from the service.
+fn as_existing(error: Error) -> Error {
+    match error.missing() {
+        Some(Missing::Contact) => error.not_from_service(),
+        _ => error,
     }
 }
 

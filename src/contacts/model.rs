@@ -228,6 +228,17 @@ pub enum Reachability {
     UnknownTopic,
     /// The contact comes from a response that does not show the topics: see [`Contact::shows_topics`]. Retrieve it.
     NotShown,
+    /// The address is not one of your contacts. Only
+    /// [`UnsubscribeService::reachability`](crate::unsubscribe::UnsubscribeService::reachability) returns this and the
+    /// next two.
+    #[cfg(feature = "unsubscribe")]
+    NoContact,
+    /// An opt-out is stored, and the service does not have it yet.
+    #[cfg(feature = "unsubscribe")]
+    OptOutWaits,
+    /// Mail to the address has bounced for good.
+    #[cfg(feature = "unsubscribe")]
+    Bounced,
 }
 
 impl Reachability {
@@ -251,7 +262,7 @@ impl Reachability {
 impl fmt::Display for Reachability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Reachable => "nothing that the contact shows prevents broadcasts",
+            Self::Reachable => "nothing is known that prevents mail",
             Self::SpamReport => "a mailbox provider reported spam, and no call ends this",
             Self::OptedOutByPerson => "the person opted out of everything",
             Self::OptedOutBySender => "the sender recorded an opt-out of everything",
@@ -261,6 +272,12 @@ impl fmt::Display for Reachability {
             }
             Self::UnknownTopic => "there is no topic with this name",
             Self::NotShown => "not known, because the response does not show the topics: retrieve the contact",
+            #[cfg(feature = "unsubscribe")]
+            Self::NoContact => "the address is no contact",
+            #[cfg(feature = "unsubscribe")]
+            Self::OptOutWaits => "an opt-out of the person is being recorded",
+            #[cfg(feature = "unsubscribe")]
+            Self::Bounced => "mail to the address has bounced for good",
         })
     }
 }

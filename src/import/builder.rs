@@ -188,6 +188,8 @@ impl Import {
     /// The remaining rows are still read, so that the report and the rejects include them. If the rows never end, end
     /// them with the same signal, for example with `take_until` of the crate `futures-util`.
     ///
+    /// This takes up to the [`timeout`](Self::timeout) of one attempt, so set that below the time that your program has.
+    ///
     /// The report says that the import [was stopped](ImportReport::is_stopped). A batch that waits for a retry is not
     /// retried: its rows are reported as not sent or unknown. With a journal, opt-outs of rows that were applied are
     /// neither begun nor retried any more, and count as failed: the next import sends them. Without a journal, none

@@ -132,6 +132,7 @@ impl Kind {
         Error::config(format!(
             "another {user} is using the {name}, in this process or another; wait for its end, or choose another file",
         ))
+        .retryable()
     }
 }
 

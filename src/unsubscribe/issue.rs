@@ -63,7 +63,8 @@ impl UnsubscribeService {
     ///
     /// Returns an [`IssueError`] with the report and the first error that concerns more than one reader: a response that
     /// was lost, a status such as 401 or 503, a page of the list, or the store. Mails that are being sent are finished.
-    /// It is [`ConsentError::NoTopic`] if the contacts have no such topic, because its name is misspelled.
+    /// It is [`ConsentError::NoTopic`] if the contacts have no such topic, because its name is misspelled, and of the kind
+    /// [`Input`](crate::ErrorKind::Input) if the name of the issue is empty.
     ///
     /// [An error about one reader](ConsentError::is_about_one_reader) is in [`IssueReport::failures`], and the others get
     /// their mails. After 100 such errors in a row, the mail itself is probably at fault, and the call stops.
@@ -190,7 +191,12 @@ impl UnsubscribeService {
         let mail = mail.member("to", address.as_str());
         let mail = mail.headers(self.0.links.headers(&address, topic));
         let (service, topic) = (self.clone(), topic.to_owned());
+        // Such as a variable of a shell that is not set. The next issue without a name would count as sent.
+        let has_name = !issue.trim().is_empty();
         let task = tokio::spawn(async move {
+            if !has_name {
+                return Err(Error::input("the name of the issue is empty").into());
+            }
             let token = Token::random();
             let may_send = async {
                 tokio::select! {

@@ -97,6 +97,9 @@ impl UnsubscribeService {
     /// `mail` gets the link, and returns the mail. This call sets its recipient, and has 8 s to send it. Topics that
     /// the builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
+    /// The mail is sent also after a [bounce](Self::record_bounce), because the click ends it: the mailbox may work again.
+    /// Anybody can ask for it, up to five times a day.
+    ///
     /// A [`NewContact`] instead of an address gives a contact that the click creates its names and properties. They are
     /// in the link. A stranger may have typed them into your form, so do not put them into the mail. A contact that
     /// exists keeps its own.

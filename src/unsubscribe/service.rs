@@ -194,6 +194,10 @@ impl UnsubscribeService {
     /// own, its texts and its topics. Everything else is as in this service, which sends and waits for both: run the
     /// worker of one of them.
     ///
+    /// To send one issue in both languages, call [`send_issue`](Self::send_issue) of one of them. In its closure, take the
+    /// link of a reader from the [`links`](Self::links) of the reader's language, which you can keep as a property of the
+    /// contact. Do not send it with both: each reader would get it from both.
+    ///
     /// # Example: German beside English
     ///
     /// ```
@@ -456,6 +460,99 @@ impl UnsubscribeService {
         Ok(self.store(&person.await, topic).await?)
     }
 
+    /// Records the answers of a form of your own, as the preference page does: it stores each "no", which the
+    /// [worker](Self::worker) sends until the service has it, and then sends each "yes". Topics that are not in the form
+    /// stay unchanged. If the contact was opted out of everything, a "yes" ends that, and the topics that are not in the
+    /// form are opted out.
+    ///
+    /// A "yes" fails if an opt-out waits that concerns it. Give the form only to a person who can read the mail of the
+    /// address, and do not send it again later: an opt-out may be newer by then.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::NoTopic`] if the builder was not [given](UnsubscribeServiceBuilder::topic) one of the topics.
+    ///   Nothing is recorded then.
+    /// - [`ConsentError::Store`] if the store fails. A "no" may be missing then, and no "yes" was sent.
+    /// - The errors of [`subscribe`](Self::subscribe). Each "no" is stored then. [`Error::is_not_found`] if the address is
+    ///   not one of your contacts.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
+    ///
+    /// # Example: the form of an account page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).topic("offers", false).seed_contact("ada@example.com").start().await;
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// let service = UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new())
+    ///     .topic(OfferedTopic::new("news", "News"))
+    ///     .topic(OfferedTopic::new("offers", "Offers"))
+    ///     .build();
+    ///
+    /// service.set_topics("ada@example.com", [("news", false), ("offers", true)]).await?;
+    ///
+    /// assert!(server.contact("ada@example.com").unwrap().topics["offers"]);
+    /// assert!(!service.may_send("ada@example.com", "news").await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_topics(
+        &self,
+        address: impl AsRef<str>,
+        answers: impl IntoIterator<Item = (impl Into<String>, bool)>,
+    ) -> Result<(), ConsentError> {
+        let address = Target::new(address.as_ref(), None).address;
+        let answers = answers.into_iter();
+        let answers = answers.map(|(topic, answer)| (topic.into(), answer));
+        let (opt_ins, opt_outs): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            answers.partition(|(_, answer)| *answer);
+        let (opt_ins, opt_outs): (BTreeSet<String>, BTreeSet<String>) = (
+            opt_ins.into_keys().collect(),
+            opt_outs.into_keys().collect(),
+        );
+        let mut names = opt_ins.iter().chain(&opt_outs);
+        if names.any(|topic| self.offered(topic).is_none()) {
+            return Err(ConsentError::NoTopic);
+        }
+        let service = self.clone();
+        // The worker waits for it when the program is told to stop.
+        let running = self.0.inbox.start_task();
+        // A task of its own: the caller's future may be dropped when the visitor goes away.
+        let task = tokio::spawn(async move {
+            let _running = running;
+            service.save_answers(address, &opt_ins, &opt_outs).await
+        });
+        task.await.unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    async fn save_answers(
+        &self,
+        address: String,
+        opt_ins: &BTreeSet<String>,
+        opt_outs: &BTreeSet<String>,
+    ) -> Result<(), ConsentError> {
+        let person = self.person(Target {
+            address: address.clone(),
+            topic: None,
+        });
+        let opt_outs = opt_outs.iter().map(String::as_str);
+        let stored = self.store_all(&person.await, opt_outs).await;
+        stored.map_err(InboxError::from)?;
+        if opt_ins.is_empty() {
+            return Ok(());
+        }
+        let sending = async {
+            let retrieve = self.0.contacts.retrieve_own(&address);
+            let is_paused = retrieve.await?.unsubscribed;
+            let sending = send_opt_ins(&self.0.contacts, &address, opt_ins, is_paused);
+            Ok(sending.await?)
+        };
+        self.opt_in(&address, opt_ins, sending).await.map(drop)
+    }
+
     /// Sends the requests of a confirmation. `creation` stays if a contact was maybe created and is not paused yet.
     async fn confirm(
         &self,
@@ -526,16 +623,52 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
         topic: impl AsRef<str>,
     ) -> Result<bool, ConsentError> {
+        match self.reachability(address, topic).await? {
+            Reachability::UnknownTopic => Err(ConsentError::NoTopic),
+            reachability => Ok(reachability.is_reachable()),
+        }
+    }
+
+    /// Returns whether an address [may get mail](Self::may_send) about a topic, and if not, why. Its `Display` is a text
+    /// for your support team.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved.
+    /// - [`ConsentError::Store`] if the store fails.
+    ///
+    /// # Example: why somebody gets no newsletter
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// service.opt_out("ada@example.com", Some("news")).await?;
+    ///
+    /// let reachability = service.reachability("ada@example.com", "news").await?;
+    /// assert_eq!(reachability.to_string(), "an opt-out of the person is being recorded");
+    /// # Ok(()) }
+    /// ```
+    pub async fn reachability(
+        &self,
+        address: impl AsRef<str>,
+        topic: impl AsRef<str>,
+    ) -> Result<Reachability, ConsentError> {
         let (address, topic) = (address.as_ref(), topic.as_ref());
         // This comes first: an opt-out leaves the store when the service has it.
-        if self.has_pending(address, [topic]).await? || self.has_bounced(address).await? {
-            return Ok(false);
+        if self.has_pending(address, [topic]).await? {
+            return Ok(Reachability::OptOutWaits);
+        }
+        if self.has_bounced(address).await? {
+            return Ok(Reachability::Bounced);
         }
         let contact = self.0.contacts.find(address).await?;
-        match contact.map(|contact| contact.reachability_for(topic)) {
-            Some(Reachability::UnknownTopic) => Err(ConsentError::NoTopic),
-            reachability => Ok(reachability.is_some_and(Reachability::is_reachable)),
-        }
+        let reachability = contact.map(|contact| contact.reachability_for(topic));
+        Ok(reachability.unwrap_or(Reachability::NoContact))
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.
@@ -552,6 +685,12 @@ impl UnsubscribeService {
             }
         }
         Ok(false)
+    }
+
+    /// Returns the links that were passed to [`builder`](Self::builder) or [`translation`](Self::translation).
+    #[must_use]
+    pub fn links(&self) -> &UnsubscribeLinks {
+        &self.0.links
     }
 
     /// Returns the inbox that holds the opt-outs: its [`backlog`](Inbox::backlog) and its [`metrics`](Inbox::metrics)

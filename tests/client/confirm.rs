@@ -1,7 +1,7 @@
 //! `contacts.confirm_opt_in`: who gets which topics after the click of a double opt-in, and after a failure.
 
 use audience::contacts::Contacts;
-use audience::mock::{Fault, MockServer, Reason, SeedContact};
+use audience::mock::{ConsentForm, Dialect, Fault, MockServer, Reason, SeedContact};
 use audience::{Outcome, RetryPolicy};
 
 use support::{ADA, mock_builder};
@@ -129,6 +129,42 @@ async fn a_lost_response_to_the_create_does_not_make_the_contact_an_older_one() 
     contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
 
     assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
+async fn a_404_after_the_contact_was_found_or_created_never_says_that_there_is_none() {
+    let not_found = r#"{"code": "not_found", "message": "no such route"}"#;
+    for body in ["{}", not_found] {
+        for path in ["*/subscribe", "*/unsubscribe"] {
+            let (server, contacts) = start(None).await;
+            server.fault(Fault::status(404).body(body).path(path));
+
+            let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+            assert_eq!(error.visitor_status(), 500, "{path} {body}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_contact_that_is_returned_shows_its_topics_also_after_short_responses() {
+    for seed in [None, Some(SeedContact::new(ADA))] {
+        let dialect = Dialect {
+            consent_form: ConsentForm::Create,
+            ..Dialect::default()
+        };
+        let builder = MockServer::builder().dialect(dialect);
+        let builder = builder.topic("news", false).topic("offers", true);
+        let server = match seed {
+            Some(seed) => builder.seed_contact(seed).start().await,
+            None => builder.start().await,
+        };
+        let contacts = server.client().contacts();
+
+        let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+        assert!(ada.topics["news"] && ada.shows_topics());
+    }
 }
 
 #[tokio::test]

@@ -317,7 +317,7 @@ async fn a_number_of_64_bits_is_kept_exactly_and_a_larger_one_is_rounded() {
 #[test]
 fn each_reachability_has_its_own_words_and_only_one_is_reachable() {
     for (reachability, words) in [
-        (Reachability::Reachable, "nothing that the contact shows"),
+        (Reachability::Reachable, "nothing is known that prevents"),
         (Reachability::SpamReport, "a mailbox provider reported spam"),
         (Reachability::OptedOutByPerson, "the person opted out"),
         (

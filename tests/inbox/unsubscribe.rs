@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use audience::contacts::Reachability;
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
     SqliteStore, Store, Take, Token,
@@ -1316,6 +1317,114 @@ async fn an_opt_out_during_a_confirmation_comes_after_it_even_if_the_visitor_goe
         }
     }
     worker.abort();
+}
+
+#[tokio::test]
+async fn each_no_of_a_form_of_your_own_is_stored_and_each_yes_sent() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let saved = service.set_topics(" Ada@Example.com", [("news", false), ("offers", true)]);
+    saved.await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 1);
+    assert!(server.contact(ADA).unwrap().topics["offers"]);
+    service.worker().run_until_idle().await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.topics["news"] && ada.topics["internal"]);
+}
+
+#[tokio::test]
+async fn an_outage_costs_a_form_of_your_own_no_opt_out() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503));
+
+    let failed = service.set_topics(ADA, [("news", false), ("offers", true)]);
+    let failed = failed.await.unwrap_err();
+    let stored = service.set_topics(ADA, [("offers", false)]).await;
+    server.clear_faults();
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    stored.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.answers["news"] && !ada.answers["offers"]);
+}
+
+#[tokio::test]
+async fn a_form_of_your_own_with_a_topic_that_is_not_offered_records_nothing() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let refused = service.set_topics(ADA, [("news", false), ("typo", false)]);
+
+    assert!(matches!(refused.await, Err(ConsentError::NoTopic)));
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_yes_in_a_form_of_your_own_ends_an_opt_out_of_everything_and_no_other_topic_comes_back() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+
+    service.set_topics(ADA, [("offers", true)]).await.unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["offers"]);
+    assert!(!ada.topics["news"] && !ada.topics["internal"]);
+}
+
+#[tokio::test]
+async fn a_yes_in_a_form_of_your_own_waits_for_no_older_opt_out_and_creates_nobody() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.opt_out(ADA, Some("offers")).await.unwrap();
+
+    let ada = service
+        .set_topics(ADA, [("offers", true)])
+        .await
+        .unwrap_err();
+    let bob = service
+        .set_topics("bob@example.com", [("offers", true)])
+        .await
+        .unwrap_err();
+
+    assert!(matches!(ada, ConsentError::OptedOut), "{ada:?}");
+    assert_eq!(bob.visitor_status(), StatusCode::NOT_FOUND);
+    assert_eq!(server.contact_count(), 1);
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
+async fn a_support_team_reads_why_somebody_gets_no_mail() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let why = async |address: &str, topic: &str| {
+        let reachability = service.reachability(address, topic).await.unwrap();
+        let may_send = service.may_send(address, topic).await;
+        match reachability {
+            Reachability::UnknownTopic => assert!(matches!(may_send, Err(ConsentError::NoTopic))),
+            _ => assert_eq!(may_send.unwrap(), reachability.is_reachable()),
+        }
+        reachability
+    };
+
+    assert_eq!(why(ADA, "news").await, Reachability::Reachable);
+    assert_eq!(why(ADA, "offers").await, Reachability::TopicOptedOut);
+    assert_eq!(why(ADA, "typo").await, Reachability::UnknownTopic);
+    assert_eq!(
+        why("bob@example.com", "news").await,
+        Reachability::NoContact
+    );
+    service.opt_out(ADA, Some("news")).await.unwrap();
+    assert_eq!(why(ADA, "news").await, Reachability::OptOutWaits);
+    service.worker().run_until_idle().await.unwrap();
+    assert_eq!(why(ADA, "news").await, Reachability::TopicOptedOut);
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    assert_eq!(why(ADA, "news").await, Reachability::OptedOutBySender);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use audience::contacts::ContactSummary;
+use audience::contacts::{ContactSummary, Reachability};
 use audience::emails::{Email, SentEmail};
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, SegmentKind};
@@ -540,6 +540,23 @@ async fn as_many_mails_are_sent_simultaneously_as_the_caller_allows() {
 }
 
 #[tokio::test]
+async fn an_issue_without_a_name_is_not_sent() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+
+    for name in ["", " "] {
+        let one = send_to_ada(&service, name, "news").await.unwrap_err();
+        let all = service.send_issue(name, "news", news).await.unwrap_err();
+
+        for error in [&one, &all.failure().error] {
+            let text = error.to_string();
+            assert!(text.contains("the name of the issue is empty"), "{text}");
+        }
+    }
+    assert!(server.sent_mail().is_empty());
+}
+
+#[tokio::test]
 async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
     let server = with_reader().await;
     let clock = TestClock::new();
@@ -554,6 +571,8 @@ async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
     }
 
     assert!(service.has_bounced(" ADA@example.com").await.unwrap());
+    let reachability = service.reachability(ADA, "news").await.unwrap();
+    assert_eq!(reachability, Reachability::Bounced);
     assert!(!service.has_bounced("bob@example.com").await.unwrap());
     assert!(!service.may_send(ADA, "news").await.unwrap());
     assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
@@ -609,7 +628,7 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
     let server = with_reader().await;
     let clock = TestClock::new();
     let service = service(&server, clock.store());
-    let now = || Timestamp::try_from(server.clock().now()).unwrap();
+    let now = || server.clock().now();
     let later = |by| {
         clock.advance(by);
         server.advance(by);

@@ -122,7 +122,7 @@ impl CsvInput {
     /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
     /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
     /// A refused row does not keep its address out of the later files. So before you import these, correct the rejects of
-    /// the files of those who opted out.
+    /// the files in which [everybody opted out](Self::opts_out_all).
     ///
     /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
     ///
@@ -147,11 +147,15 @@ impl CsvInput {
     ///
     /// let columns = [("Member rating", Column::Ignored)];
     /// for (path, input) in CsvInput::open_all([subscribed, unsubscribed], &columns)? {
+    ///     let opts_out_all = input.opts_out_all();
     ///     let rows = input.refuse_unmapped().rows()?;
     ///     let journal = Journal::open(path.with_extension("journal"))?;
     ///     let report = contacts.import(rows).journal(journal).rejects_file(path.with_extension("rejects")).await?;
     ///     if let Some(reason) = report.unfinished() {
     ///         return Err(reason.into());
+    ///     }
+    ///     if opts_out_all && report.refused() > 0 {
+    ///         return Err("first correct and import the rejects of those who opted out".into());
     ///     }
     /// }
     /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
@@ -181,6 +185,13 @@ impl CsvInput {
         // The sort is stable.
         files.sort_by_key(|(_, input)| !input.mapping.opts_out_all);
         Ok(files)
+    }
+
+    /// Returns whether everybody in the file is opted out of everything: by its columns, or by
+    /// [`opt_out_all`](Self::opt_out_all).
+    #[must_use]
+    pub fn opts_out_all(&self) -> bool {
+        self.mapping.opts_out_all
     }
 
     /// Reads the header from any reader. The reader need not be buffered.

@@ -855,7 +855,7 @@ struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let an administrator run \
-     the migration, whose text is `PostgresStore::SCHEMA`, and grant the rights at its end"
+     the migration and grant the rights: `schema_for` of the store returns both"
 )]
 struct MissingRight(#[source] Box<dyn Error + Send + Sync>);
 

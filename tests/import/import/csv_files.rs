@@ -747,6 +747,8 @@ fn of_several_files_those_whose_columns_opt_everybody_out_come_first_and_each_is
     let names = ["a.csv", "b.csv", "c.csv", "d.csv"];
     let opened = open_all(&folder, &names, &columns).unwrap();
 
+    let opts_out = |name: &str| CsvInput::open(folder.path(name)).unwrap().opts_out_all();
+    assert_eq!(names.map(opts_out), [false, false, true, true]);
     assert_eq!(
         opened,
         [

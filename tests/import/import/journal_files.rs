@@ -113,6 +113,7 @@ async fn a_second_import_with_the_same_journal_is_refused_while_the_first_runs()
     let second = in_time(contacts.import(numbered(50)).journal(journal.open())).await;
 
     let second = second.unwrap_err();
+    assert!(second.error().is_retryable());
     assert!(
         second
             .error()
