@@ -262,7 +262,7 @@ impl Reachability {
 impl fmt::Display for Reachability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Reachable => "nothing is known that prevents mail",
+            Self::Reachable => "nothing is known that prevents broadcasts",
             Self::SpamReport => "a mailbox provider reported spam, and no call ends this",
             Self::OptedOutByPerson => "the person opted out of everything",
             Self::OptedOutBySender => "the sender recorded an opt-out of everything",

@@ -72,7 +72,7 @@ fn a_contact_is_shown_with_the_reason_why_no_broadcast_reaches_it() {
     let show = ["contacts", "show", "ada@example.com", "--json"];
     let json = end(&mut audience_at(&server, &show)).json();
 
-    let said = "broadcasts      nothing that the contact shows prevents broadcasts; each topic has its own answer\n";
+    let said = "broadcasts      nothing is known that prevents broadcasts; each topic has its own answer\n";
     assert!(reachable.contains(said), "{reachable}");
     assert!(
         reported.contains(" a mailbox provider reported spam, and no call ends this\n"),

@@ -134,7 +134,7 @@ async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_
     for text in [before, without_rights] {
         let remedy = "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let";
         assert!(text.starts_with(remedy), "{text}");
-        assert!(text.contains("`PostgresStore::SCHEMA`"), "{text}");
+        assert!(text.contains("`schema_for` of the store"), "{text}");
         assert!(text.contains("permission denied"), "{text}");
     }
     store.migrate().await.unwrap();
