@@ -1845,7 +1845,8 @@ impl Third {
             let Some(entry) = recent.or_else(|| leaver.entry.clone()) else {
                 continue;
             };
-            if !entry.is_gone {
+            // Also that of a row that was deleted, and is back with an address that is refused.
+            if !entry.is_gone || leaver.looks_at.is_some() {
                 kept.insert(number_of(&entry.address));
             }
             rows.push((leaver, entry));

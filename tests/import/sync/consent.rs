@@ -1338,3 +1338,18 @@ async fn rows_that_are_opted_out_already_can_be_deleted_without_a_limit() {
     assert!(report.is_complete(), "{report}");
     assert!(calls.is_empty(), "{calls:?}");
 }
+
+#[tokio::test]
+async fn a_row_that_was_deleted_and_is_back_with_a_refused_address_opts_out_nobody_again() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "a@x.io").deleted(true)]).await;
+    assert!(nights.is_opted_out("a@x.io"));
+    // The person has come back.
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+
+    let (report, _) = nights.run(&[row(1, "no address")]).await;
+
+    assert_eq!(report.changes().refused(), 1);
+    assert!(!nights.is_opted_out("a@x.io"));
+}

@@ -732,8 +732,10 @@ async fn nights_with_killed_runs_end_as_nights_without() {
             let report = in_time(sync(&rows).into_future()).await.unwrap();
 
             let service = audience_of(&nights.server);
-            // After a kill, the wishes of a row are sent again, also if the person took one back.
-            for row in live(&table).map(|(_, row)| row) {
+            // After a kill, the wishes of a row are sent again, also if the person took one back. So are those of a row
+            // that is not passed, if a row with its address may have created the contact again.
+            let unseen = live(&known).filter(|(key, _)| kills > 0 && !table.contains_key(key));
+            for row in live(&table).chain(unseen).map(|(_, row)| row) {
                 let now = service.get(&row.address).cloned().unwrap_or_default();
                 if row.no.contains(EVERYTHING) && now.reason == "manual" {
                     reference.opt_out(&row.address, EVERYTHING, "manual");
