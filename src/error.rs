@@ -632,7 +632,8 @@ impl Error {
     /// can log it and continue with the next one.
     ///
     /// `true` if an item of a list or the contact in the response to a retrieve request does not have the form that the
-    /// interface document shows, if [`find`](crate::contacts::Contacts::find) gets another contact, and if an address is
+    /// interface document shows, if [`find`](crate::contacts::Contacts::find) gets another contact, if an issue cannot
+    /// retrieve a contact that the list has, and if an address is
     /// empty, `.` or `..`, so that no request can name its contact, or
     /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object or
     /// reports an error: then the next contact would fail, too.
@@ -963,6 +964,7 @@ impl Error {
     }
 
     /// Says that the same call may succeed later.
+    #[cfg(feature = "import")]
     pub(crate) fn retryable(mut self) -> Self {
         self.0.is_retryable = true;
         self

@@ -56,7 +56,7 @@ impl Contacts {
     }
 
     /// Makes sure of a refusal that says that the contact does not exist, if this is one. A gateway can say so, too.
-    pub(super) async fn make_sure(
+    pub(crate) async fn make_sure(
         &self,
         refusal: Error,
         address: &str,

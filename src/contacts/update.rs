@@ -185,7 +185,11 @@ impl UpdateContact {
                     Outcome::Applied => error.with_outcome(Outcome::Unknown).repeatable(true),
                     _ => error,
                 });
-                Ok(created?.contact)
+                let contact = created?.contact;
+                match are_different(&contact.email, &self.address) {
+                    true => Err(Error::not_applied("contact", true).with_outcome(Outcome::Unknown)),
+                    false => Ok(contact),
+                }
             }
         }
     }

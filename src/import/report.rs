@@ -305,7 +305,7 @@ impl ImportReport {
                 (self.opt_out_failed > 0).then_some("an opt-out failed; repeat the run")
             }
             (false, false) => (self.opt_out_failed > 0).then_some(
-                "an opt-out failed; correct its row or create the topic, then repeat the run",
+                "an opt-out failed; mend what its message in the rejects says, then repeat the run",
             ),
         }
     }

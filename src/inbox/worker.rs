@@ -21,6 +21,8 @@ const STORE_BACKOFF: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(30),
 };
+/// How long after a request to the store the next one may come, if it is for a few handlers only and none has ended.
+const SMALL_TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// Kubernetes ends a program 30 s after it was told to stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long the store may take to release the claims of handlers that were cut off.
@@ -422,6 +424,7 @@ struct Drain<F> {
     handled: Vec<Claimed>,
     /// The call that tells the store of handled events, and takes more.
     turn: Option<Pin<Box<dyn Future<Output = Turn> + Send>>>,
+    turn_began: Instant,
     /// How many handled events the store is being told of.
     telling: usize,
     report: WorkerReport,
@@ -483,6 +486,7 @@ where
             telling: 0,
             handled: Vec::new(),
             turn: None,
+            turn_began: Instant::now(),
             report: WorkerReport::default(),
             outage: None,
         }
@@ -499,7 +503,7 @@ where
         // not ask more often than after the first failure.
         let mut not_before = look_at;
         loop {
-            let may_look = self.turn.is_none() && self.has_room();
+            let room_at = self.room_at();
             tokio::select! {
                 // The order matters: a shutdown ends the loop even if events keep coming, and ended handlers make room.
                 biased;
@@ -517,14 +521,16 @@ where
                         }
                     }
                 }
-                () = shared.accepted.notified(), if may_look => look_at = Instant::now().max(not_before),
-                () = tokio::time::sleep_until(look_at), if may_look => {}
+                () = shared.accepted.notified(), if room_at.is_some() => look_at = Instant::now().max(not_before),
+                () = tokio::time::sleep_until(room_at.map_or(look_at, |at| at.max(look_at))), if room_at.is_some() => {}
             }
             if self.turn.is_none() {
                 self.gather().await;
             }
-            let is_due = look_at <= Instant::now();
-            if self.turn.is_none() && (!self.handled.is_empty() || (is_due && self.has_room())) {
+            let now = Instant::now();
+            let is_due = look_at <= now;
+            let has_room = self.room_at().is_some_and(|at| at <= now);
+            if self.turn.is_none() && (!self.handled.is_empty() || (is_due && has_room)) {
                 self.start_turn(if is_due { self.free() } else { 0 });
             }
         }
@@ -556,6 +562,16 @@ where
                 self.gather().await;
             }
         }
+    }
+
+    /// Returns when to ask the store for events, if no request is running and a handler could start. For a few more
+    /// handlers, it is asked less often.
+    fn room_at(&self) -> Option<Instant> {
+        let is_free = self.turn.is_none() && self.free() > 0;
+        is_free.then(|| match self.has_room() {
+            true => self.turn_began,
+            false => self.turn_began + SMALL_TURN_INTERVAL,
+        })
     }
 
     /// Returns whether enough handlers could start for a request to the store to be worth it.
@@ -601,6 +617,7 @@ where
         let shared = Arc::clone(&self.shared);
         let completed = std::mem::take(&mut self.handled);
         self.telling = completed.len();
+        self.turn_began = Instant::now();
         // One token for all of them: a claim is named by its event and its token.
         let token = Token::random();
         self.turn = Some(Box::pin(async move {

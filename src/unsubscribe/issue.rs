@@ -187,7 +187,7 @@ impl UnsubscribeService {
         mail: Email,
         stopped: S,
     ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<S> {
-        let id = OptOut::id("issue", &address, Some(&format!("{topic}\n{issue}")));
+        let id = issue_id(issue, &address, topic);
         let mail = mail.member("to", address.as_str());
         let mail = mail.headers(self.0.links.headers(&address, topic));
         let (service, topic) = (self.clone(), topic.to_owned());
@@ -389,6 +389,10 @@ impl UnsubscribeService {
     }
 }
 
+fn issue_id(issue: &str, address: &str, topic: &str) -> EventId {
+    OptOut::id("issue", address, Some(&format!("{topic}\n{issue}")))
+}
+
 fn bounce_id(address: &str) -> EventId {
     OptOut::id("bounce", address, None)
 }
@@ -504,6 +508,15 @@ impl<'a> SendIssue<'a> {
             }
         }
         run.report.is_complete &= run.stopped.is_none() && !run.has_left;
+        // Another program may have sent some of these by now.
+        let unclear = std::mem::take(&mut run.report.maybe_not_sent);
+        for address in unclear {
+            let id = issue_id(&self.issue, &address, &self.topic);
+            match self.service.0.inbox.state_of(&id).await {
+                Ok(ClaimState::Done) => run.report.sent_before += 1,
+                _ => run.report.maybe_not_sent.push(address),
+            }
+        }
         match run.stopped {
             None => Ok(run.report),
             Some(failure) => Err(IssueError(Box::new((run.report, failure)))),
@@ -614,7 +627,7 @@ impl IssueReport {
 
     /// Returns the addresses of the contacts whose mail an earlier run may not have sent, and no later run sends: it was
     /// killed while the service had the request, or the response was lost. Among them are those whose mails another
-    /// program is sending just now.
+    /// program is still sending at the end of this run: once that has ended, the report of a further run is right.
     #[must_use]
     pub fn maybe_not_sent(&self) -> &[String] {
         &self.maybe_not_sent

@@ -545,8 +545,7 @@ impl UnsubscribeService {
             return Ok(());
         }
         let sending = async {
-            let retrieve = self.0.contacts.retrieve_own(&address);
-            let is_paused = retrieve.await?.unsubscribed;
+            let is_paused = self.retrieve(&address).await?.unsubscribed;
             let sending = send_opt_ins(&self.0.contacts, &address, opt_ins, is_paused);
             Ok(sending.await?)
         };
@@ -666,9 +665,27 @@ impl UnsubscribeService {
         if self.has_bounced(address).await? {
             return Ok(Reachability::Bounced);
         }
-        let contact = self.0.contacts.find(address).await?;
-        let reachability = contact.map(|contact| contact.reachability_for(topic));
-        Ok(reachability.unwrap_or(Reachability::NoContact))
+        match self.retrieve(address).await {
+            Ok(contact) => Ok(contact.reachability_for(topic)),
+            Err(error) if error.missing() == Some(Missing::Contact) => Ok(Reachability::NoContact),
+            // The list has the contact, so this says nothing about the next one.
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => {
+                Err(error.malformed_contact().into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Retrieves a contact, and makes sure of a 404.
+    async fn retrieve(&self, address: &str) -> Result<Contact, Error> {
+        let contacts = &self.0.contacts;
+        match contacts.retrieve_own(address).await {
+            Ok(contact) => Ok(contact),
+            Err(error) => {
+                let options = CallOptions::default();
+                Err(contacts.make_sure(error, address, &options).await)
+            }
+        }
     }
 
     /// Returns whether an opt-out with one of these ids is stored and not sent yet.

@@ -540,6 +540,24 @@ async fn as_many_mails_are_sent_simultaneously_as_the_caller_allows() {
 }
 
 #[tokio::test]
+async fn a_404_for_a_reader_whom_the_list_has_leaves_the_mail_to_the_next_run() {
+    let not_found = r#"{"code": "not_found", "message": "no such contact"}"#;
+    for body in [not_found, "{}", "<html>"] {
+        let server = with_reader().await;
+        let service = service(&server, MemoryStore::new());
+        let retrieve = Fault::status(404).body(body).path("/contacts/*");
+        server.fault(retrieve.times(1));
+
+        let first = send(&service).await.unwrap();
+        let second = send(&service).await.unwrap();
+
+        assert_eq!(summary(&first), [0, 0, 0, 1], "{body}");
+        assert!(!first.failures()[0].maybe_sent());
+        assert_eq!(summary(&second), [1, 0, 0, 0], "{body}");
+    }
+}
+
+#[tokio::test]
 async fn an_issue_without_a_name_is_not_sent() {
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());

@@ -48,6 +48,30 @@ async fn every_accepted_event_is_handled_once_and_is_a_repeat_afterward() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn as_many_slow_handlers_run_at_once_as_the_worker_may_if_events_arrive_one_by_one() {
+    for most in [1, 2, 5, 8, 24] {
+        let inbox = inbox();
+        let running = Arc::new(AtomicUsize::new(0));
+        let worker = inbox.worker({
+            let running = Arc::clone(&running);
+            move |_, _| {
+                running.fetch_add(1, Ordering::Relaxed);
+                pending::<Result<(), String>>()
+            }
+        });
+        let worker = tokio::spawn(worker.concurrency(most).run_until(pending()));
+
+        for n in 0..=most {
+            accept(&inbox, [format!("evt_{n}")]).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            let expected = most.min(n + 1);
+            assert_eq!(running.load(Ordering::Relaxed), expected, "of {most}");
+        }
+        worker.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_handlers_run_at_once_than_the_worker_may() {
     let inbox = inbox();
     accept(&inbox, (0..50).map(|n| format!("evt_{n}"))).await;

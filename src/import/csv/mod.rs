@@ -121,8 +121,8 @@ impl CsvInput {
     /// Opens several files of one list, such as the three of a Mailchimp export, and puts those first whose columns say
     /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
     /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
-    /// A refused row does not keep its address out of the later files. So before you import these, correct the rejects of
-    /// the files in which [everybody opted out](Self::opts_out_all).
+    /// A refused row does not keep its address out of the later files. So correct the rejects of the files in
+    /// which [everybody opted out](Self::opts_out_all), and then open them in place of those files, with the later ones.
     ///
     /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
     ///
@@ -155,7 +155,7 @@ impl CsvInput {
     ///         return Err(reason.into());
     ///     }
     ///     if opts_out_all && report.refused() > 0 {
-    ///         return Err("first correct and import the rejects of those who opted out".into());
+    ///         return Err("correct these rejects, and import them in place of this file".into());
     ///     }
     /// }
     /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);

@@ -207,7 +207,7 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
 
         let found = report.unfinished().map(|_| report.is_retryable());
         assert_eq!(found, expected, "{case}: {report}");
-        let says_to_mend = ["mend what failed", "correct its row"];
+        let says_to_mend = ["mend what failed", "mend what its message"];
         let reason = report.unfinished().unwrap_or_default();
         let is_to_mend = says_to_mend.iter().any(|text| reason.contains(text));
         assert_eq!(is_to_mend, expected == Some(false), "{case}: {reason}");
