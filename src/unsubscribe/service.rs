@@ -629,7 +629,7 @@ impl UnsubscribeService {
     }
 
     /// Returns whether an address [may get mail](Self::may_send) about a topic, and if not, why. Its `Display` is a text
-    /// for your support team.
+    /// for your support team. If the contact has no such topic, the result is [`Reachability::UnknownTopic`].
     ///
     /// # Errors
     ///
@@ -1525,7 +1525,7 @@ impl ConsentError {
     /// | status | if |
     /// |---|---|
     /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
-    /// | 422 | no topic was chosen: [`NoTopic`](Self::NoTopic) |
+    /// | 422 | no topic was chosen: [`NoTopic`](Self::NoTopic), which may also be a misspelled topic in your program |
     /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
     /// | the status of [`Error::visitor_status`] | any other [`Service`](Self::Service) |
     ///
