@@ -558,6 +558,37 @@ async fn a_404_for_a_reader_whom_the_list_has_leaves_the_mail_to_the_next_run() 
 }
 
 #[tokio::test]
+async fn what_another_program_has_sent_by_the_end_of_a_run_is_not_reported_as_unclear() {
+    let server = with_reader().await;
+    server.seed_contact(SeedContact::new("bob@example.com").answer("news", true));
+    let service = service(&server, MemoryStore::new());
+    let delay = |ms| {
+        Fault::delay(Duration::from_millis(ms))
+            .path("/emails")
+            .times(1)
+    };
+    server.fault(delay(2_000));
+    server.fault(delay(6_000));
+
+    let first = tokio::spawn(send(&service).into_future());
+    until(|| {
+        server
+            .requests()
+            .iter()
+            .any(|request| request.path == "/emails")
+    })
+    .await;
+    let second = send(&service).await.unwrap();
+    let first = first.await.unwrap().unwrap();
+
+    assert_eq!(summary(&second), [1, 1, 0, 0], "{second}");
+    assert!(second.maybe_not_sent().is_empty());
+    // The second program was still sending the other mail.
+    assert_eq!(summary(&first), [1, 0, 0, 0], "{first}");
+    assert_eq!(first.maybe_not_sent().len(), 1);
+}
+
+#[tokio::test]
 async fn an_issue_without_a_name_is_not_sent() {
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());
