@@ -940,9 +940,8 @@ impl Error {
         let message = format!(
             "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server; {advice}"
         );
-        let mut error = Self::decode(message).repeatable(is_repeatable);
-        error.0.is_retryable = true;
-        error
+        let error = Self::decode(message).repeatable(is_repeatable);
+        error.retryable()
     }
 
     /// Says what is known about the write.
@@ -964,7 +963,6 @@ impl Error {
     }
 
     /// Says that the same call may succeed later.
-    #[cfg(feature = "import")]
     pub(crate) fn retryable(mut self) -> Self {
         self.0.is_retryable = true;
         self

@@ -135,13 +135,8 @@ impl ChangeAddress {
         Retrieve::own(&self.new).request()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let mut old = match self.retrieve(&self.old).await {
-            Ok(old) => old,
-            Err(error) => {
-                let checking = self.contacts.make_sure(error, &self.old, &self.options);
-                return Err(checking.await);
-            }
-        };
+        let retrieving = self.contacts.retrieve_surely(&self.old, &self.options);
+        let mut old = retrieving.await?;
         if normalized_address(&self.old) == normalized_address(&self.new) {
             return Ok(old);
         }

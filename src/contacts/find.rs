@@ -55,8 +55,20 @@ impl Contacts {
         list.has(address).await.map(|has_contact| !has_contact)
     }
 
+    /// Retrieves a contact that decides what somebody gets or does not get, and makes sure of a 404.
+    pub(crate) async fn retrieve_surely(
+        &self,
+        address: &str,
+        options: &CallOptions,
+    ) -> Result<Contact, Error> {
+        match self.retrieve_own(address).options(options.clone()).await {
+            Ok(contact) => Ok(contact),
+            Err(error) => Err(self.make_sure(error, address, options).await),
+        }
+    }
+
     /// Makes sure of a refusal that says that the contact does not exist, if this is one. A gateway can say so, too.
-    pub(crate) async fn make_sure(
+    pub(super) async fn make_sure(
         &self,
         refusal: Error,
         address: &str,

@@ -136,14 +136,10 @@ impl SetTopics {
         // All requests of the form share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let form = self.form.clone().map_err(TopicsError::invalid)?;
-        let retrieved = match self.retrieve().await {
-            Ok(retrieved) => retrieved,
-            Err(error) => {
-                let checking = self.contacts.make_sure(error, &self.address, &self.options);
-                let error = checking.await.at("retrieve");
-                return Err(TopicsError::unread(error, form.answers()));
-            }
-        };
+        let retrieving = self.contacts.retrieve_surely(&self.address, &self.options);
+        let retrieved = retrieving
+            .await
+            .map_err(|error| TopicsError::unread(error.at("retrieve"), form.answers()))?;
         let plan = form.plan(&retrieved, self.only_changed);
         let plan = plan.map_err(TopicsError::invalid)?;
         let contact = self.send(&plan, retrieved).await?;

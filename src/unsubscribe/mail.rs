@@ -191,13 +191,10 @@ impl UnsubscribeService {
         }
         let mail = mail(&link).member("to", confirmation.contact.email.as_str());
         let service = self.clone();
-        // The worker waits for it when the program is told to stop.
-        let running = service.0.inbox.start_task();
-        let task = tokio::spawn(async move {
-            let _running = running;
-            service.send_confirmation_mail(&confirmation, mail).await
-        });
-        task.await.unwrap_or(Err(ConsentError::Unfinished))
+        let sending = async move { service.send_confirmation_mail(&confirmation, mail).await };
+        self.start(sending)
+            .await
+            .unwrap_or(Err(ConsentError::Unfinished))
     }
 
     async fn send_confirmation_mail(

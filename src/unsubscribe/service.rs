@@ -34,6 +34,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower_service::Service;
 use url::form_urlencoded;
@@ -393,11 +394,8 @@ impl UnsubscribeService {
         consent: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
         let service = self.clone();
-        // The worker waits for it when the program is told to stop.
-        let running = service.0.inbox.start_task();
-        // A task of its own, because the ids would stay held if the caller's future were dropped.
-        let task = tokio::spawn(async move {
-            let _running = running;
+        // The ids would stay held if the caller's future were dropped.
+        let task = self.start(async move {
             let key = Target::new(&contact.email, None).address;
             let confirm = service.0.contacts.confirm_opt_in(contact, &topics);
             let mut creation = None;
@@ -505,26 +503,18 @@ impl UnsubscribeService {
         answers: impl IntoIterator<Item = (impl Into<String>, bool)>,
     ) -> Result<(), ConsentError> {
         let address = Target::new(address.as_ref(), None).address;
-        let answers = answers.into_iter();
-        let answers = answers.map(|(topic, answer)| (topic.into(), answer));
-        let (opt_ins, opt_outs): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            answers.partition(|(_, answer)| *answer);
-        let (opt_ins, opt_outs): (BTreeSet<String>, BTreeSet<String>) = (
-            opt_ins.into_keys().collect(),
-            opt_outs.into_keys().collect(),
-        );
+        let (mut opt_ins, mut opt_outs) = (BTreeSet::new(), BTreeSet::new());
+        for (topic, answer) in answers {
+            let topics = if answer { &mut opt_ins } else { &mut opt_outs };
+            topics.insert(topic.into());
+        }
         let mut names = opt_ins.iter().chain(&opt_outs);
         if names.any(|topic| self.offered(topic).is_none()) {
             return Err(ConsentError::NoTopic);
         }
         let service = self.clone();
-        // The worker waits for it when the program is told to stop.
-        let running = self.0.inbox.start_task();
-        // A task of its own: the caller's future may be dropped when the visitor goes away.
-        let task = tokio::spawn(async move {
-            let _running = running;
-            service.save_answers(address, &opt_ins, &opt_outs).await
-        });
+        let task =
+            self.start(async move { service.save_answers(address, &opt_ins, &opt_outs).await });
         task.await.unwrap_or(Err(ConsentError::Unfinished))
     }
 
@@ -545,8 +535,10 @@ impl UnsubscribeService {
             return Ok(());
         }
         let sending = async {
-            let is_paused = self.retrieve(&address).await?.unsubscribed;
-            let sending = send_opt_ins(&self.0.contacts, &address, opt_ins, is_paused);
+            let contacts = &self.0.contacts;
+            let options = CallOptions::default();
+            let contact = contacts.retrieve_surely(&address, &options).await?;
+            let sending = send_opt_ins(contacts, &address, opt_ins, contact.unsubscribed);
             Ok(sending.await?)
         };
         self.opt_in(&address, opt_ins, sending).await.map(drop)
@@ -665,7 +657,8 @@ impl UnsubscribeService {
         if self.has_bounced(address).await? {
             return Ok(Reachability::Bounced);
         }
-        match self.retrieve(address).await {
+        let (contacts, options) = (&self.0.contacts, CallOptions::default());
+        match contacts.retrieve_surely(address, &options).await {
             Ok(contact) => Ok(contact.reachability_for(topic)),
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(Reachability::NoContact),
             // The list has the contact, so this says nothing about the next one.
@@ -673,18 +666,6 @@ impl UnsubscribeService {
                 Err(error.malformed_contact().into())
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Retrieves a contact, and makes sure of a 404.
-    async fn retrieve(&self, address: &str) -> Result<Contact, Error> {
-        let contacts = &self.0.contacts;
-        match contacts.retrieve_own(address).await {
-            Ok(contact) => Ok(contact),
-            Err(error) => {
-                let options = CallOptions::default();
-                Err(contacts.make_sure(error, address, &options).await)
-            }
         }
     }
 
@@ -742,14 +723,22 @@ impl UnsubscribeService {
             Ok(form) => form,
             Err(status) => return self.status(status),
         };
-        // The worker waits for it when the program is told to stop.
-        let running = self.0.inbox.start_task();
-        // A task of its own: the server drops this future when the visitor goes away.
-        let task = tokio::spawn(async move {
-            let _running = running;
-            self.click(link, &form, head).await
-        });
+        let service = self.clone();
+        let task = self.start(async move { service.click(link, &form, head).await });
         task.await.unwrap_or_else(|_| unavailable())
+    }
+
+    /// Starts this in a task of its own: the caller's future may be dropped when the visitor goes away. The worker waits
+    /// for it when the program is told to stop.
+    pub(super) fn start<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let running = self.0.inbox.start_task();
+        tokio::spawn(async move {
+            let _running = running;
+            work.await
+        })
     }
 
     async fn show(&self, link: Link) -> Response<BytesBody> {
