@@ -286,7 +286,7 @@ impl Error {
             _ => {}
         }
         match self.retry_after() {
-            _ if !self.is_retryable() => {}
+            _ if !self.is_retryable() || self.is_of_report() => {}
             _ if is_opt_in => text += "; ask the person again before you repeat an opt-in",
             Some(wait) => {
                 let seconds = wait.as_millis().div_ceil(1_000);
@@ -884,6 +884,25 @@ impl Error {
         Self::new(ErrorKind::Input, Outcome::NotSent, message)
     }
 
+    /// Creates the error of a job that was asked to stop. Its report says what was done.
+    pub(crate) fn stopped(message: &'static str) -> Self {
+        Self::new(ErrorKind::Stopped, Outcome::NotSent, message).retryable()
+    }
+
+    /// Creates the error of a job that reached its end, but has left something undone.
+    pub(crate) fn unfinished(reason: &'static str, is_retryable: bool) -> Self {
+        let error = Self::new(ErrorKind::Unfinished, Outcome::NotSent, reason);
+        match is_retryable {
+            true => error.retryable(),
+            false => error,
+        }
+    }
+
+    /// Returns whether this is the error of a job that ended without a failed call.
+    pub(crate) fn is_of_report(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Stopped | ErrorKind::Unfinished)
+    }
+
     pub(crate) fn transport(message: &'static str) -> Self {
         Self::new(ErrorKind::Transport, Outcome::Unknown, message)
     }
@@ -1070,6 +1089,148 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
     })
 }
 
+/// Returns the exit status of a job that ended with this error.
+///
+/// It is for a program whose `main` ends with any error, for example a `Box<dyn Error>`, and that is started by cron,
+/// systemd or another program. The error or the first of its causes that is in the table decides:
+///
+/// | status | if |
+/// |---|---|
+/// | 143 | the job was asked to stop: [`ErrorKind::Stopped`]. It is the status of a program that SIGTERM ends |
+/// | 75 | running it again may help and does no harm: [`Error::is_retryable`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
+/// | 1 | anything else: somebody has to look at it. Also a retryable error if an opt-in, a mail or another call that must not be sent twice may have been applied |
+///
+/// The errors of imports, syncs, exports and issues count as their [`Error`]. An import or a sync that ran to its end may
+/// have left something undone: call `finished()` of its report to get the error of that. The program `audience` uses the
+/// same statuses.
+///
+/// # Example: a nightly job
+///
+/// ```
+/// use std::process::ExitCode;
+///
+/// use audience::contacts::Contacts;
+///
+/// async fn night(contacts: &Contacts) -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "import")] {
+///     let import = contacts.import(["ada@example.com"]).stop_when(audience::shutdown_signal());
+///     println!("{}", import.await?.finished()?);
+/// # }
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # server.fault(audience::mock::Fault::status(501));
+/// let exit_code = match night(&contacts).await {
+///     Ok(()) => ExitCode::SUCCESS,
+///     Err(error) => {
+///         eprintln!("{error:#}");
+///         ExitCode::from(audience::exit_status(&*error))
+///     }
+/// };
+/// # assert_eq!(exit_code, ExitCode::from(1));
+/// # }
+/// ```
+#[must_use]
+pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
+    match causes(error).find_map(job_error) {
+        Some(JobError {
+            is_stopped: true, ..
+        }) => 143,
+        Some(JobError {
+            is_retryable: true, ..
+        }) => 75,
+        _ => 1,
+    }
+}
+
+/// What an exit status says of an error.
+struct JobError {
+    is_stopped: bool,
+    is_retryable: bool,
+}
+
+fn job_error(error: &(dyn StdError + 'static)) -> Option<JobError> {
+    let temporary = |is_retryable| {
+        let is_stopped = false;
+        Some(JobError {
+            is_stopped,
+            is_retryable,
+        })
+    };
+    let of_call = |error: &Error| {
+        let maybe_sent = matches!(error.outcome(), Outcome::Unknown | Outcome::Applied);
+        Some(JobError {
+            is_stopped: error.kind() == ErrorKind::Stopped,
+            is_retryable: error.is_retryable() && (error.0.is_repeatable || !maybe_sent),
+        })
+    };
+    // It knows what it has sent.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
+    let of_job = |error: &Error| {
+        Some(JobError {
+            is_stopped: error.kind() == ErrorKind::Stopped,
+            is_retryable: error.is_retryable(),
+        })
+    };
+    if let Some(error) = error.downcast_ref() {
+        return of_call(error);
+    }
+    if let Some(error) = error.downcast_ref::<crate::contacts::TopicsError>() {
+        return of_call(error.error());
+    }
+    #[cfg(feature = "import")]
+    {
+        use crate::export::ExportError;
+        use crate::import::{ImportError, SyncError};
+
+        if let Some(error) = error.downcast_ref::<ImportError>() {
+            return of_job(error.error());
+        }
+        if let Some(error) = error.downcast_ref::<SyncError>() {
+            return of_job(error.error());
+        }
+        if let Some(error) = error.downcast_ref::<ExportError>() {
+            return of_job(error.error());
+        }
+    }
+    #[cfg(feature = "unsubscribe")]
+    {
+        use crate::unsubscribe::{ConsentError, IssueError};
+
+        if let Some(error) = error.downcast_ref::<IssueError>() {
+            return match &error.failure().error {
+                ConsentError::Service(error) => of_job(error),
+                error => job_error(error),
+            };
+        }
+        match error.downcast_ref() {
+            Some(ConsentError::Service(error)) => return of_call(error),
+            Some(ConsentError::Store(error)) => return job_error(error),
+            // Only after another click.
+            Some(_) => return temporary(false),
+            None => {}
+        }
+    }
+    #[cfg(feature = "inbox")]
+    {
+        use crate::inbox::{InboxError, StoreError};
+
+        let error = match error.downcast_ref() {
+            Some(InboxError::Store(error)) => Some(error),
+            Some(InboxError::InProgress) => return temporary(true),
+            Some(InboxError::LeaseLost | InboxError::Conflict) => return temporary(false),
+            None => error.downcast_ref(),
+        };
+        if let Some(error) = error {
+            return temporary(StoreError::is_temporary(error));
+        }
+    }
+    None
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(operation) = self.0.operation {
@@ -1182,7 +1343,7 @@ pub enum ErrorKind {
     /// [`Error::api`](Error::api) has the response. Its [code](ApiError::code) says what to do.
     Api,
     /// The client cannot be built, because the base URL, the key or another setting is invalid. Nothing was sent. Or an
-    /// import or an export cannot read or write one of its files, or was asked to stop.
+    /// import or an export cannot read or write one of its files.
     ///
     /// Fix the configuration or the file.
     Config,
@@ -1213,6 +1374,9 @@ pub enum ErrorKind {
     /// All items returned before the error are valid, but contacts on repeated pages may have been
     /// returned twice.
     Pagination,
+    /// The future given to `stop_when` ended an import, a sync, an export or the sending of an issue. The next run does
+    /// the rest.
+    Stopped,
     /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
     ///
     /// Unless [`Error::outcome`](Error::outcome) says otherwise, a write may have been applied.
@@ -1222,6 +1386,11 @@ pub enum ErrorKind {
     ///
     /// A write may have been applied.
     Transport,
+    /// An import, a sync or the sending of an issue ran to its end, but not everything is done: an opt-out failed, or a
+    /// row has no known outcome. `finished` of its report returns this.
+    ///
+    /// [`Error::is_retryable`] says whether the next run may do the rest without a change.
+    Unfinished,
     /// The service does not support the call: see [`delete`](crate::contacts::Contacts::delete).
     ///
     /// The error's [`source`](std::error::Error::source) is the refusal, if there was one.
@@ -1238,8 +1407,10 @@ impl fmt::Display for ErrorKind {
             Self::Decode => "decode",
             Self::Input => "input",
             Self::Pagination => "pagination",
+            Self::Stopped => "stopped",
             Self::Timeout => "timeout",
             Self::Transport => "transport",
+            Self::Unfinished => "unfinished",
             Self::Unsupported => "unsupported",
         })
     }

@@ -294,7 +294,9 @@ pub use client::builder::{Auth, Client, ClientBuilder};
 #[cfg(feature = "client")]
 pub use client::retry::RetryPolicy;
 #[cfg(feature = "client")]
-pub use error::{ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome, visitor_status};
+pub use error::{
+    ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome, exit_status, visitor_status,
+};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]

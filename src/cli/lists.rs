@@ -16,7 +16,7 @@ use super::output::{Failure, Output, ProgressLine, REFUSED, clear_progress, inte
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
 use crate::contacts::ListContacts;
-use crate::export::{Csv, ExportReport, Format, JsonLines, part_of};
+use crate::export::{Csv, ExportReport, Format, JsonLines};
 use crate::import::{
     Column, CsvInput, Import, ImportReport, ImportRow, Journal, Progress, SyncError, SyncReport,
     SyncRow, SyncState,
@@ -81,7 +81,7 @@ Of several files, those without the column need no mapping";
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
 
-Exit status: 0 if every row was applied, 3 if some were refused, 1 if the import could not start or finish.
+Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help.
 
 Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
@@ -381,9 +381,9 @@ impl ImportOptions {
                     false => with_hint(failure),
                 })
             }
-            (None, Some(reason)) => Err(with_hint(Failure::failed(format!(
-                "the import is not finished: {reason}"
-            )))),
+            (None, Some(reason)) => Err(with_hint(
+                Failure::from(&reason).after("the import is not finished"),
+            )),
             (None, None) if report.refused() > 0 => Ok(REFUSED.into()),
             (None, None) => Ok(ExitCode::SUCCESS),
         }
@@ -538,8 +538,8 @@ const SYNC_HELP: &str = "\
 The first run sends the whole table. Later runs send what has changed: opt-outs first, and never an opt-in.
 After a crash, an outage or Ctrl-C, run the same command again.
 
-Exit status: 0 if everything was sent, 3 if rows were refused or a contact is opted out although its row is not, 1 if the sync could not start or finish,
-or if --deletes-missing opted out nobody because the key of a row could not be read.
+Exit status: 0 if everything was sent, 3 if rows were refused or a contact is opted out although its row is not,
+1 if --deletes-missing opted out nobody because the key of a row could not be read, and otherwise 1, 75 or 143: see audience --help.
 
 Example:
   audience sync users.csv --key id --deletes-missing --rejects rejects.csv";
@@ -673,7 +673,7 @@ impl SyncOptions {
                 })
             }
             (Ok(_), Some(reason)) => {
-                let failure = Failure::failed(format!("the sync is not finished: {reason}"));
+                let failure = Failure::from(&reason).after("the sync is not finished");
                 Err(failure.note(&to_continue))
             }
             (Ok(_), None) if is_whole => Ok(ExitCode::SUCCESS),
@@ -766,7 +766,7 @@ enum Kind {
 const EXPORT_HELP: &str = "\
 After a crash or Ctrl-C, run the same command with --resume.
 
-Exit status: 0 if all contacts were written, 3 if some are malformed, 1 if the export could not finish.
+Exit status: 0 if all contacts were written, 3 if some are malformed, and otherwise 1, 75 or 143: see audience --help.
 
 Example:
   audience export all.csv --full";
@@ -780,9 +780,9 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     }
     let exported = async {
         let list = options.filter.apply(connection.contacts.list()).patient();
-        let format = options.format(&list).await?;
+        let format = options.format();
         if is_standard_output {
-            options.write_out(list, &format).await
+            options.write_out(list, format).await
         } else {
             options.write_file(list, format, output).await
         }
@@ -791,7 +791,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         exported = exported => exported,
         () = shutdown_signal() => {
             clear_progress();
-            Err(options.with_hint(Failure::failed("interrupted")))
+            Err(options.with_hint(Failure::interrupted()))
         }
     }
 }
@@ -859,12 +859,13 @@ impl ExportOptions {
     }
 
     /// Writes the contacts to standard output, until nobody reads them any more.
-    async fn write_out(&self, list: ListContacts, format: &Format) -> Result<ExitCode, Failure> {
+    async fn write_out(&self, list: ListContacts, format: Format) -> Result<ExitCode, Failure> {
         format.check(self.full)?;
+        let format = format.find_columns(list.clone(), self.full).await?;
         let malformed = if print(&format.header())? {
             match self.full {
-                true => write_full(list, format).await?,
-                false => write_pages(list, format).await?,
+                true => write_full(list, &format).await?,
+                false => write_pages(list, &format).await?,
             }
         } else {
             0
@@ -872,31 +873,22 @@ impl ExportOptions {
         Ok(exit_code(malformed))
     }
 
-    /// Returns the format with its columns: those that were given, those of the file to continue, or all that are
-    /// found.
-    async fn format(&self, list: &ListContacts) -> Result<Format, Failure> {
+    /// Returns the format with the columns that were given, or with all.
+    fn format(&self) -> Format {
         let extension = self.file.extension();
         let is_jsonl = extension.is_some_and(|extension| extension == "jsonl");
         let by_name = if is_jsonl { Kind::Jsonl } else { Kind::Csv };
         if self.format.unwrap_or(by_name) == Kind::Jsonl {
-            return Ok(JsonLines.into());
+            return JsonLines.into();
         }
-        let csv = if !self.columns.is_empty() {
-            Csv::new(&self.columns)
-        } else if self.resume
-            && with_suffix(&self.file, ".cursor").exists()
-            && let Some(csv) = columns_of(&part_of(&self.file), self.escape_formulas)
-        {
-            csv
-        } else if self.full {
-            Csv::find_full_columns(list.clone()).await?
-        } else {
-            Csv::find_columns(list.clone()).await?
+        let csv = match self.columns.is_empty() {
+            true => Csv::all_columns(),
+            false => Csv::new(&self.columns),
         };
-        Ok(match self.escape_formulas {
+        match self.escape_formulas {
             true => csv.escape_formulas().into(),
             false => csv.into(),
-        })
+        }
     }
 }
 
@@ -945,17 +937,4 @@ fn exit_code(malformed: u64) -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ => REFUSED.into(),
     }
-}
-
-/// Returns the columns that the first line of the file names.
-fn columns_of(file: &Path, escape_formulas: bool) -> Option<Csv> {
-    let input = CsvInput::open(file).ok()?.delimiter(',').ok()?;
-    Some(Csv::new(input.columns().map(|(name, _)| {
-        let rest = name.strip_prefix('\'').filter(|_| escape_formulas);
-        let is_escaped = |rest: &&str| {
-            let text = rest.trim_start_matches('\'');
-            text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n'])
-        };
-        rest.filter(is_escaped).unwrap_or(name)
-    })))
 }

@@ -106,11 +106,13 @@ Environment:
 A key or a secret is never an argument, because other users of the machine can see arguments.
 
 Exit status:
-  0  Everything was done
-  1  It failed or was stopped
-  2  The command line or a variable is invalid
-  3  It is done, but rows or contacts were refused or left out
-  4  The contact, topic or segment does not exist, or the event is not parked
+  0    Everything was done
+  1    It failed, and somebody has to look at it
+  2    The command line or a variable is invalid
+  3    It is done, but rows or contacts were refused or left out
+  4    The contact, topic or segment does not exist, or the event is not parked
+  75   It failed, and running it again may help
+  143  SIGTERM or Ctrl-C stopped it
 
 Example:
   audience contacts list --mock";

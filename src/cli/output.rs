@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::causes::with_causes;
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, shutdown_signal, signals};
+use crate::{Error, ErrorCode, exit_status, shutdown_signal, signals};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
@@ -38,6 +38,11 @@ impl Failure {
             email: None,
             exit_code: 1,
         }
+    }
+
+    /// SIGTERM or Ctrl-C ended the program.
+    pub(super) fn interrupted() -> Self {
+        Self::from(&Error::stopped("interrupted"))
     }
 
     /// The command line or a variable is invalid.
@@ -133,7 +138,7 @@ impl From<&Error> for Failure {
             status: error.status().map(|status| status.as_u16()),
             exit_code: match error.is_not_found() {
                 true => NOT_FOUND,
-                false => failure.exit_code,
+                false => exit_status(error),
             },
             ..failure
         }

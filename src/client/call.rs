@@ -274,6 +274,11 @@ impl Client {
             {
                 return Err(failed(error));
             }
+        } else if error.kind() == ErrorKind::Decode
+            && error.body().is_some_and(|body| explain(body).is_none())
+        {
+            // Whoever sends this may have sent the other 2xx response, too.
+            return Err(failed(error));
         }
         let error = Error::not_read_back(name, explain(&body), body, error);
         Err(error.after(attempts, Outcome::Applied))

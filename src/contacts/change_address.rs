@@ -268,7 +268,8 @@ impl IntoFuture for ChangeAddress {
             let mut written = Outcome::NotSent;
             self.send(&mut written).await.map_err(|error| {
                 let attempts = error.attempts();
-                error.after(attempts, written).at("change_address")
+                let error = error.after(attempts, written).at("change_address");
+                error.repeatable(true)
             })
         })
     }

@@ -33,7 +33,7 @@ impl Contacts {
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
     ///   retrieving it failed too.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved is
-    ///   still opted out, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    ///   still opted out or cannot be read, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
@@ -127,7 +127,7 @@ impl Contacts {
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
     ///   retrieving it failed too. If the answer is `false`, that is `Unknown`: see [`unsubscribe`](Self::unsubscribe).
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved has
-    ///   the other answer, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
+    ///   the other answer or cannot be read, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the

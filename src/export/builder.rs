@@ -91,8 +91,9 @@ impl ListContacts {
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
 /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be read or written, if the file to resume belongs
-///   to another export, if another export is writing to the file, if the export was [stopped](Self::stop_when), or if
-///   the list has too few contacts ([`at_least`](Self::at_least)).
+///   to another export, if another export is writing to the file, or if the list has too few contacts
+///   ([`at_least`](Self::at_least)).
+/// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if [`stop_when`](Self::stop_when) ended the export.
 /// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
@@ -193,8 +194,8 @@ impl Export {
     /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning.
     ///
     /// If there is no cursor file or no part file, as after a finished export, it starts from the beginning, too. To
-    /// resume, the list, the format and the service must be the same as before. If the columns were
-    /// [found](super::Csv::find_columns) both times, the export keeps the columns of the unfinished file.
+    /// resume, the list, the format and the service must be the same as before. With
+    /// [all columns](super::Csv::all_columns), the file keeps those with which it was begun.
     ///
     /// A resumed export does not update the contacts that are already in the file. So do not resume an export of an
     /// earlier day: a contact who has opted out since then would be in the file as subscribed. A job that runs every
@@ -264,6 +265,7 @@ impl Export {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-stop-{}", std::process::id()));
+    /// use audience::ErrorKind;
     /// use audience::export::JsonLines;
     ///
     /// let (stop, asked) = tokio::sync::oneshot::channel();
@@ -271,7 +273,7 @@ impl Export {
     ///
     /// let export = contacts.list().export(&path, JsonLines).resume();
     /// let stopped = export.stop_when(async { asked.await.unwrap_or(()) }).await.unwrap_err();
-    /// assert!(stopped.is_stopped());
+    /// assert_eq!(stopped.error().kind(), ErrorKind::Stopped);
     ///
     /// contacts.list().export(&path, JsonLines).resume().await?;
     /// # std::fs::remove_file(path)?;
@@ -338,6 +340,12 @@ impl Export {
 
     async fn run(mut self) -> Result<ExportReport, ExportError> {
         let output = OutputWriter::default();
+        let mut stop_signal = self.stop_signal.take();
+        let found = unless_stopped(&mut stop_signal, self.find_columns(&output)).await;
+        match found {
+            Some(found) => found.map_err(ExportError::not_started)?,
+            None => return Err(stopped(ExportReport::default())),
+        }
         let record = self.open(&output).await.map_err(ExportError::not_started)?;
         self.format = self.format.with_found_columns(record.columns.as_deref());
         let mut report = record.report;
@@ -351,10 +359,9 @@ impl Export {
             (true, None) => Parts::full(list.full(), self.format.clone()),
             (true, Some(most)) => Parts::full(list.full().concurrency(most), self.format.clone()),
         };
-        let mut stop_signal = self.stop_signal.take();
         loop {
             let Some(next) = unless_stopped(&mut stop_signal, parts.next()).await else {
-                return Err(ExportError::stopped(report));
+                return Err(stopped(report));
             };
             let Some(part) = next else {
                 break;
@@ -384,6 +391,24 @@ impl Export {
         let finished = output.finish().await;
         finished.map_err(|error| ExportError::new(report, error))?;
         Ok(report)
+    }
+
+    /// Finds the columns, unless the file to continue has some.
+    async fn find_columns(&mut self, output: &OutputWriter) -> Result<(), Error> {
+        if !self.format.needs_columns() {
+            return Ok(());
+        }
+        if self.resumes {
+            let cursor_file = CursorFile::new(self.cursor_path.clone());
+            let part = part_of(&self.path);
+            let earlier = output.run(move |_| Ok(cursor_file.columns().filter(|_| part.exists())));
+            if earlier.await?.is_some() {
+                return Ok(());
+            }
+        }
+        let format = self.format.clone();
+        self.format = format.find_columns(self.list.clone(), self.is_full).await?;
+        Ok(())
     }
 
     /// Begins or continues the file.
@@ -577,23 +602,11 @@ pub struct ExportError(Box<Inner>);
 struct Inner {
     report: ExportReport,
     error: Error,
-    is_stopped: bool,
 }
 
 impl ExportError {
     fn new(report: ExportReport, error: Error) -> Self {
-        Self(Box::new(Inner {
-            report,
-            error,
-            is_stopped: false,
-        }))
-    }
-
-    fn stopped(report: ExportReport) -> Self {
-        let error = Error::config("the export was asked to stop; resume it to continue");
-        let mut stopped = Self::new(report, error);
-        stopped.0.is_stopped = true;
-        stopped
+        Self(Box::new(Inner { report, error }))
     }
 
     fn not_started(error: Error) -> Self {
@@ -619,12 +632,6 @@ impl ExportError {
     #[must_use]
     pub fn report(&self) -> &ExportReport {
         &self.0.report
-    }
-
-    /// Returns whether [`stop_when`](super::Export::stop_when) ended the export.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.0.is_stopped
     }
 
     /// Returns the error that stopped the export.
@@ -677,6 +684,13 @@ impl StdError for ExportError {
         // `Display` has the error itself.
         self.error().source()
     }
+}
+
+fn stopped(report: ExportReport) -> ExportError {
+    ExportError::new(
+        report,
+        Error::stopped("the export was asked to stop; resume it to continue"),
+    )
 }
 
 /// How many full contacts are in a part at the most. A crash loses the work on one part.
@@ -1131,6 +1145,12 @@ impl CursorFile {
     /// Returns the path of the cursor file for this output: `.cursor` is appended.
     fn path_for(output: &Path) -> PathBuf {
         with_suffix(output, ".cursor")
+    }
+
+    /// Returns the columns that were found for the file.
+    fn columns(&self) -> Option<Vec<String>> {
+        let json = fs::read(&self.path).ok()?;
+        serde_json::from_slice::<Record>(&json).ok()?.columns
     }
 
     /// Reads the record. `None` if there is no file.

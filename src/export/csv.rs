@@ -8,7 +8,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use serde::Serialize;
 
-use crate::client::{CallOptions, TakesOptions, opaque_debug, wait_for_call};
+use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, ListContacts, Properties, PropertyValue, UnsubscribeReason,
 };
@@ -57,7 +57,7 @@ use crate::{Error, Timestamp};
 pub struct Csv {
     columns: Vec<ExportColumn>,
     escape_formulas: bool,
-    /// Whether the columns were found in a list, so that they may differ the next time.
+    /// Whether the export finds the columns, so that they may differ the next time.
     is_found: bool,
 }
 
@@ -81,6 +81,44 @@ impl Csv {
             columns: columns.into_iter().map(Into::into).collect(),
             escape_formulas: false,
             is_found: false,
+        }
+    }
+
+    /// Creates a format with all columns: the address, the names, the opt-out, when the contact was created, and one
+    /// column for each property. A [full](super::Export::full) export also has the family name, the reason for an
+    /// opt-out, and one column for each topic.
+    ///
+    /// The export finds the properties before it writes, so it reads the whole list once more. To find the topics, it
+    /// retrieves the newest contact: a full contact has every topic, even if it never answered
+    /// ([interface section 2.1](crate::interface#2.1)). Until then, [`columns`](Self::columns), [`header`](Self::header)
+    /// and [`line`](Self::line) return nothing. A property that is added later has no column.
+    ///
+    /// # Example: everything that can be carried over
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.topic("news", true);
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-columns-{}", std::process::id()));
+    /// use audience::export::Csv;
+    ///
+    /// contacts.list().export(&path, Csv::all_columns()).full().await?;
+    ///
+    /// let file = std::fs::read_to_string(&path)?;
+    /// assert_eq!(
+    ///     file.lines().next(),
+    ///     Some("email,first_name,last_name,unsubscribed,unsubscribe_reason,created_at,topic:news,plan")
+    /// );
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn all_columns() -> Self {
+        let is_found = true;
+        Self {
+            is_found,
+            ..Self::new([""; 0])
         }
     }
 
@@ -181,7 +219,7 @@ impl Csv {
     ///
     /// `ErrorKind::Input` if there is none, if one occurs twice, or if one needs a full export.
     pub(super) fn check(&self, is_full: bool) -> Result<(), Error> {
-        if self.columns.is_empty() {
+        if self.columns.is_empty() && !self.is_found {
             return Err(Error::input(
                 "the export has no columns; give it at least `email`",
             ));
@@ -629,94 +667,31 @@ impl fmt::Display for ExportColumn {
     }
 }
 
-impl Csv {
-    /// Finds the columns of a list: the fixed columns that lists include, and one for each property.
-    ///
-    /// It is run by `.await`, or by `.wait()` with the feature `blocking`, and reads the whole list once. A property
-    /// that is added later has no column. An export that is [resumed](super::Export::resume) keeps the columns of the
-    /// unfinished file if those were found, too.
+impl Format {
+    /// Returns whether an export must find the columns before it can write a line.
+    pub(super) fn needs_columns(&self) -> bool {
+        matches!(self, Self::Csv(csv) if csv.is_found && csv.columns.is_empty())
+    }
+
+    /// Finds the columns of [`Csv::all_columns`]. Any other format stays as it is.
     ///
     /// # Errors
     ///
-    /// Returns the error of the list if it fails three times in a row.
-    ///
-    /// # Example: every property of a list
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # server.topic("news", true);
-    /// # let contacts = server.client().contacts();
-    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
-    /// use audience::export::Csv;
-    ///
-    /// let csv = Csv::find_columns(contacts.list()).await?;
-    /// assert_eq!(csv.header(), "email,first_name,unsubscribed,created_at,plan\n");
-    ///
-    /// let csv = Csv::find_full_columns(contacts.list()).await?;
-    /// assert_eq!(
-    ///     csv.header(),
-    ///     "email,first_name,last_name,unsubscribed,unsubscribe_reason,created_at,topic:news,plan\n"
-    /// );
-    /// # Ok(()) }
-    /// ```
-    pub fn find_columns(list: ListContacts) -> FindColumns {
-        let is_full = false;
-        FindColumns { list, is_full }
-    }
-
-    /// Finds the columns of a full export: the columns of [`find_columns`](Self::find_columns), the family name, the
-    /// reason for an opt-out, and one for each topic.
-    ///
-    /// To find the topics, it retrieves the newest contact of the list. A full contact has every topic, even if it
-    /// never answered ([interface section 2.1](crate::interface#2.1)).
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the list if it fails three times in a row, or the error of the retrieve call.
-    ///
-    /// # Example: everything that can be carried over
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// # server.topic("news", true);
-    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
-    /// # let path = std::env::temp_dir().join(format!("audience-columns-{}", std::process::id()));
-    /// use audience::export::Csv;
-    ///
-    /// let csv = Csv::find_full_columns(contacts.list()).await?;
-    /// contacts.list().export(&path, csv).full().await?;
-    ///
-    /// let file = std::fs::read_to_string(&path)?;
-    /// let header = file.lines().next().unwrap_or_default();
-    /// assert!(header.ends_with("unsubscribe_reason,created_at,topic:news,plan"));
-    /// # std::fs::remove_file(path)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn find_full_columns(list: ListContacts) -> FindColumns {
-        let is_full = true;
-        FindColumns { list, is_full }
-    }
-}
-
-/// Finds the columns of a list when it is awaited: see [`Csv::find_columns`] and [`Csv::find_full_columns`].
-///
-/// Timeout, deadline and retries of the list apply to each request. It only reads, so it can be dropped at any time, for
-/// example by a `tokio::select!` with [`shutdown_signal`](crate::shutdown_signal).
-#[derive(Clone)]
-#[must_use = "a call is sent only when it is awaited"]
-pub struct FindColumns {
-    list: ListContacts,
-    is_full: bool,
-}
-
-impl FindColumns {
-    async fn run(self) -> Result<Csv, Error> {
-        let contacts = self.list.contacts();
-        let found = Found::read(self.list).await?;
-        let (fixed, topics): (&[_], _) = match self.is_full {
+    /// The error of the list if it fails three times in a row, or that of the retrieve call.
+    pub(crate) async fn find_columns(
+        self,
+        list: ListContacts,
+        is_full: bool,
+    ) -> Result<Self, Error> {
+        let Self::Csv(csv) = self else {
+            return Ok(self);
+        };
+        if !csv.is_found {
+            return Ok(csv.into());
+        }
+        let contacts = list.contacts();
+        let found = Found::read(list).await?;
+        let (fixed, topics): (&[_], _) = match is_full {
             false => (
                 &["email", "first_name", "unsubscribed", "created_at"],
                 BTreeSet::new(),
@@ -736,23 +711,9 @@ impl FindColumns {
         let fixed = fixed.iter().copied().map(ExportColumn::from);
         let columns = fixed
             .chain(topics.into_iter().map(ExportColumn::Topic))
-            .chain(found.properties.into_iter().map(ExportColumn::Property));
-        Ok(Csv {
-            is_found: true,
-            ..Csv::new(columns)
-        })
-    }
-}
-
-wait_for_call!(FindColumns => Result<Csv, Error>);
-opaque_debug!(FindColumns);
-
-impl IntoFuture for FindColumns {
-    type Output = Result<Csv, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+            .chain(found.properties.into_iter().map(ExportColumn::Property))
+            .collect();
+        Ok(Self::Csv(Csv { columns, ..csv }))
     }
 }
 

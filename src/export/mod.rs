@@ -56,7 +56,5 @@
 mod builder;
 mod csv;
 
-#[cfg(feature = "cli")]
-pub(crate) use builder::part_of;
 pub use builder::{Export, ExportError, ExportReport};
-pub use csv::{Csv, ExportColumn, ExportedContact, FindColumns, Format, JsonLines};
+pub use csv::{Csv, ExportColumn, ExportedContact, Format, JsonLines};

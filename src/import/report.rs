@@ -242,7 +242,7 @@ impl ImportReport {
 
     /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may
     /// have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed). A dry run sends no row:
-    /// use [`unfinished`](Self::unfinished) after it.
+    /// use [`finished`](Self::finished) after it.
     ///
     /// # Example: decide whether to run the import again
     ///
@@ -261,107 +261,77 @@ impl ImportReport {
         self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
     }
 
-    /// Returns why the run has to be repeated, as a sentence for a log. Returns `None` if it is finished: every row was
-    /// sent and has a known outcome, no opt-out failed, and the plan had room for all rows. In a dry run, valid rows need
-    /// not be sent.
+    /// Returns the report if the run is finished, and an error with it if not: a row was not sent or has no known outcome,
+    /// an opt-out failed, or the plan had no room for a row. In a dry run, valid rows need not be sent.
     ///
-    /// Refused rows alone are no reason: they would be refused again.
+    /// Refused rows alone are no error: they would be refused again.
     ///
-    /// # Example: end a job with an error
+    /// # Errors
+    ///
+    /// An [`ImportError`] that says what to do. Its [`error`](ImportError::error) has the kind
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if [`stop_when`](super::Import::stop_when) ended the run, and
+    /// otherwise [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). It
+    /// [is retryable](Error::is_retryable) if repeating the run may help: at least a part of what is left may succeed
+    /// without a change. If not, somebody has to mend the cause first, such as the base URL, the name of a topic or the
+    /// plan's contact ceiling: [`first_failure`](Self::first_failure) and the rejects say what failed.
+    ///
+    /// [`exit_status`](crate::exit_status) tells these cases apart for a job.
+    ///
+    /// # Example: a job that fails until everything is imported
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # server.set_ceiling(Some(2));
-    /// let report = contacts.import(["ada@example.com", "no address"]).await?;
-    /// assert_eq!(report.unfinished(), None);
+    /// let report = contacts.import(["ada@example.com", "no address"]).await?.finished()?;
+    /// assert_eq!(report.to_string(), "1 created, 0 updated, 0 skipped, 1 refused (1 validation_error)");
     ///
     /// let report = contacts.import(["bob@example.com", "cem@example.com"]).await?;
-    /// let reason = report.unfinished().expect("the plan has no room for cem@example.com");
-    /// assert!(reason.contains("the plan's contact ceiling is reached"));
+    /// let error = report.finished().unwrap_err();
+    /// assert!(error.to_string().contains("the plan's contact ceiling is reached"));
+    /// assert!(!error.error().is_retryable());
     /// # Ok(()) }
     /// ```
-    #[must_use]
-    pub fn unfinished(&self) -> Option<&'static str> {
-        if self.quota_exceeded() {
-            return Some(
-                "the plan's contact ceiling is reached; raise the ceiling, then repeat the run",
-            );
+    pub fn finished(self) -> Result<Self, ImportError> {
+        match self.unfinished() {
+            Some(error) => Err(ImportError::new(self, error)),
+            None => Ok(self),
         }
+    }
+
+    /// Returns why the run has to be repeated.
+    pub(crate) fn unfinished(&self) -> Option<Error> {
         // Without the valid rows of a dry run.
         let is_unsent = self.not_sent + self.unknown > 0;
-        if self.is_stopped && (is_unsent || self.opt_out_failed > 0) {
-            return Some("the run was asked to stop; repeat it to send the rest");
-        }
-        match (is_unsent, self.may_succeed) {
-            (true, true) => {
-                Some("some rows were not sent, or their outcome is unknown; repeat the run")
+        let opt_out_failed = self.opt_out_failed > 0;
+        let reason = match self.may_succeed {
+            _ if self.quota_exceeded() => {
+                "the plan's contact ceiling is reached; raise the ceiling, then repeat the run"
             }
-            (true, false) => Some(
-                "some rows were not sent, or their outcome is unknown; mend what failed, then repeat the run",
-            ),
-            (false, true) => {
-                (self.opt_out_failed > 0).then_some("an opt-out failed; repeat the run")
+            _ if !is_unsent && !opt_out_failed => return None,
+            _ if self.is_stopped => {
+                return Some(Error::stopped(
+                    "the run was asked to stop; repeat it to send the rest",
+                ));
             }
-            (false, false) => (self.opt_out_failed > 0).then_some(
-                "an opt-out failed; mend what its message in the rejects says, then repeat the run",
-            ),
-        }
+            true if is_unsent => {
+                "some rows were not sent, or their outcome is unknown; repeat the run"
+            }
+            false if is_unsent => {
+                "some rows were not sent, or their outcome is unknown; mend what failed, then repeat the run"
+            }
+            true => "an opt-out failed; repeat the run",
+            false => {
+                "an opt-out failed; mend what its message in the rejects says, then repeat the run"
+            }
+        };
+        let is_retryable = self.is_stopped || self.may_succeed;
+        Some(Error::unfinished(reason, is_retryable))
     }
 
-    /// Returns whether repeating the run may help: it is [unfinished](Self::unfinished), and at least a part of what is
-    /// left may succeed without a change. If it returns `false`, somebody has to mend the cause first, such as the base
-    /// URL, the name of a topic or the plan's contact ceiling: [`first_failure`](Self::first_failure) and the rejects say
-    /// what failed.
-    ///
-    /// # Example: the exit status of a job
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// use audience::import::ImportReport;
-    ///
-    /// fn status(report: &ImportReport) -> u8 {
-    ///     match report.unfinished() {
-    ///         None => 0,
-    ///         Some(_) if report.is_retryable() => 75, // run it again
-    ///         Some(_) => 65,                          // somebody has to look
-    ///     }
-    /// }
-    ///
-    /// # server.set_ceiling(Some(1));
-    /// let report = contacts.import(["ada@example.com", "bob@example.com"]).await?;
-    /// assert_eq!(status(&report), 65);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        self.unfinished().is_some() && (self.is_stopped || self.may_succeed)
-    }
-
-    /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. What is left, says
-    /// [`unfinished`](Self::unfinished).
-    ///
-    /// # Example: another exit status after SIGTERM
-    ///
-    /// The signal of this example comes before the first batch.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// let report = contacts.import(["ada@example.com"]).stop_when(async {}).await?;
-    ///
-    /// let status = match report.unfinished() {
-    ///     None => 0,
-    ///     Some(_) if report.is_stopped() => 143,
-    ///     Some(_) => 1,
-    /// };
-    /// assert_eq!(status, 143);
-    /// # Ok(()) }
-    /// ```
+    /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. [`finished`](Self::finished)
+    /// returns an error if something is left.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
@@ -718,7 +688,8 @@ impl fmt::Display for RowOutcome {
     }
 }
 
-/// An import that stopped before its end, with its report and the error that stopped it.
+/// An import that stopped before its end, with its report and the error that stopped it. Or an import that is not
+/// [finished](ImportReport::finished).
 ///
 /// `Display` prints the counts and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
 /// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
@@ -793,7 +764,11 @@ impl ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { report, error } = &*self.inner;
-        write!(f, "the import stopped before its end: {report}: ")?;
+        let end = match error.is_of_report() {
+            true => "is not finished",
+            false => "stopped before its end",
+        };
+        write!(f, "the import {end}: {report}: ")?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(error, f)
     }

@@ -2305,10 +2305,10 @@ impl SyncReport {
 
     /// Returns whether the service has everything that the table says: no row was refused, every row was sent, and all
     /// outcomes are known. Otherwise, the next run tries the rest again. After a dry run, it is `false` if there is
-    /// anything to send: use [`unfinished`](Self::unfinished).
+    /// anything to send: use [`finished`](Self::finished).
     ///
     /// A row with an invalid address is refused every night. An alarm that should not sound because of it can call
-    /// [`unfinished`](Self::unfinished) instead.
+    /// [`finished`](Self::finished) instead.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.changes.is_complete() && self.changes.refused() == 0
@@ -2320,12 +2320,16 @@ impl SyncReport {
         self.changes.is_stopped()
     }
 
-    /// Returns why the run has to be repeated or the table corrected, as a sentence for a log or an alarm. Returns
-    /// `None` if the night is fine: the [changes are finished](ImportReport::unfinished), and [no missing row was
-    /// ignored](Self::missing_ignored).
+    /// Returns the report if the night is fine, and an error with it if not: the
+    /// [changes are not finished](ImportReport::finished), or a [missing row was ignored](Self::missing_ignored).
     ///
-    /// Refused rows alone are no reason, and neither are opt-ins that were not sent: they are the same every night until
+    /// Refused rows alone are no error, and neither are opt-ins that were not sent: they are the same every night until
     /// the table is corrected.
+    ///
+    /// # Errors
+    ///
+    /// A [`SyncError`] that says what to do. Its [`error`](SyncError::error) is that of [`ImportReport::finished`]. If a
+    /// missing row was ignored, it is not [retryable](Error::is_retryable): somebody has to correct the table first.
     ///
     /// # Example: end a nightly job with an error
     ///
@@ -2337,32 +2341,33 @@ impl SyncReport {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = || [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "no address")];
-    /// let report = contacts.sync(table(), SyncState::open(&path)?).await?;
-    /// assert_eq!(report.unfinished(), None);
+    /// contacts.sync(table(), SyncState::open(&path)?).await?.finished()?;
     ///
     /// # server.fault(audience::mock::Fault::status(501).path("/contacts/*/unsubscribe"));
     /// let table = table().map(|row| row.subscribed(false));
     /// let report = contacts.sync(table, SyncState::open(&path)?).await?;
-    /// if let Some(reason) = report.unfinished() {
-    ///     eprintln!("{reason}"); // "an opt-out failed; …"
-    /// }
-    /// # assert!(report.unfinished().is_some() && !report.is_retryable());
+    /// let error = report.finished().unwrap_err();
+    /// assert!(error.to_string().contains("an opt-out failed"));
+    /// # assert!(!error.error().is_retryable());
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
-    #[must_use]
-    pub fn unfinished(&self) -> Option<&'static str> {
+    pub fn finished(self) -> Result<Self, SyncError> {
+        match self.unfinished() {
+            Some(error) => Err(SyncError::new(self, error)),
+            None => Ok(self),
+        }
+    }
+
+    /// Returns why the run has to be repeated or the table corrected.
+    pub(crate) fn unfinished(&self) -> Option<Error> {
         let ignored = "the key of a row cannot be read, so nobody was opted out because a row is missing; correct the \
                        table, and repeat the run";
         let changes = self.changes.unfinished();
-        changes.or_else(|| self.missing_ignored.then_some(ignored))
-    }
-
-    /// Returns whether repeating the run may help, as [`ImportReport::is_retryable`] does. If the run is
-    /// [unfinished](Self::unfinished) and this returns `false`, somebody has to mend the cause or the table first.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        self.changes.is_retryable()
+        let ignored = self
+            .missing_ignored
+            .then(|| Error::unfinished(ignored, false));
+        changes.or(ignored)
     }
 }
 
@@ -2404,7 +2409,8 @@ impl fmt::Display for SyncReport {
     }
 }
 
-/// A sync that stopped before its end, with its report and the error that stopped it.
+/// A sync that stopped before its end, with its report and the error that stopped it. Or a sync that is not
+/// [finished](SyncReport::finished).
 ///
 /// `Display` prints the counts and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
 /// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
@@ -2433,7 +2439,11 @@ impl SyncError {
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, error) = &*self.0;
-        write!(f, "the sync stopped before its end: {report}: ")?;
+        let end = match error.is_of_report() {
+            true => "is not finished",
+            false => "stopped before its end",
+        };
+        write!(f, "the sync {end}: {report}: ")?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(error, f)
     }

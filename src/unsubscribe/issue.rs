@@ -508,6 +508,7 @@ impl<'a> SendIssue<'a> {
             }
         }
         run.report.is_complete &= run.stopped.is_none() && !run.has_left;
+        run.report.is_stopped = *stop.borrow();
         // Another program may have sent some of these by now.
         let unclear = std::mem::take(&mut run.report.maybe_not_sent);
         for address in unclear {
@@ -610,6 +611,7 @@ pub struct IssueReport {
     not_wanted: u64,
     failures: Vec<IssueFailure>,
     is_complete: bool,
+    is_stopped: bool,
 }
 
 impl IssueReport {
@@ -658,6 +660,31 @@ impl IssueReport {
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
+
+    /// Returns the report if it is [complete](Self::is_complete), and an error with it if not.
+    ///
+    /// # Errors
+    ///
+    /// An [`IssueError`] whose [`failure`](IssueError::failure) has an [`Error`] of the kind
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) or [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). It
+    /// is retryable: run the program again. [`exit_status`](crate::exit_status) says so to whoever started it.
+    pub fn finished(self) -> Result<Self, IssueError> {
+        let error = match (self.is_complete, self.is_stopped) {
+            (true, _) => return Ok(self),
+            (false, true) => {
+                Error::stopped("the run was asked to stop; repeat it to send the rest")
+            }
+            (false, false) => Error::unfinished(
+                "another program was about to send a mail; repeat the run",
+                true,
+            ),
+        };
+        let (address, error) = (None, error.into());
+        Err(IssueError(Box::new((
+            self,
+            IssueFailure { address, error },
+        ))))
+    }
 }
 
 impl fmt::Display for IssueReport {
@@ -669,6 +696,7 @@ impl fmt::Display for IssueReport {
             not_wanted,
             failures,
             is_complete,
+            is_stopped: _,
         } = self;
         let failed = failures.len();
         write!(
@@ -756,7 +784,11 @@ impl IssueError {
 impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, failure) = &*self.0;
-        write!(f, "the issue stopped before its end: {report}: ")?;
+        let end = match &failure.error {
+            ConsentError::Service(error) if error.is_of_report() => "is not finished",
+            _ => "stopped before its end",
+        };
+        write!(f, "the issue {end}: {report}: ")?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(&failure.error, f)
     }

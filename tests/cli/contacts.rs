@@ -516,7 +516,7 @@ fn a_change_of_an_address_that_failed_at_its_last_step_can_be_repeated() {
     server.clear_faults();
     let again = end(&mut audience_at(&server, &arguments));
 
-    assert_eq!((lost.code, again.code), (Some(1), Some(0)), "{lost:?}");
+    assert_eq!((lost.code, again.code), (Some(75), Some(0)), "{lost:?}");
     assert!(lost.stderr.contains("it is safe to repeat it"), "{lost:?}");
     assert!(server.contact("ada@example.com").unwrap().unsubscribed);
 }

@@ -169,7 +169,7 @@ fn is_continued_after(signal: &str) {
 
     assert_eq!(
         (stopped.code, continued.code),
-        (Some(1), Some(0)),
+        (Some(143), Some(0)),
         "{continued:?}"
     );
     let text = std::fs::read_to_string(file).unwrap();

@@ -85,7 +85,7 @@ fn the_key_can_be_sent_in_another_header() {
 }
 
 #[test]
-fn a_service_that_is_down_or_responds_with_something_else_is_exit_status_1() {
+fn a_service_that_is_down_is_exit_status_75_and_one_that_responds_with_something_else_is_1() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::status(200).body("<html>\u{1b}[2Jlogin</html>"));
 
@@ -94,8 +94,8 @@ fn a_service_that_is_down_or_responds_with_something_else_is_exit_status_1() {
         .args(["--url", "http://127.0.0.1:1"])
         .env("AUDIENCE_KEY", "k"));
 
-    for ended in [page, down] {
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+    for (ended, status) in [(page, 1), (down, 75)] {
+        assert_eq!(ended.code, Some(status), "{ended:?}");
         assert!(ended.stderr.starts_with("audience: "), "{ended:?}");
         assert!(!ended.stderr.contains('\u{1b}'), "{ended:?}");
     }

@@ -5,9 +5,7 @@ use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 
 use audience::contacts::*;
-use audience::export::{
-    Csv, ExportColumn, ExportError, ExportReport, FindColumns, Format, JsonLines,
-};
+use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
 use audience::rule::*;
 use audience::webhooks::{
     Event, EventData, EventId, EventType, Signer, VerifiedDelivery, Verifier, VerifierBuilder,
@@ -149,7 +147,6 @@ const _: () = {
     call::<MergeProperties>();
     call::<UpdateContact>();
     call::<ChangeAddress>();
-    call::<FindColumns>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());

@@ -416,8 +416,11 @@ async fn an_issue_stops_on_a_signal_and_begins_no_mail_after_it() {
         report.to_string(),
         "2 sent, 0 sent before, 3 not wanted, 0 failed; run it again for the rest"
     );
+    let error = report.finished().unwrap_err();
+    assert!(error.to_string().contains("2 sent") && error.to_string().contains("asked to stop"));
+    assert_eq!(audience::exit_status(&error), 143);
     assert_eq!(summary(&rest), [5, 2, 3, 0]);
-    assert!(rest.is_complete());
+    assert!(rest.finished().is_ok());
 }
 
 #[tokio::test]

@@ -150,10 +150,8 @@ impl CsvInput {
     ///     let opts_out_all = input.opts_out_all();
     ///     let rows = input.refuse_unmapped().rows()?;
     ///     let journal = Journal::open(path.with_extension("journal"))?;
-    ///     let report = contacts.import(rows).journal(journal).rejects_file(path.with_extension("rejects")).await?;
-    ///     if let Some(reason) = report.unfinished() {
-    ///         return Err(reason.into());
-    ///     }
+    ///     let import = contacts.import(rows).journal(journal).rejects_file(path.with_extension("rejects"));
+    ///     let report = import.await?.finished()?;
     ///     if opts_out_all && report.refused() > 0 {
     ///         return Err("correct these rejects, and import them in place of this file".into());
     ///     }

@@ -41,16 +41,23 @@ async fn server() -> MockServer {
 #[tokio::test]
 async fn the_topics_of_a_full_csv_are_those_of_a_contact_that_still_exists() {
     let server = server().await;
-    let contacts = server.client().contacts();
+    let folder = Folder::new("topics");
+    let (contacts, path) = (server.client().contacts(), folder.file("all.csv"));
+    let export = || contacts.list().export(&path, Csv::all_columns()).full();
     server.fault(Fault::status(404).path("/contacts/eve@x.io"));
 
-    let csv = Csv::find_full_columns(contacts.list()).await.unwrap();
+    export().await.unwrap();
 
-    assert!(csv.header().contains("topic:offers"), "{csv:?}");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.lines().next().unwrap().contains("topic:offers"),
+        "{text}"
+    );
     server.clear_faults();
     server.fault(Fault::status(403).path("/contacts/*"));
-    let failed = Csv::find_full_columns(contacts.list()).await;
-    assert_eq!(failed.unwrap_err().status().unwrap(), 403);
+    let failed = export().await.unwrap_err();
+    assert_eq!(failed.error().status().unwrap(), 403);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
 #[tokio::test]
@@ -59,8 +66,8 @@ async fn a_full_csv_has_every_column_that_was_found() {
     let folder = Folder::new("full-csv");
     let (contacts, path) = (server.client().contacts(), folder.file("all.csv"));
 
-    let csv = Csv::find_full_columns(contacts.list()).await.unwrap();
-    let report = contacts.list().export(&path, csv).full().await.unwrap();
+    let export = contacts.list().export(&path, Csv::all_columns());
+    let report = export.full().await.unwrap();
 
     assert_eq!((report.contacts(), report.is_complete()), (3, true));
     assert_eq!(

@@ -122,7 +122,7 @@ async fn an_export_that_is_asked_to_stop_leaves_the_file_of_before_and_is_contin
 
         let written = stopped.report().contacts();
         assert!((1..120).contains(&written), "{written}");
-        assert!(stopped.is_stopped());
+        assert_eq!(stopped.error().kind(), ErrorKind::Stopped);
         assert!(stopped.to_string().ends_with("resume it to continue"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "of yesterday");
         let report = in_time(export()).await.unwrap();
@@ -269,32 +269,35 @@ async fn found_columns_are_those_of_the_unfinished_file() {
         let folder = Folder::new(&format!("found-{is_full}-{is_escaped}"));
         let path = folder.file("all.csv");
         let export = async || {
-            let mut csv = match is_full {
-                true => Csv::find_full_columns(list.clone()).await.unwrap(),
-                false => Csv::find_columns(list.clone()).await.unwrap(),
+            let csv = match is_escaped {
+                true => Csv::all_columns().escape_formulas(),
+                false => Csv::all_columns(),
             };
-            if is_escaped {
-                csv = csv.escape_formulas();
-            }
             let export = list.clone().export(&path, csv).resume();
             match is_full {
                 true => export.full().concurrency(1),
                 false => export,
             }
         };
-        let first_night = export().await;
-        // The first pages or contacts are written.
-        stop_after(3, &server, first_night).await;
+        // The last requests of the list fail, but not those of the search.
+        let with_search = export().await;
+        with_search.await.unwrap();
+        let requests = server.requests().len() as u64;
+        stop_after(requests - 2, &server, export().await).await;
         let unfinished = fs::read_to_string(folder.file("all.csv.part")).unwrap();
         assert!(unfinished.lines().count() > 1, "{unfinished}");
 
         server.seed_contact(SeedContact::new("11@x.io").property("city", "Ulm"));
+        let before = server.requests().len();
         // The columns of the caller are never replaced.
         let chosen = Csv::new(["email"]);
         let refused = list.clone().export(&path, chosen).resume().await;
         let report = export().await.await.unwrap();
 
         assert!(refused.is_err());
+        // The list is not read again for its columns.
+        let first = server.requests()[before].query.clone().unwrap();
+        assert!(first.contains("after="), "{first}");
         assert!(
             report.resumed() > 0 && report.contacts() == 11,
             "{report:?}"

@@ -205,13 +205,16 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
 
         let report = run(faults, topic).await;
 
-        let found = report.unfinished().map(|_| report.is_retryable());
-        assert_eq!(found, expected, "{case}: {report}");
+        let error = report.finished().err();
+        let found = error.as_ref().map(|error| error.error().is_retryable());
+        assert_eq!(found, expected, "{case}: {error:?}");
         let says_to_mend = ["mend what failed", "mend what its message"];
-        let reason = report.unfinished().unwrap_or_default();
+        let reason = error.as_ref().map(ToString::to_string).unwrap_or_default();
         let is_to_mend = says_to_mend.iter().any(|text| reason.contains(text));
         assert_eq!(is_to_mend, expected == Some(false), "{case}: {reason}");
-        assert!(expected.is_some() || !report.is_retryable());
+        let status = error.as_ref().map(|error| audience::exit_status(error));
+        let expected = expected.map(|is_retryable| if is_retryable { 75 } else { 1 });
+        assert_eq!(status, expected, "{case}");
     }
 }
 
@@ -226,9 +229,11 @@ async fn a_stopped_run_is_worth_repeating_and_a_full_plan_is_not() {
     let mut total = full.clone();
     total.merge(stopped.clone());
 
-    assert!(stopped.is_retryable());
-    assert!(full.unfinished().is_some() && !full.is_retryable());
-    assert!(total.is_retryable());
+    let statuses = [stopped, full, total].map(|report| {
+        let error = report.finished().unwrap_err();
+        audience::exit_status(&error)
+    });
+    assert_eq!(statuses, [143, 1, 75]);
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ fn a_second_process_with_the_same_journal_is_refused_until_the_first_has_ended_i
 
     let second = start().wait_with_output().unwrap();
 
-    assert_eq!(second.status.code(), Some(1));
+    assert_eq!(second.status.code(), Some(75));
     let message = String::from_utf8_lossy(&second.stderr);
     assert!(
         message.contains("another import is using the journal"),

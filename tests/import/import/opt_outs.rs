@@ -443,7 +443,8 @@ async fn a_stop_leaves_opt_outs_that_were_not_begun_to_the_next_run() {
     let stopped = stopped.unwrap();
 
     assert!(stopped.opt_out_failed() > 0, "{stopped}");
-    assert!(stopped.unfinished().unwrap().contains("asked to stop"));
+    let error = stopped.finished().unwrap_err();
+    assert!(error.to_string().contains("asked to stop"));
     server.clear_faults();
     let resumed = in_time(run()).await.unwrap();
     assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
@@ -496,7 +497,7 @@ async fn without_a_journal_a_stop_waits_for_the_opt_outs_because_no_run_would_se
 
     assert!(report.is_stopped());
     assert_eq!((report.created(), report.opt_out_failed()), (1, 0));
-    assert_eq!(report.unfinished(), None);
+    report.finished().unwrap();
     assert!(server.contact("ada@x.io").unwrap().unsubscribed);
 }
 

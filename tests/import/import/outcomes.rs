@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use audience::ErrorKind;
 use audience::import::{ImportRow, RowOutcome};
 use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
@@ -138,8 +139,10 @@ async fn a_stop_does_not_wait_for_the_retries_of_batches() {
         assert_eq!(report.total(), 400);
         assert!(report.not_sent() >= 200, "{status}: {report}");
         assert!(report.is_stopped());
-        assert!(report.unfinished().unwrap().contains("asked to stop"));
         assert_eq!(report.created(), 0, "{status}: {report}");
+        let error = report.finished().unwrap_err();
+        assert!(error.to_string().contains("asked to stop"));
+        assert_eq!(error.error().kind(), ErrorKind::Stopped);
         assert!(batches(&server).len() <= 2);
     }
 }

@@ -1221,7 +1221,7 @@ async fn whoever_takes_an_address_that_was_opted_out_at_the_service_is_told() {
     // The first row took its opt-out along.
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("c@x.io"));
     assert_eq!(report.opted_out_at_service(), ["1", "2"]);
-    assert_eq!(report.unfinished(), None);
+    report.finished().unwrap();
 }
 
 #[tokio::test]

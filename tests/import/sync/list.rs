@@ -215,7 +215,7 @@ async fn an_empty_list_is_not_believed_if_earlier_runs_have_sent_five_contacts()
                         .to_string()
                         .contains("list of the service is empty")
                 );
-                assert!(stopped.report().unfinished().is_some());
+                assert!(stopped.report().clone().finished().is_err());
             }
         }
         nights.server.clear_faults();

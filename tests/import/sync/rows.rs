@@ -210,8 +210,9 @@ async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing(
 
     assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
     assert!(report.missing_ignored() && report.to_string().contains("missing rows ignored"));
-    assert!(report.unfinished().unwrap().contains("correct the table"));
-    assert!(!report.is_retryable());
+    let error = report.finished().unwrap_err();
+    assert!(error.to_string().contains("correct the table"));
+    assert_eq!(audience::exit_status(&error), 1);
     assert!(calls.is_empty());
     let (report, _) = nights.run(&table).await;
     assert!(!report.missing_ignored(), "nobody asked for missing rows");
@@ -340,8 +341,9 @@ async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_se
         .await;
     assert_eq!((report.changes().not_sent(), calls.len()), (2, 0));
     assert!(report.is_stopped());
-    assert!(report.unfinished().unwrap().contains("asked to stop"));
-    assert!(report.is_retryable());
+    let error = report.finished().unwrap_err();
+    assert!(error.to_string().contains("asked to stop"));
+    assert_eq!(audience::exit_status(&error), 143);
 
     let (report, calls) = nights.run(&table).await;
     assert_eq!(
@@ -605,7 +607,7 @@ async fn the_line_of_a_dry_run_says_what_would_be_sent() {
     ];
 
     let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
-    assert_eq!(report.unfinished(), None);
+    let report = report.finished().unwrap();
 
     // The old contact of a row whose new address would be refused stays.
     assert_eq!(
