@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 #[cfg(feature = "inbox-postgres")]
-use super::PostgresStore;
+use super::{PostgresStore, PostgresStoreBuilder};
 use super::error::StoreError;
 use super::store::{DynStore, Store, delegate_store};
 use crate::ConfigError;
@@ -51,8 +51,8 @@ fn address_from_env() -> Result<String, ConfigError> {
 impl PostgresStore {
     /// Opens the database whose address is in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE`
     /// names, such as a secret that Docker or Kubernetes mounts. It connects with the first call: see
-    /// [`connect_lazy`](Self::connect_lazy). It has 16 connections; for another number, pass the address to the
-    /// [`builder`](Self::builder).
+    /// [`connect_lazy`](Self::connect_lazy). It has 16 connections: a builder with another number has
+    /// [`connect_from_env`](super::PostgresStoreBuilder::connect_from_env).
     ///
     /// [`store_from_env`] also takes the addresses of other databases, and creates the tables.
     ///
@@ -74,7 +74,32 @@ impl PostgresStore {
     /// # Ok(()) }
     /// ```
     pub fn from_env() -> Result<Self, StoreError> {
-        Self::connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
+        Self::builder().connect_from_env()
+    }
+}
+
+#[cfg(feature = "inbox-postgres")]
+impl PostgresStoreBuilder {
+    /// Opens the database that the environment names, as [`PostgresStore::from_env`] does, with these settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`PostgresStore::from_env`].
+    ///
+    /// # Example: connections for two workers
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::inbox::{Inbox, PostgresStore};
+    ///
+    /// let store = PostgresStore::builder().max_connections(40).connect_from_env()?;
+    /// store.migrate().await?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// # let _ = inbox;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_from_env(self) -> Result<PostgresStore, StoreError> {
+        self.connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
     }
 }
 

@@ -63,7 +63,7 @@ impl UnsubscribeService {
     ///
     /// Returns an [`IssueError`] with the report and the first error that concerns more than one reader: a response that
     /// was lost, a status such as 401 or 503, a page of the list, or the store. Mails that are being sent are finished.
-    /// It is [`ConsentError::NoTopic`] if the contacts have no such topic, because its name is misspelled, and of the kind
+    /// It is [`ConsentError::UnknownTopic`] if the contacts have no such topic, because its name is misspelled, and of the kind
     /// [`Input`](crate::ErrorKind::Input) if the name of the issue is empty.
     ///
     /// [An error about one reader](ConsentError::is_about_one_reader) is in [`IssueReport::failures`], and the others get
@@ -129,7 +129,7 @@ impl UnsubscribeService {
     ///   [is about one reader](ConsentError::is_about_one_reader), go on with the next one. After any other, stop, and
     ///   run the program again later: the mails of the others could fail, too, and would then not be sent again.
     /// - [`ConsentError::Store`] if the store fails.
-    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
+    /// - [`ConsentError::UnknownTopic`] if the contact has no such topic, because its name is misspelled.
     ///
     /// # Panics
     ///

@@ -593,7 +593,7 @@ impl UnsubscribeService {
     ///
     /// - [`ConsentError::Service`] if the contact cannot be retrieved.
     /// - [`ConsentError::Store`] if the store fails.
-    /// - [`ConsentError::NoTopic`] if the contact has no such topic, because its name is misspelled.
+    /// - [`ConsentError::UnknownTopic`] if the contact has no such topic, because its name is misspelled.
     ///
     /// # Example: before a mail
     ///
@@ -615,7 +615,7 @@ impl UnsubscribeService {
         topic: impl AsRef<str>,
     ) -> Result<bool, ConsentError> {
         match self.reachability(address, topic).await? {
-            Reachability::UnknownTopic => Err(ConsentError::NoTopic),
+            Reachability::UnknownTopic => Err(ConsentError::UnknownTopic),
             reachability => Ok(reachability.is_reachable()),
         }
     }
@@ -1501,11 +1501,12 @@ pub enum ConsentError {
     /// The store of the opt-outs failed, so nothing was sent.
     #[error(transparent)]
     Store(#[from] InboxError),
-    /// None of the topics is offered on the page ([`UnsubscribeServiceBuilder::topic`]), or the contact has no such topic.
-    #[error(
-        "there is no such topic: check its name, and whether it was given to `topic` of the builder"
-    )]
+    /// No topic was chosen, or one that the page does not offer ([`UnsubscribeServiceBuilder::topic`]).
+    #[error("no topic was chosen, or one that was not given to `topic` of the builder")]
     NoTopic,
+    /// The contact has no such topic, because your program has misspelled its name.
+    #[error("the contact has no such topic: check its name")]
+    UnknownTopic,
 }
 
 impl ConsentError {
@@ -1514,7 +1515,8 @@ impl ConsentError {
     /// | status | if |
     /// |---|---|
     /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
-    /// | 422 | no topic was chosen: [`NoTopic`](Self::NoTopic), which may also be a misspelled topic in your program |
+    /// | 422 | no topic was chosen, or one that is not offered: [`NoTopic`](Self::NoTopic) |
+    /// | 500 | your program has misspelled a topic: [`UnknownTopic`](Self::UnknownTopic) |
     /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
     /// | the status of [`Error::visitor_status`] | any other [`Service`](Self::Service) |
     ///
@@ -1538,6 +1540,7 @@ impl ConsentError {
         match self {
             Self::Service(error) => error.visitor_status(),
             Self::NoTopic => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::UnknownTopic => StatusCode::INTERNAL_SERVER_ERROR,
             Self::OptedOut | Self::Unfinished | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

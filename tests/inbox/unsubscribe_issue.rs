@@ -67,7 +67,7 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
     );
 
     let unknown = send_to_ada(&service, "1", "nwes").await.unwrap_err();
-    assert!(matches!(unknown, ConsentError::NoTopic), "{unknown}");
+    assert!(matches!(unknown, ConsentError::UnknownTopic), "{unknown}");
     let [mail] = &*server.sent_mail() else {
         panic!("one mail");
     };
@@ -357,7 +357,7 @@ async fn a_misspelled_topic_stops_an_issue() {
     let misspelled = service.send_issue("1", "nwes", news).await.unwrap_err();
 
     assert!(
-        matches!(misspelled.failure().error, ConsentError::NoTopic),
+        matches!(misspelled.failure().error, ConsentError::UnknownTopic),
         "{misspelled}"
     );
     assert_eq!(server.sent_mail().len(), 0);
