@@ -885,11 +885,13 @@ impl Error {
     }
 
     /// Creates the error of a job that was asked to stop. Its report says what was done.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
     pub(crate) fn stopped(message: &'static str) -> Self {
         Self::new(ErrorKind::Stopped, Outcome::NotSent, message).retryable()
     }
 
     /// Creates the error of a job that reached its end, but has left something undone.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
     pub(crate) fn unfinished(reason: &'static str, is_retryable: bool) -> Self {
         let error = Self::new(ErrorKind::Unfinished, Outcome::NotSent, reason);
         match is_retryable {
@@ -1135,65 +1137,25 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// ```
 #[must_use]
 pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
-    match causes(error).find_map(job_error) {
-        Some(JobError {
-            is_stopped: true, ..
-        }) => 143,
-        Some(JobError {
-            is_retryable: true, ..
-        }) => 75,
-        _ => 1,
-    }
+    causes(error).find_map(status_of).unwrap_or(FAILED)
 }
 
-/// What an exit status says of an error.
-struct JobError {
-    is_stopped: bool,
-    is_retryable: bool,
-}
+const FAILED: u8 = 1;
+const TRY_AGAIN: u8 = 75;
+const STOPPED: u8 = 143;
 
-fn job_error(error: &(dyn StdError + 'static)) -> Option<JobError> {
-    let temporary = |is_retryable| {
-        let is_stopped = false;
-        Some(JobError {
-            is_stopped,
-            is_retryable,
-        })
-    };
-    let of_call = |error: &Error| {
-        let maybe_sent = matches!(error.outcome(), Outcome::Unknown | Outcome::Applied);
-        Some(JobError {
-            is_stopped: error.kind() == ErrorKind::Stopped,
-            is_retryable: error.is_retryable() && (error.0.is_repeatable || !maybe_sent),
-        })
-    };
-    // It knows what it has sent.
-    #[cfg(any(feature = "import", feature = "unsubscribe"))]
-    let of_job = |error: &Error| {
-        Some(JobError {
-            is_stopped: error.kind() == ErrorKind::Stopped,
-            is_retryable: error.is_retryable(),
-        })
-    };
-    if let Some(error) = error.downcast_ref() {
-        return of_call(error);
-    }
-    if let Some(error) = error.downcast_ref::<crate::contacts::TopicsError>() {
-        return of_call(error.error());
-    }
+/// Returns the exit status for an error of this crate, whatever caused it.
+fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
     #[cfg(feature = "import")]
     {
         use crate::export::ExportError;
         use crate::import::{ImportError, SyncError};
 
-        if let Some(error) = error.downcast_ref::<ImportError>() {
-            return of_job(error.error());
-        }
-        if let Some(error) = error.downcast_ref::<SyncError>() {
-            return of_job(error.error());
-        }
-        if let Some(error) = error.downcast_ref::<ExportError>() {
-            return of_job(error.error());
+        let import = || error.downcast_ref().map(ImportError::error);
+        let sync = || error.downcast_ref().map(SyncError::error);
+        let export = || error.downcast_ref().map(ExportError::error);
+        if let Some(error) = import().or_else(sync).or_else(export) {
+            return Some(error.status_of_job());
         }
     }
     #[cfg(feature = "unsubscribe")]
@@ -1202,15 +1164,15 @@ fn job_error(error: &(dyn StdError + 'static)) -> Option<JobError> {
 
         if let Some(error) = error.downcast_ref::<IssueError>() {
             return match &error.failure().error {
-                ConsentError::Service(error) => of_job(error),
-                error => job_error(error),
+                ConsentError::Service(error) => Some(error.status_of_job()),
+                error => status_of(error),
             };
         }
         match error.downcast_ref() {
-            Some(ConsentError::Service(error)) => return of_call(error),
-            Some(ConsentError::Store(error)) => return job_error(error),
-            // Only after another click.
-            Some(_) => return temporary(false),
+            Some(ConsentError::Service(error)) => return Some(error.status_of_call()),
+            Some(ConsentError::Store(error)) => return status_of(error),
+            // It may succeed, but only after another click.
+            Some(_) => return Some(FAILED),
             None => {}
         }
     }
@@ -1218,17 +1180,40 @@ fn job_error(error: &(dyn StdError + 'static)) -> Option<JobError> {
     {
         use crate::inbox::{InboxError, StoreError};
 
-        let error = match error.downcast_ref() {
-            Some(InboxError::Store(error)) => Some(error),
-            Some(InboxError::InProgress) => return temporary(true),
-            Some(InboxError::LeaseLost | InboxError::Conflict) => return temporary(false),
-            None => error.downcast_ref(),
+        let is_temporary = match error.downcast_ref() {
+            Some(InboxError::Store(error)) => Some(error.is_temporary()),
+            Some(error) => Some(matches!(error, InboxError::InProgress)),
+            None => error.downcast_ref().map(StoreError::is_temporary),
         };
-        if let Some(error) = error {
-            return temporary(StoreError::is_temporary(error));
+        if let Some(is_temporary) = is_temporary {
+            return Some(if is_temporary { TRY_AGAIN } else { FAILED });
         }
     }
-    None
+    let error = match error.downcast_ref::<crate::contacts::TopicsError>() {
+        Some(error) => error.error(),
+        None => error.downcast_ref()?,
+    };
+    Some(error.status_of_call())
+}
+
+impl Error {
+    /// The exit status of a program that has sent this call.
+    fn status_of_call(&self) -> u8 {
+        let maybe_sent = matches!(self.outcome(), Outcome::Unknown | Outcome::Applied);
+        match maybe_sent && !self.0.is_repeatable {
+            true => FAILED,
+            false => self.status_of_job(),
+        }
+    }
+
+    /// The exit status of a job, which does not repeat what must not be sent twice.
+    fn status_of_job(&self) -> u8 {
+        match self.kind() {
+            ErrorKind::Stopped => STOPPED,
+            _ if self.is_retryable() => TRY_AGAIN,
+            _ => FAILED,
+        }
+    }
 }
 
 impl fmt::Display for Error {

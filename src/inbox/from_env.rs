@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "inbox-postgres")]
-use super::{PostgresStore, PostgresStoreBuilder};
 use super::error::StoreError;
 use super::store::{DynStore, Store, delegate_store};
+#[cfg(feature = "inbox-postgres")]
+use super::{PostgresStore, PostgresStoreBuilder};
 use crate::ConfigError;
 use crate::secret::{VariableError, secret_from_variables};
 

@@ -1411,7 +1411,9 @@ async fn a_support_team_reads_why_somebody_gets_no_mail() {
         let reachability = service.reachability(address, topic).await.unwrap();
         let may_send = service.may_send(address, topic).await;
         match reachability {
-            Reachability::UnknownTopic => assert!(matches!(may_send, Err(ConsentError::UnknownTopic))),
+            Reachability::UnknownTopic => {
+                assert!(matches!(may_send, Err(ConsentError::UnknownTopic)))
+            }
             _ => assert_eq!(may_send.unwrap(), reachability.is_reachable()),
         }
         reachability
@@ -1598,7 +1600,10 @@ async fn mail_goes_only_to_contacts_who_want_the_topic_and_have_no_opt_out_that_
     assert!(may_send(ADA, "news").await && !may_send(ADA, "offers").await);
     assert!(!may_send("bob@example.com", "news").await);
     let misspelled = service.may_send(ADA, "nwes").await.unwrap_err();
-    assert!(matches!(misspelled, ConsentError::UnknownTopic), "{misspelled}");
+    assert!(
+        matches!(misspelled, ConsentError::UnknownTopic),
+        "{misspelled}"
+    );
     assert_eq!(misspelled.visitor_status(), 500);
 
     post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
