@@ -50,7 +50,8 @@ async fn an_import_that_is_dropped_after_any_number_of_polls_is_finished_by_the_
     })
     .await;
 
-    assert!(polls > 2, "{polls}");
+    // On a slow machine, all responses arrive between two polls.
+    assert!(polls > 1, "{polls}");
 }
 
 #[tokio::test]
