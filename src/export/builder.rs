@@ -401,13 +401,14 @@ impl Export {
         if self.resumes {
             let cursor_file = CursorFile::new(self.cursor_path.clone());
             let part = part_of(&self.path);
-            let earlier = output.run(move |_| Ok(cursor_file.columns().filter(|_| part.exists())));
-            if earlier.await?.is_some() {
+            let has_columns = move |_: &mut Slot| Ok(is_begun(&part) && cursor_file.has_columns());
+            if output.run(has_columns).await? {
                 return Ok(());
             }
         }
         let format = self.format.clone();
-        self.format = format.find_columns(self.list.clone(), self.is_full).await?;
+        let found = format.find_columns(self.list.clone(), self.is_full);
+        self.format = found.await?;
         Ok(())
     }
 
@@ -430,10 +431,14 @@ impl Export {
             find()?;
             let paths = Paths { part, path };
             let file = open_locked(&paths.part)?;
-            let is_begun = file.metadata().map_err(unwritable)?.len() > 0;
+            let is_begun = is_begun(&paths.part);
             // Again: another export may have written to the file until it was locked.
             match find()?.filter(|_| is_begun) {
                 Some(record) => Output::resume(file, paths, cursor_file, record),
+                None if format.needs_columns() => Err(Error::config(
+                    "another program has changed the files of the export meanwhile; run it again",
+                )
+                .retryable()),
                 None => Output::begin(file, paths, cursor_file, settings, &format, start),
             }
         });
@@ -684,6 +689,11 @@ impl StdError for ExportError {
         // `Display` has the error itself.
         self.error().source()
     }
+}
+
+/// Returns whether an export has written to this part file.
+fn is_begun(part: &Path) -> bool {
+    fs::metadata(part).is_ok_and(|part| part.len() > 0)
 }
 
 fn stopped(report: ExportReport) -> ExportError {
@@ -1147,10 +1157,11 @@ impl CursorFile {
         with_suffix(output, ".cursor")
     }
 
-    /// Returns the columns that were found for the file.
-    fn columns(&self) -> Option<Vec<String>> {
-        let json = fs::read(&self.path).ok()?;
-        serde_json::from_slice::<Record>(&json).ok()?.columns
+    /// Returns whether the columns of the file were found.
+    fn has_columns(&self) -> bool {
+        let record = fs::read(&self.path).ok();
+        let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        record.is_some_and(|record| record.columns.is_some())
     }
 
     /// Reads the record. `None` if there is no file.

@@ -871,6 +871,9 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         ConsentError::from(down()).into(),
         75,
     ));
+    found.push(("a store alone", StoreError::full("9").into(), 75));
+    found.push(("an event in work", InboxError::InProgress.into(), 75));
+    found.push(("a lost lease", InboxError::LeaseLost.into(), 1));
     found.push(("a click is needed", ConsentError::OptedOut.into(), 1));
     found.push(("of another crate", std::io::Error::other("disk").into(), 1));
 

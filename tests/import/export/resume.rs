@@ -261,6 +261,30 @@ async fn files_that_do_not_fit_together_are_refused() {
 }
 
 #[tokio::test]
+async fn columns_are_found_again_if_the_file_to_continue_is_gone_or_empty() {
+    for is_gone in [true, false] {
+        let (server, list) = server(10).await;
+        let folder = Folder::new(&format!("columns-gone-{is_gone}"));
+        let (path, part) = (folder.file("all.csv"), folder.file("all.csv.part"));
+        let export = || list.clone().export(&path, Csv::all_columns()).resume();
+        export().await.unwrap();
+        let requests = server.requests().len() as u64;
+        stop_after(requests - 2, &server, export()).await;
+        fs::remove_file(&part).unwrap();
+        if !is_gone {
+            fs::write(&part, "").unwrap();
+        }
+
+        let report = export().await.unwrap();
+
+        assert_eq!((report.contacts(), report.resumed()), (10, 0));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("email,first_name,"), "{text}");
+        assert_eq!(text.lines().count(), 11);
+    }
+}
+
+#[tokio::test]
 async fn found_columns_are_those_of_the_unfinished_file() {
     for (is_full, is_escaped) in [(false, false), (true, false), (false, true)] {
         let (server, list) = server(10).await;
