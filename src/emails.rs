@@ -204,6 +204,12 @@ impl Email {
         headers.fold(self, |mail, (name, value)| mail.header(name, value))
     }
 
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn has_header(&self, name: &str) -> bool {
+        let headers = self.0.get("headers").and_then(Value::as_object);
+        headers.is_some_and(|headers| headers.keys().any(|own| own.eq_ignore_ascii_case(name)))
+    }
+
     /// Sets any member of the body, such as the text of the mail, for which the document names no member.
     ///
     /// # Example: text and HTML

@@ -412,7 +412,7 @@ pub(crate) struct CallOptions {
     pub(crate) watch: Option<Arc<dyn AttemptWatch>>,
 }
 
-/// Is told about the failed attempts of a call while it runs.
+/// Is told about the failed attempts of a call while it runs, and waits for it.
 pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
     /// An attempt failed. `is_congestion` says that the service cannot keep up: a 429, a 503 or a timeout.
     fn failed(&self, is_congestion: bool);
@@ -420,15 +420,12 @@ pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
     /// The call is retried.
     fn retries(&self);
 
-    /// The call waits before its next attempt, which may be the first.
-    fn waits(&self);
-
-    /// The wait is over.
-    fn resumes(&self);
-
-    /// Returns whether the call is to fail rather than to wait any longer.
-    fn gives_up(&self) -> bool;
+    /// Waits this long before the next attempt, which may be the first. Returns whether to make that attempt: if not, the
+    /// call fails.
+    fn wait(&self, time: Duration) -> Waiting<'_>;
 }
+
+pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// A builder that takes all settings of another call, which sends it.
 pub(crate) trait TakesOptions {

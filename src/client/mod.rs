@@ -132,7 +132,7 @@ use builder::OpenForms;
 #[cfg(feature = "cli")]
 pub(crate) use builder::{key_from_env, post_to};
 #[cfg(feature = "import")]
-pub(crate) use call::AttemptWatch;
+pub(crate) use call::{AttemptWatch, Waiting};
 pub(crate) use call::{
     CallDeadline, CallOptions, Checking, Endpoint, Looked, ReadBack, TakesOptions, call_settings,
     endpoint_builder, opaque_debug, wait_for_call, wait_for_items,

@@ -742,9 +742,6 @@ fn is_decompression_error(error: &reqwest::Error) -> bool {
         })
 }
 
-/// The longest time for which a wait continues after its watch has given up.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-
 impl CallOptions {
     fn report_failure(&self, failure: Failure, is_timeout: bool) {
         let is_congestion = is_timeout
@@ -763,22 +760,15 @@ impl CallOptions {
         }
     }
 
-    /// Waits before the next attempt, and tells the watch so. Returns whether to make the attempt: `false` if the
-    /// watch has given up.
+    /// Waits before the next attempt. Returns whether to make it.
     async fn wait(&self, time: Duration) -> bool {
-        let Some(watch) = &self.watch else {
-            tokio::time::sleep(time).await;
-            return true;
-        };
-        watch.waits();
-        let end = Instant::now() + time;
-        let left = || end.saturating_duration_since(Instant::now());
-        // In short steps, because the watch cannot wake a call that sleeps.
-        while !left().is_zero() && !watch.gives_up() {
-            tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
+        match &self.watch {
+            Some(watch) => watch.wait(time).await,
+            None => {
+                tokio::time::sleep(time).await;
+                true
+            }
         }
-        watch.resumes();
-        !watch.gives_up()
     }
 }
 

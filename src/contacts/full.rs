@@ -8,7 +8,7 @@ use futures_core::stream::FusedStream;
 use super::Contact;
 use super::pages::{ContactStream, MAX_FAILURES, PageItem, SpawnedCall};
 use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
-use crate::{Client, Error};
+use crate::{Client, Error, ErrorCode};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
@@ -28,7 +28,8 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// # Contacts that vanish
 ///
 /// A listed contact may no longer exist when the stream retrieves it (`not_found`). The stream skips it, as if it had
-/// vanished before it was listed. [`vanished`](Self::vanished) counts such contacts.
+/// vanished before it was listed. [`vanished`](Self::vanished) counts such contacts. A 404 without the code `not_found`
+/// may come from a gateway: then the contact is skipped only if no list has it.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 /// - If a page could not be fetched, or a contact could not be retrieved, the next poll retries it. So no contact is
 ///   lost or returned twice. The stream ends after three such failures in a row: see
 ///   [`PageStream`](super::PageStream#end).
-/// - If a contact is malformed, in the list or when retrieved, the error is
+/// - If a contact is malformed, in the list or when retrieved, or another contact is retrieved in its place, the error is
 ///   [`ErrorKind::Decode`](crate::ErrorKind::Decode). If its address cannot be sent, such as `.`, the error is
 ///   [`ErrorKind::Input`](crate::ErrorKind::Input). [`Error::is_malformed_contact`] is then true. The next poll
 ///   continues after the contact, and such errors never end the stream.
@@ -321,7 +322,17 @@ impl RetrieveEach {
     }
 
     fn call(&self, address: &str) -> ResponseFuture<Contact> {
-        let retrieve = self.client.contacts().retrieve(address);
-        retrieve.options(self.options.clone()).into_future()
+        let contacts = self.client.contacts();
+        let (address, options) = (address.to_owned(), self.options.clone());
+        // The list has the contact, so a gateway's 404 or another contact must not replace it.
+        ResponseFuture::new(async move {
+            let retrieve = contacts.retrieve_own(&address);
+            match retrieve.options(options.clone()).await {
+                Err(error) if error.code() != Some(&ErrorCode::NotFound) => {
+                    Err(contacts.make_sure(error, &address, &options).await)
+                }
+                retrieved => retrieved,
+            }
+        })
     }
 }

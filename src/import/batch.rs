@@ -12,7 +12,7 @@ use super::row::{
     ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
-use crate::client::{AttemptWatch, CallOptions, TakesOptions};
+use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, normalized_address,
 };

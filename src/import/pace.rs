@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::Error;
-use crate::client::AttemptWatch;
+use crate::client::{AttemptWatch, Waiting};
 
 /// The state that all batches of an import share.
 #[derive(Debug)]
@@ -125,6 +128,11 @@ impl Watch {
         self.pace.with(|state| state.is_down)
     }
 
+    /// Returns whether a request is to fail rather than to wait any longer.
+    pub(super) fn gives_up(&self) -> bool {
+        self.may_give_up.load(Ordering::Relaxed) && self.pace.with(|state| state.is_stopping)
+    }
+
     /// Records how a request ended, after its retries.
     pub(super) fn request_ended(&self, error: Option<&Error>) {
         let is_down = error.is_some_and(Error::is_retryable);
@@ -141,6 +149,9 @@ impl Watch {
     }
 }
 
+/// The longest time for which a request waits after the import was asked to stop.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
 impl AttemptWatch for Watch {
     fn failed(&self, is_congestion: bool) {
         if is_congestion {
@@ -155,16 +166,18 @@ impl AttemptWatch for Watch {
         self.pace.with(|state| state.retries += 1);
     }
 
-    fn gives_up(&self) -> bool {
-        self.may_give_up.load(Ordering::Relaxed) && self.pace.with(|state| state.is_stopping)
-    }
-
-    fn waits(&self) {
-        self.pace.change_waiting(|waiting| waiting + 1);
-    }
-
-    fn resumes(&self) {
-        self.pace.change_waiting(|waiting| waiting - 1);
+    fn wait(&self, time: Duration) -> Waiting<'_> {
+        let end = Instant::now() + time;
+        let left = move || end.saturating_duration_since(Instant::now());
+        Box::pin(async move {
+            self.pace.change_waiting(|waiting| waiting + 1);
+            // In short steps, because nothing wakes a call that sleeps.
+            while !left().is_zero() && !self.gives_up() {
+                tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
+            }
+            self.pace.change_waiting(|waiting| waiting - 1);
+            !self.gives_up()
+        })
     }
 }
 

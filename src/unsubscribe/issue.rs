@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::links::Target;
 use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
+use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
@@ -26,7 +28,6 @@ use crate::{Error, Outcome};
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How long no issue is sent to an address after a permanent bounce.
 const BOUNCE_INTERVAL: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// How long no bounce counts after an opt-in. The service delivers an event for about five hours.
 /// How long an opt-in is remembered, for bounces that are older and arrive later: a team may replay a parked event.
 const OPT_IN_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Every process has the same token for bounces, so that each can end the hold after an opt-in.
@@ -40,8 +41,8 @@ impl UnsubscribeService {
     /// topic, and once.
     ///
     /// `mail` gets the contact as lists have it and the link to its
-    /// [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its recipient and the
-    /// [headers](super::UnsubscribeLinks::headers) for one click. Each contact is retrieved directly before its mail,
+    /// [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its recipient and, unless
+    /// the mail has its own `List-Unsubscribe`, the [headers](super::UnsubscribeLinks::headers) for one click. Each contact is retrieved directly before its mail,
     /// so that an opt-out counts immediately.
     ///
     /// # Stop and go on
@@ -97,6 +98,36 @@ impl UnsubscribeService {
     /// println!("{report}"); // 1 sent, 0 sent before, 0 not wanted, 0 failed
     /// # assert_eq!(report.to_string(), "1 sent, 0 sent before, 0 not wanted, 0 failed");
     /// # assert_eq!(server.sent_mail().len(), 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Example: readers in two languages
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let ada = audience::mock::SeedContact::new("ada@example.com").property("lang", "de");
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact(ada).start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = |url| UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], url);
+    /// # let english = links("https://shop.example.com/preferences")?;
+    /// # let english = UnsubscribeService::builder(english, contacts, MemoryStore::new()).build();
+    /// # let german = english.translation(links("https://shop.example.com/einstellungen")?).build();
+    /// use audience::emails::Email;
+    ///
+    /// let sending = english.send_issue("2026-11", "news", |contact, _| {
+    ///     let is_german = contact.properties.get("lang").is_some_and(|lang| *lang == "de");
+    ///     let (links, subject) = match is_german {
+    ///         true => (german.links(), "Neues im November"),
+    ///         false => (english.links(), "News in November"),
+    ///     };
+    ///     let mail = Email::new().from("Shop <news@shop.example.com>").subject(subject);
+    ///     mail.headers(links.headers(&contact.email, "news")).member("text", links.link(&contact.email))
+    /// });
+    /// sending.await?.finished()?;
+    /// # let mail = server.sent_mail().remove(0);
+    /// # assert!(!mail.body.to_string().contains("shop.example.com/preferences"), "{mail:?}");
     /// # Ok(()) }
     /// ```
     pub fn send_issue<'a>(
@@ -167,7 +198,7 @@ impl UnsubscribeService {
     ) -> Result<Option<SentEmail>, ConsentError> {
         let address = Target::new(address.as_ref(), None).address;
         let mail = mail(&self.0.links.link(&address));
-        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail, pending());
+        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail, None);
         sending.await.map(|result| match result {
             IssueMail::Sent(sent) => Some(sent),
             IssueMail::SentBefore
@@ -178,18 +209,22 @@ impl UnsubscribeService {
     }
 
     /// Sends the mail of an issue in a task of its own, so that it ends if the caller's future is dropped. Leaves it to
-    /// a later run if `stopped` ends before the mail is sent.
-    fn send_once<S: Future<Output = ()> + Send + 'static>(
+    /// a later run if `stop` becomes true before the mail is sent.
+    fn send_once(
         &self,
         issue: &str,
         address: String,
         topic: &str,
         mail: Email,
-        stopped: S,
-    ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<S> {
+        stop: Option<watch::Receiver<bool>>,
+    ) -> impl Future<Output = Result<IssueMail, ConsentError>> + Send + use<> {
         let id = issue_id(issue, &address, topic);
         let mail = mail.member("to", address.as_str());
-        let mail = mail.headers(self.0.links.headers(&address, topic));
+        // Unless the mail has those of a translation.
+        let mail = match mail.has_header("List-Unsubscribe") {
+            true => mail,
+            false => mail.headers(self.0.links.headers(&address, topic)),
+        };
         let (service, topic) = (self.clone(), topic.to_owned());
         // Such as a variable of a shell that is not set. The next issue without a name would count as sent.
         let has_name = !issue.trim().is_empty();
@@ -197,70 +232,26 @@ impl UnsubscribeService {
             if !has_name {
                 return Err(Error::input("the name of the issue is empty").into());
             }
-            let token = Token::random();
-            let may_send = async {
-                tokio::select! {
-                    biased;
-                    () = stopped => Ok(None),
-                    may_send = service.may_send(&address, &topic) => may_send.map(Some),
-                }
-            };
-            let result = service.claim_and_send(&id, token, may_send, mail).await;
-            let inbox = &service.0.inbox;
+            let sending = Arc::new(Sending {
+                service: service.clone(),
+                id,
+                token: Token::random(),
+                stop,
+                ended: Mutex::default(),
+            });
+            let result = sending.claim_and_send(&address, &topic, mail).await;
+            let (inbox, id, token) = (&service.0.inbox, &sending.id, sending.token);
             match &result {
                 Ok(IssueMail::Sent(_)) => {
-                    inbox.complete_hold(&id, token, ISSUE_INTERVAL).await;
+                    inbox.complete_hold(id, token, ISSUE_INTERVAL).await;
                 }
                 // It stays held, so that no run sends it again.
                 Err(error) if error.maybe_sent() => {}
-                _ => _ = inbox.end_hold(&id, token).await,
+                _ => _ = inbox.end_hold(id, token).await,
             }
             result
         });
         async move { task.await.unwrap_or(Err(ConsentError::Unfinished)) }
-    }
-
-    /// Sends a mail if this future says so. `None` leaves it to a later run.
-    async fn claim_and_send(
-        &self,
-        id: &EventId,
-        token: Token,
-        may_send: impl Future<Output = Result<Option<bool>, ConsentError>>,
-        mail: Email,
-    ) -> Result<IssueMail, ConsentError> {
-        // If the program is killed before it sends the mail, a later run sends it.
-        if let Some(reason) = self.claim_mail(id, token, LEASE).await? {
-            return Ok(reason);
-        }
-        match may_send.await? {
-            None => return Ok(IssueMail::Left),
-            Some(false) => return Ok(IssueMail::NotWanted),
-            Some(true) => {}
-        }
-        let extended = self.0.inbox.extend_hold(id, token, ISSUE_INTERVAL);
-        // Without it, the service took longer to respond than the lease.
-        if !extended.await.map_err(InboxError::from)?
-            && let Some(reason) = self.claim_mail(id, token, ISSUE_INTERVAL).await?
-        {
-            return Ok(reason);
-        }
-        let sent = self.0.contacts.emails().send(mail).await?;
-        Ok(IssueMail::Sent(sent))
-    }
-
-    /// Claims a mail for this long. Returns why it is not this run that sends it, if so.
-    async fn claim_mail(
-        &self,
-        id: &EventId,
-        token: Token,
-        lease: Duration,
-    ) -> Result<Option<IssueMail>, InboxError> {
-        Ok(match self.0.inbox.claim_held(id, token, lease).await? {
-            ClaimState::Fresh { .. } => None,
-            ClaimState::Done => Some(IssueMail::SentBefore),
-            ClaimState::InProgress { remaining } if remaining <= LEASE => Some(IssueMail::Left),
-            _ => Some(IssueMail::MaybeNotSent),
-        })
     }
 
     /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
@@ -389,6 +380,114 @@ impl UnsubscribeService {
     }
 }
 
+/// A mail of an issue that is being sent. It is held for [`LEASE`], so that a later run sends it if this process is
+/// killed. While its request is under way, it is held for as long as the issue may be sent.
+#[derive(Debug)]
+struct Sending {
+    service: UnsubscribeService,
+    id: EventId,
+    token: Token,
+    stop: Option<watch::Receiver<bool>>,
+    /// Why it is not sent although the call did not fail, or the error of the store.
+    ended: Mutex<Option<Result<IssueMail, InboxError>>>,
+}
+
+impl Sending {
+    async fn claim_and_send(
+        self: &Arc<Self>,
+        address: &str,
+        topic: &str,
+        mail: Email,
+    ) -> Result<IssueMail, ConsentError> {
+        if let Some(reason) = self.claim(LEASE).await? {
+            return Ok(reason);
+        }
+        let may_send = tokio::select! {
+            biased;
+            () = self.stopped() => return Ok(IssueMail::Left),
+            may_send = self.service.may_send(address, topic) => may_send?,
+        };
+        if !may_send {
+            return Ok(IssueMail::NotWanted);
+        }
+        if let Some(reason) = self.begin_request().await? {
+            return Ok(reason);
+        }
+        let watch = Some(Arc::clone(self) as Arc<dyn AttemptWatch>);
+        let options = CallOptions {
+            watch,
+            ..CallOptions::default()
+        };
+        let sent = self.service.0.contacts.emails().send(mail).options(options);
+        match (sent.await, lock(&self.ended).take()) {
+            (Ok(sent), _) => Ok(IssueMail::Sent(sent)),
+            (Err(_), Some(ended)) => Ok(ended?),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    /// Holds the mail for as long as the issue may be sent. Returns why it is not this run that sends it, if so.
+    async fn begin_request(&self) -> Result<Option<IssueMail>, InboxError> {
+        let inbox = &self.service.0.inbox;
+        match inbox
+            .extend_hold(&self.id, self.token, ISSUE_INTERVAL)
+            .await?
+        {
+            true => Ok(None),
+            // The service took longer to respond than the lease.
+            false => self.claim(ISSUE_INTERVAL).await,
+        }
+    }
+
+    /// Claims the mail for this long. Returns why it is not this run that sends it, if so.
+    async fn claim(&self, lease: Duration) -> Result<Option<IssueMail>, InboxError> {
+        let inbox = &self.service.0.inbox;
+        Ok(match inbox.claim_held(&self.id, self.token, lease).await? {
+            ClaimState::Fresh { .. } => None,
+            ClaimState::Done => Some(IssueMail::SentBefore),
+            ClaimState::InProgress { remaining } if remaining <= LEASE => Some(IssueMail::Left),
+            _ => Some(IssueMail::MaybeNotSent),
+        })
+    }
+
+    async fn stopped(&self) {
+        match &self.stop {
+            Some(stop) => _ = stop.clone().wait_for(|is_stopped| *is_stopped).await,
+            None => pending().await,
+        }
+    }
+
+    /// Waits while no request is under way. Returns why the mail is not sent after that, if so.
+    async fn pause(&self, time: Duration) -> Result<Option<IssueMail>, InboxError> {
+        let inbox = &self.service.0.inbox;
+        inbox.extend_hold(&self.id, self.token, LEASE).await?;
+        tokio::select! {
+            biased;
+            () = self.stopped() => Ok(Some(IssueMail::Left)),
+            () = tokio::time::sleep(time) => self.begin_request().await,
+        }
+    }
+}
+
+impl AttemptWatch for Sending {
+    fn failed(&self, _is_congestion: bool) {}
+
+    fn retries(&self) {}
+
+    fn wait(&self, time: Duration) -> Waiting<'_> {
+        Box::pin(async move {
+            let ended = self.pause(time).await.transpose();
+            let goes_on = ended.is_none();
+            *lock(&self.ended) = ended;
+            goes_on
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn issue_id(issue: &str, address: &str, topic: &str) -> EventId {
     OptOut::id("issue", address, Some(&format!("{topic}\n{issue}")))
 }
@@ -403,6 +502,7 @@ fn opt_in_id(address: &str) -> EventId {
 }
 
 /// What became of a mail that did not fail.
+#[derive(Debug)]
 enum IssueMail {
     Sent(SentEmail),
     SentBefore,
@@ -494,9 +594,8 @@ impl<'a> SendIssue<'a> {
                     Some(Ok(contact)) => {
                         let address = Target::new(&contact.email, None).address;
                         let mail = (self.mail)(&contact, &self.service.0.links.link(&address));
-                        let mut stopped = stopped.clone();
-                        let stopped = async move { _ = stopped.wait_for(|is_stopped| *is_stopped).await };
-                        let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail, stopped);
+                        let stop = Some(stopped.clone());
+                        let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail, stop);
                         mails.spawn(async move { (Some(address), sending.await) });
                     }
                     Some(Err(error)) => run.note(None, Err(error.into())),
@@ -661,20 +760,27 @@ impl IssueReport {
         self.is_complete
     }
 
-    /// Returns the report if it is [complete](Self::is_complete), and an error with it if not.
+    /// Returns the report if every reader who wants the issue got it, and an error with it if not.
     ///
     /// # Errors
     ///
     /// An [`IssueError`] whose [`failure`](IssueError::failure) has an [`Error`] of the kind
-    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) or [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). It
-    /// is retryable: run the program again. [`exit_status`](crate::exit_status) says so to whoever started it.
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) or [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). If
+    /// the report is not [complete](Self::is_complete), it is retryable: run the program again. If there are only
+    /// [failures](Self::failures) or mails that [may not have been sent](Self::maybe_not_sent), it is not: somebody has
+    /// to look at them. [`exit_status`](crate::exit_status) says so to whoever started the program.
     pub fn finished(self) -> Result<Self, IssueError> {
-        let error = match (self.is_complete, self.is_stopped) {
-            (true, _) => return Ok(self),
-            (false, true) => {
+        let is_whole = self.failures.is_empty() && self.maybe_not_sent.is_empty();
+        let error = match self.is_complete {
+            true if is_whole => return Ok(self),
+            true => Error::unfinished(
+                "some mails failed, or may not have been sent: look at them; another run sends those that failed",
+                false,
+            ),
+            false if self.is_stopped => {
                 Error::stopped("the run was asked to stop; repeat it to send the rest")
             }
-            (false, false) => Error::unfinished(
+            false => Error::unfinished(
                 "another program was about to send a mail; repeat the run",
                 true,
             ),

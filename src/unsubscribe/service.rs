@@ -196,8 +196,9 @@ impl UnsubscribeService {
     /// worker of one of them.
     ///
     /// To send one issue in both languages, call [`send_issue`](Self::send_issue) of one of them. In its closure, take the
-    /// link of a reader from the [`links`](Self::links) of the reader's language, which you can keep as a property of the
-    /// contact. Do not send it with both: each reader would get it from both.
+    /// link and the headers of a reader from the [`links`](Self::links) of the reader's language, which you can keep as a
+    /// property of the contact: see the example of [`send_issue`](Self::send_issue). Do not send it with both: each reader
+    /// would get it from both.
     ///
     /// # Example: German beside English
     ///

@@ -492,6 +492,72 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     assert_eq!(server.sent_mail().len(), 7);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later_sends_all() {
+    let server = with_readers().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    server.fault(Fault::status(429).retry_after(30).path("/emails"));
+    let killed = tokio::runtime::Runtime::new().unwrap();
+    drop(killed.spawn(send(&service).concurrency(4).into_future()));
+    let asked = |path: &str| {
+        let requests = server.requests().into_iter();
+        requests.filter(|sent| sent.path.contains(path)).count()
+    };
+    until(|| asked("/emails") > 0 && asked("/contacts/") == 4).await;
+    // The mails are marked, and unmarked again.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    killed.shutdown_background();
+    server.clear_faults();
+    let service = self::service(&server, clock.store());
+
+    clock.advance(Duration::from_secs(31));
+    let late = send(&service).await.unwrap();
+
+    assert!(late.maybe_not_sent().is_empty(), "{late}");
+    assert_eq!(summary(&late), [7, 0, 3, 0]);
+    assert!(late.finished().is_ok());
+    assert_eq!(server.sent_mail().len(), 7);
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_wait_after_a_429_and_no_mail_is_lost() {
+    let server = with_readers().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    server.fault(Fault::status(429).retry_after(30).path("/emails"));
+    let is_refused = || server.requests().iter().any(|sent| sent.path == "/emails");
+
+    let sending = send(&service).concurrency(4);
+    let sending = sending.stop_when(async { until(is_refused).await });
+    let report = in_time(sending.into_future()).await.unwrap();
+    server.clear_faults();
+    // A client that no 429 holds back.
+    let rest = send(&self::service(&server, store)).await.unwrap();
+
+    let stopped = report.finished().unwrap_err();
+    assert_eq!(audience::exit_status(&stopped), 143);
+    assert_eq!(summary(&rest), [7, 0, 3, 0]);
+    assert!(rest.finished().is_ok());
+}
+
+#[tokio::test]
+async fn a_mail_with_its_own_unsubscribe_header_keeps_it() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let own = |contact: &ContactSummary, link: &str| {
+        news(contact, link).header("list-unsubscribe", "<https://x.example/de>")
+    };
+
+    service.send_issue("2026-11", "news", own).await.unwrap();
+
+    for mail in server.sent_mail() {
+        let headers = mail.body["headers"].as_object().unwrap();
+        assert_eq!(headers.len(), 1, "{headers:?}");
+        assert_eq!(headers["list-unsubscribe"], "<https://x.example/de>");
+    }
+}
+
 #[tokio::test]
 async fn a_mail_whose_check_takes_longer_than_its_claim_is_sent_once() {
     let server = with_readers().await;
