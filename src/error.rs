@@ -892,7 +892,7 @@ impl Error {
 
     /// Creates the error of a job that reached its end, but has left something undone.
     #[cfg(any(feature = "import", feature = "unsubscribe"))]
-    pub(crate) fn unfinished(reason: &'static str, is_retryable: bool) -> Self {
+    pub(crate) fn unfinished(reason: impl Into<Cow<'static, str>>, is_retryable: bool) -> Self {
         let error = Self::new(ErrorKind::Unfinished, Outcome::NotSent, reason);
         match is_retryable {
             true => error.retryable(),

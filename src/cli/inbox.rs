@@ -9,6 +9,8 @@ use serde_json::json;
 
 use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
 use crate::ConfigError;
+#[cfg(feature = "inbox-postgres")]
+use crate::inbox::PostgresStore;
 use crate::inbox::from_env::StoreAddress;
 use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreError};
 use crate::terminal::{Table, print, printable};
@@ -57,6 +59,21 @@ Example:
         #[arg(long, short)]
         yes: bool,
     },
+    /// Print the SQL that creates the tables in Postgres and grants the rights, for an administrator
+    #[cfg(feature = "inbox-postgres")]
+    #[command(after_help = "\
+Connects to no database.
+
+Example:
+  audience inbox schema --role receiver | psql app")]
+    Schema {
+        /// Schema for the tables
+        #[arg(long, value_name = "NAME", default_value = "public")]
+        schema: String,
+        /// Role that the receiver connects with
+        #[arg(long, value_name = "NAME")]
+        role: String,
+    },
 }
 
 #[derive(Args)]
@@ -75,6 +92,11 @@ fn event_id(text: &str) -> Result<EventId, String> {
 }
 
 pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCode, Failure> {
+    #[cfg(feature = "inbox-postgres")]
+    if let InboxCommand::Schema { schema, role } = &options.command {
+        print(&PostgresStore::schema_for(schema, role))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let builder = open().await?.endpoint(options.endpoint);
     let invalid = |error: ConfigError| Failure::usage(error.to_string());
     let inbox = builder.build().map_err(invalid)?;
@@ -100,6 +122,8 @@ pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCod
             }
             change(&inbox, &ids, Change::Discard, output).await
         }
+        #[cfg(feature = "inbox-postgres")]
+        InboxCommand::Schema { .. } => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -417,6 +417,43 @@ impl TopicsError {
         self.0.outcome
     }
 
+    /// Returns what happened and what to do, in plain words, for a person who does not program: the
+    /// [explanation](Error::explanation) of the error, and which answers were recorded.
+    ///
+    /// # Example: for a support team
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).topic("offers", false).seed_contact("ada@example.com").start().await;
+    /// # server.fault(audience::mock::Fault::status(503).path("*/subscribe"));
+    /// # let contacts = server.client().contacts();
+    /// let form = [("news", false), ("offers", true)];
+    /// let error = contacts.set_topics("ada@example.com", form).await.unwrap_err();
+    ///
+    /// let text = error.explanation();
+    /// assert!(text.starts_with("offers: the service is not available (503"), "{text}");
+    /// assert!(text.ends_with("; recorded: news (no)"), "{text}");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn explanation(&self) -> String {
+        let mut text = self.error().explanation();
+        if let Some((topic, _)) = self.failed() {
+            text = format!("{topic}: {text}");
+        }
+        for (what, answers) in [("recorded", self.recorded()), ("not sent", self.not_sent())] {
+            let answers = answers.iter().map(|(topic, answer)| {
+                let answer = if *answer { "yes" } else { "no" };
+                format!("{topic} ({answer})")
+            });
+            let answers: Vec<_> = answers.collect();
+            if !answers.is_empty() {
+                text += &format!("; {what}: {}", answers.join(", "));
+            }
+        }
+        text
+    }
+
     /// Returns the error of the request that failed.
     #[must_use]
     pub fn error(&self) -> &Error {

@@ -109,7 +109,7 @@ impl Journal {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (path, mut file) = JOURNAL.open(path.as_ref())?;
-        let contents = read(&mut file)?;
+        let contents = read(&mut file).map_err(|error| error.about(&path.display().to_string()))?;
         Ok(Self {
             path,
             file,

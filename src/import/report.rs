@@ -273,7 +273,8 @@ impl ImportReport {
     /// otherwise [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). It
     /// [is retryable](Error::is_retryable) if repeating the run may help: at least a part of what is left may succeed
     /// without a change. If not, somebody has to mend the cause first, such as the base URL, the name of a topic or the
-    /// plan's contact ceiling: [`first_failure`](Self::first_failure) and the rejects say what failed.
+    /// plan's contact ceiling: the text has the [first failure](Self::first_failure), and the rejects say which opt-outs
+    /// failed.
     ///
     /// [`exit_status`](crate::exit_status) tells these cases apart for a job.
     ///
@@ -327,7 +328,13 @@ impl ImportReport {
             }
         };
         let is_retryable = self.is_stopped || self.may_succeed;
-        Some(Error::unfinished(reason, is_retryable))
+        Some(match &self.first_failure {
+            Some(failure) => {
+                let reason = format!("{reason}; the first batch that failed: {failure}");
+                Error::unfinished(reason, is_retryable)
+            }
+            None => Error::unfinished(reason, is_retryable),
+        })
     }
 
     /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. [`finished`](Self::finished)

@@ -3,7 +3,7 @@
 use super::{Folder, audience, end};
 
 /// Every command that does something.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "contacts show",
     "contacts create",
     "contacts update",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 21] = [
     "inbox parked",
     "inbox replay",
     "inbox discard",
+    "inbox schema",
     "completions",
     "man",
 ];

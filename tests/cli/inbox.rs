@@ -132,3 +132,13 @@ async fn the_address_can_be_in_a_file() {
 
     assert_eq!(ended.json().len(), 1, "{ended:?}");
 }
+
+#[test]
+fn the_sql_for_an_administrator_needs_no_database() {
+    let printed =
+        end(audience(["inbox", "schema", "--role", "receiver"]).env_remove("AUDIENCE_INBOX_URL"));
+
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let sql = audience::inbox::PostgresStore::schema_for("public", "receiver");
+    assert_eq!(printed.stdout, sql);
+}

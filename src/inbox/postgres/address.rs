@@ -1,5 +1,6 @@
 //! Reads the address of a database, and opens connections to it.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Address {
     config: Config,
     tls: Tls,
+    mode: TlsMode,
 }
 
 impl Address {
@@ -44,7 +46,20 @@ impl Address {
             config.application_name("audience inbox");
         }
         config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE));
-        Ok(Self { config, tls })
+        let mode = options.mode();
+        Ok(Self { config, tls, mode })
+    }
+
+    /// # Errors
+    ///
+    /// `Unusable` if connections may be made to a server whose certificate is not verified.
+    pub(super) fn require_verified_tls(&self) -> Result<(), StoreError> {
+        match self.mode {
+            TlsMode::VerifyCa | TlsMode::VerifyFull => Ok(()),
+            TlsMode::Disable | TlsMode::Prefer | TlsMode::Require => Err(StoreError::unusable(
+                "the program requires verified TLS: the address of the database needs `sslmode=verify-full`",
+            )),
+        }
     }
 
     /// Returns a pool that has no connection yet, and its TLS. The database gives up a statement of these connections
@@ -217,6 +232,9 @@ impl TlsOptions {
     }
 }
 
+/// The options that [`TlsOptions`] reads.
+const TLS_OPTIONS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+
 /// The options that the driver reads.
 const DRIVER_OPTIONS: [&str; 18] = [
     "user",
@@ -252,7 +270,14 @@ fn take_tls_options(address: &str) -> Result<(String, TlsOptions), StoreError> {
     let (mut rest, options) = options.ok_or_else(|| StoreError::unusable(INVALID_ADDRESS))?;
     let mut tls = TlsOptions::default();
     let mut separator = if is_url { '?' } else { ' ' };
+    let mut seen = HashSet::new();
     for ParsedOption { text, name, value } in options {
+        // The last one would win, so that `sslmode=disable` at the end turns off what is demanded before it.
+        if !seen.insert(name.clone()) && TLS_OPTIONS.contains(&name.as_str()) {
+            return Err(StoreError::unusable(format!(
+                "the address of the database has the option `{name}` twice: remove one of them"
+            )));
+        }
         if tls.take(&name, &value)? {
             continue;
         }
@@ -359,6 +384,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::inbox::PostgresStore;
     use crate::inbox::error::StoreErrorKind;
 
     fn refusal(address: &str) -> String {
@@ -432,6 +458,40 @@ mod tests {
         }
         let text = refusal("postgres://localhost/db?sslmode=hunter2");
         assert!(text.contains("`sslmode`") && !text.contains("hunter2"));
+    }
+
+    #[test]
+    fn an_option_for_tls_that_is_given_twice_is_refused_however_it_is_written() {
+        for address in [
+            "postgres://a@b/c?sslmode=verify-full&sslmode=disable",
+            "postgres://a@b/c?sslmode=verify-full&sslmod%65=disable",
+            "host=b sslmode=verify-full sslmode=disable",
+        ] {
+            let error = take_tls_options(address).err().unwrap();
+
+            let text = format!("{error:#}");
+            assert!(text.contains("`sslmode` twice"), "{text}");
+        }
+    }
+
+    #[test]
+    fn verified_tls_can_be_required_of_an_address() {
+        let store = || PostgresStore::builder().require_verified_tls();
+        for mode in [
+            "",
+            "?sslmode=disable",
+            "?sslmode=prefer",
+            "?sslmode=require",
+        ] {
+            let refused = store().connect_lazy(&format!("postgres://a@b/c{mode}"));
+
+            let text = format!("{:#}", refused.err().unwrap());
+            assert!(text.contains("sslmode=verify-full"), "{mode}: {text}");
+        }
+        #[cfg(feature = "inbox-postgres-rustls")]
+        store()
+            .connect_lazy("postgres://a@b/c?sslmode=verify-full")
+            .unwrap();
     }
 
     #[test]

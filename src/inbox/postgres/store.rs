@@ -103,6 +103,7 @@ pub struct PostgresStoreBuilder {
     timeout: Duration,
     retention: Duration,
     max_connections: usize,
+    requires_verified_tls: bool,
     names_statements: bool,
     /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
     claim_commit: &'static str,
@@ -358,6 +359,7 @@ impl PostgresStore {
             timeout: DEFAULT_TIMEOUT,
             retention: DEFAULT_RETENTION,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            requires_verified_tls: false,
             names_statements: true,
             claim_commit: "",
         }
@@ -858,6 +860,26 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// Refuses an address without `sslmode=verify-full` or `verify-ca`, so that nobody turns off the check of the server's
+    /// certificate by an address. Default: the address decides.
+    ///
+    /// It concerns [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) and
+    /// [`connect_from_env`](Self::connect_from_env), not a pool of your own.
+    ///
+    /// # Example: an address that would send events unencrypted
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// let builder = PostgresStore::builder().require_verified_tls();
+    ///
+    /// assert!(builder.connect_lazy("postgres://inbox@db.internal/app?sslmode=require").is_err());
+    /// ```
+    pub fn require_verified_tls(mut self) -> Self {
+        self.requires_verified_tls = true;
+        self
+    }
+
     /// Makes claims without waiting until they are on the database's disk, which saves one of the two writes of an
     /// event.
     ///
@@ -965,7 +987,11 @@ impl PostgresStoreBuilder {
     /// # Ok::<(), audience::inbox::StoreError>(())
     /// ```
     pub fn connect_lazy(self, url: &str) -> Result<PostgresStore, StoreError> {
-        let (pool, tls) = Address::parse(url)?.pool(self.max_connections, self.timeout)?;
+        let address = Address::parse(url)?;
+        if self.requires_verified_tls {
+            address.require_verified_tls()?;
+        }
+        let (pool, tls) = address.pool(self.max_connections, self.timeout)?;
         Ok(self.build_with(pool, tls))
     }
 

@@ -301,6 +301,34 @@ async fn an_export_and_the_search_for_its_columns_wait_as_long_as_an_import_does
 }
 
 #[tokio::test]
+async fn a_full_export_fails_after_a_404_of_a_gateway_and_leaves_out_another_contact() {
+    let server = server(3).await;
+    let folder = Folder::new("gateway");
+    let path = folder.file("all.csv");
+    let list = || server.client().contacts().list();
+    let export = || list().export(&path, Csv::new(["email"])).full();
+    let gone = Fault::status(404).body(r#"{"message": "no route"}"#);
+    server.fault(gone.path("/contacts/1%40x.io"));
+
+    let failed = export().await.unwrap_err();
+
+    let text = failed.to_string();
+    assert!(text.contains("check the base URL"), "{text}");
+    server.clear_faults();
+    let cached = json!(server.client().contacts().retrieve("2@x.io").await.unwrap());
+    server.fault(
+        Fault::status(200)
+            .body(cached.to_string())
+            .path("/contacts/1%40x.io"),
+    );
+    let report = export().await.unwrap();
+    assert_eq!((report.contacts(), report.malformed()), (2, 1));
+    assert!(!report.is_complete());
+    let text = fs::read_to_string(path).unwrap();
+    assert_eq!(text.matches("2@x.io").count(), 1, "{text}");
+}
+
+#[tokio::test]
 async fn a_full_export_counts_the_contacts_that_vanished() {
     let server = server(3).await;
     let folder = Folder::new("vanished");
