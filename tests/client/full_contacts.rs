@@ -186,7 +186,7 @@ async fn malformed_contacts_are_errors_in_their_place_and_do_not_end_the_stream(
             ok(page)
         }
         "/contacts" => ok(page(&[], "")),
-        "/contacts/a" => ok(with(contact(), "id", "c9")),
+        "/contacts/a" => ok(with(contact(), "email", "a")),
         _ => text(200, "{}"),
     })
     .await;

@@ -1412,7 +1412,7 @@ async fn a_support_team_reads_why_somebody_gets_no_mail() {
         let may_send = service.may_send(address, topic).await;
         match reachability {
             Reachability::UnknownTopic => {
-                assert!(matches!(may_send, Err(ConsentError::UnknownTopic)))
+                assert!(matches!(may_send, Err(ConsentError::UnknownTopic)));
             }
             _ => assert_eq!(may_send.unwrap(), reachability.is_reachable()),
         }
