@@ -270,7 +270,7 @@ impl Error {
         let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
         match self.outcome() {
             Outcome::Unknown if is_opt_in => {
-                text += "; the opt-in may have been recorded or not: look at the contact";
+                text += "; the opt-in may have been recorded or not: look at the contact; ask the person again before you repeat an opt-in";
             }
             Outcome::Unknown if self.0.operation == Some("change_address") => {
                 text += "; a part of the change may have been made, and it is safe to repeat it";
@@ -287,6 +287,7 @@ impl Error {
         }
         match self.retry_after() {
             _ if !self.is_retryable() || self.is_of_report() => {}
+            _ if is_opt_in && self.outcome() == Outcome::Unknown => {}
             _ if is_opt_in => text += "; ask the person again before you repeat an opt-in",
             Some(wait) => {
                 let seconds = wait.as_millis().div_ceil(1_000);
@@ -1102,9 +1103,10 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// | 75 | running it again may help and does no harm: [`Error::is_retryable`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
 /// | 1 | anything else: somebody has to look at it. Also a retryable error if an opt-in, a mail or another call that must not be sent twice may have been applied |
 ///
-/// The errors of imports, syncs, exports and issues count as their [`Error`]. An import or a sync that ran to its end may
-/// have left something undone: call `finished()` of its report to get the error of that. The program `audience` uses the
-/// same statuses.
+/// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
+/// response: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to its end may have
+/// left something undone: call `finished()` of its report to get the error of that. The program `audience` uses the same
+/// statuses.
 ///
 /// # Example: a nightly job
 ///

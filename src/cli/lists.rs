@@ -416,9 +416,6 @@ impl ImportOptions {
                 report.unknown()
             ));
         }
-        if let Some(failure) = report.first_failure() {
-            lines.push(format!("the first batch that failed: {failure}"));
-        }
         lines.push(match self.dry_run {
             true => format!(
                 "dry run: nothing was sent; {} rows would be sent, {} of them duplicates, and {} would be refused",
@@ -705,7 +702,10 @@ impl SyncOptions {
                     .to_owned(),
             );
         }
-        if let Some(failure) = report.changes().first_failure() {
+        // Otherwise, the error has it.
+        if report.unfinished().is_none()
+            && let Some(failure) = report.changes().first_failure()
+        {
             lines.push(format!("the first request that failed: {failure}"));
         }
         lines.push(match self.dry_run {

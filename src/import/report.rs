@@ -330,7 +330,7 @@ impl ImportReport {
         let is_retryable = self.is_stopped || self.may_succeed;
         Some(match &self.first_failure {
             Some(failure) => {
-                let reason = format!("{reason}; the first batch that failed: {failure}");
+                let reason = format!("{reason}; the first failure: {failure}");
                 Error::unfinished(reason, is_retryable)
             }
             None => Error::unfinished(reason, is_retryable),

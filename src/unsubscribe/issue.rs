@@ -565,7 +565,9 @@ impl<'a> SendIssue<'a> {
     }
 
     /// Stops when this future ends, for example [`shutdown_signal()`](crate::shutdown_signal). A mail whose request is
-    /// being sent is finished, which takes no longer than the [deadline](crate::ClientBuilder::deadline) of the client.
+    /// under way is finished, which takes no longer than the [timeout](crate::ClientBuilder::timeout) of the client: set
+    /// a shorter one than the time after which Docker or systemd kills your program. A mail that waits because the
+    /// service allows no more requests is left to the next run.
     /// The result is then a report that is not [complete](IssueReport::is_complete).
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'a) -> Self {
         self.stop_signal = Box::pin(signal);
