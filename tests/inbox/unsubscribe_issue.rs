@@ -496,7 +496,8 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
 async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later_sends_all() {
     let server = with_readers().await;
     let clock = TestClock::new();
-    let service = service(&server, clock.store());
+    let store = clock.store();
+    let service = service(&server, store.clone());
     server.fault(Fault::status(429).retry_after(30).path("/emails"));
     let killed = tokio::runtime::Runtime::new().unwrap();
     drop(killed.spawn(send(&service).concurrency(4).into_future()));
@@ -505,7 +506,8 @@ async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later
     tokio::time::sleep(Duration::from_millis(300)).await;
     killed.shutdown_background();
     server.clear_faults();
-    let service = self::service(&server, clock.store());
+    // A client that no 429 holds back.
+    let service = self::service(&server, store);
 
     clock.advance(Duration::from_secs(31));
     let late = send(&service).await.unwrap();
