@@ -1144,7 +1144,7 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 
 const FAILED: u8 = 1;
 const TRY_AGAIN: u8 = 75;
-const STOPPED: u8 = 143;
+pub(crate) const STOPPED: u8 = 143;
 
 /// Returns the exit status for an error of this crate, whatever caused it.
 fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {

@@ -902,7 +902,7 @@ impl Unsubscribe {
             (Some(failure), _) => Err(failure),
             (None, _) if not_sent > 0 => {
                 let left = format!("stopped: {not_sent} addresses were not unsubscribed");
-                Err(Failure::failed(left).note("it is safe to start again with all of them"))
+                Err(Failure::interrupted(left).note("it is safe to start again with all of them"))
             }
             (None, []) => Ok(ExitCode::SUCCESS),
             (None, _) if done > 0 => Ok(REFUSED.into()),

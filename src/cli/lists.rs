@@ -791,7 +791,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         exported = exported => exported,
         () = shutdown_signal() => {
             clear_progress();
-            Err(options.with_hint(Failure::interrupted()))
+            Err(options.with_hint(Failure::interrupted("interrupted")))
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::causes::with_causes;
+use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, exit_status, shutdown_signal, signals};
 
@@ -41,8 +42,11 @@ impl Failure {
     }
 
     /// SIGTERM or Ctrl-C ended the program.
-    pub(super) fn interrupted() -> Self {
-        Self::from(&Error::stopped("interrupted"))
+    pub(super) fn interrupted(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..Self::from(&Error::stopped("interrupted"))
+        }
     }
 
     /// The command line or a variable is invalid.
@@ -261,7 +265,7 @@ pub(super) async fn interrupt(to_continue: Option<String>) {
             )),
             None => warn("stopped; what was in flight may have been applied or not"),
         }
-        std::process::exit(1);
+        std::process::exit(STOPPED.into());
     });
 }
 

@@ -855,7 +855,7 @@ fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
     assert!(sent.unwrap().success());
     let ended = ended(child.wait_with_output().unwrap());
 
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.code, Some(143), "{ended:?}");
     let requests = server.requests().into_iter();
     let made = requests.filter(|request| request.method == "POST").count();
     assert_eq!(ended.stdout.lines().count(), made);
