@@ -297,6 +297,10 @@ async fn a_contact_of_the_list_that_cannot_be_read_is_passed_over() {
     assert!(failure.address.is_none() && failure.error.is_about_one_reader());
     assert_eq!(report.sent(), 7);
     assert!(report.is_complete());
+    // Somebody has to look at it: a run that is repeated may fail in the same way.
+    let error = report.finished().unwrap_err();
+    assert!(error.to_string().contains("some mails failed"), "{error}");
+    assert_eq!(audience::exit_status(&error), 1);
 }
 
 #[tokio::test]
@@ -333,7 +337,9 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
             !is_repeated
         );
         assert!(!format!("{report:?}").contains("x.io"));
+
         let got = error.report().sent() + report.sent();
+        assert_eq!(report.finished().is_ok(), is_repeated);
         assert_eq!(got, 7 - u64::from(!is_repeated), "{error}");
         let ConsentError::Service(cause) = &error.failure().error else {
             panic!("{error}");
