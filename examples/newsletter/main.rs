@@ -18,6 +18,7 @@
 use std::env;
 use std::error::Error;
 use std::io;
+use std::process::ExitCode;
 
 use audience::Client;
 use audience::contacts::check_address;
@@ -179,9 +180,19 @@ async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).init();
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(audience::exit_status(&*error)) // 75 if running it again may help
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let app = App::open().await?;
     match (&arguments.send, &arguments.issue, &arguments.subject) {
         (Some(topic), Some(issue), Some(subject)) => send(&app, topic, issue, subject).await,
@@ -202,6 +213,7 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
     for failure in report.failures() {
         tracing::warn!(error = %failure.error, "a contact gets no mail");
     }
+    report.finished()?;
     Ok(())
 }
 
