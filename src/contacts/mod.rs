@@ -67,6 +67,7 @@ mod update;
 mod change_address;
 
 mod delete;
+mod erase;
 
 mod full;
 mod model;
@@ -92,6 +93,7 @@ pub(crate) use confirm::Written;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use delete::DeleteContact;
+pub use erase::{EraseContact, Erasure};
 pub use find::FindContact;
 pub use full::FullContactStream;
 pub use history::{History, LastTime, RetrieveHistory};

@@ -1,7 +1,7 @@
 //! `contacts.delete`: which responses count as deleted, and which say that the service does not delete by this request.
 
-use audience::contacts::Contacts;
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
+use audience::contacts::{Contacts, Erasure};
+use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, SeedContact};
 use audience::{Error, ErrorKind, Outcome};
 
 use support::{ADA, mock_builder};
@@ -184,4 +184,80 @@ async fn a_page_is_no_response_to_a_deletion_even_if_no_list_has_the_contact() {
         (error.kind(), error.outcome()),
         (ErrorKind::Decode, Outcome::Unknown)
     );
+}
+
+#[tokio::test]
+async fn an_erased_contact_is_deleted_or_empty_and_opted_out() {
+    for (deletion, expected) in [
+        (ContactDeletion::NoContent, Erasure::Deleted),
+        (ContactDeletion::default(), Erasure::Emptied),
+    ] {
+        let dialect = Dialect {
+            contact_deletion: deletion,
+            ..Dialect::default()
+        };
+        let ada = SeedContact::new(ADA).first_name("Ada").last_name("L");
+        let ada = ada.property("plan", "pro").property("seats", 3);
+        let server = MockServer::builder().dialect(dialect).seed_contact(ada);
+        let server = server.seed_contact("bob@example.com").start().await;
+        let contacts = server.client().contacts();
+
+        let erasure = contacts.erase(ADA).await.unwrap();
+        let nobody = contacts.erase("nobody@example.com").await.unwrap();
+
+        assert_eq!((erasure, nobody), (expected, Erasure::NoContact));
+        match server.contact(ADA) {
+            None => assert_eq!(expected, Erasure::Deleted),
+            Some(ada) => {
+                assert_eq!(expected, Erasure::Emptied);
+                assert!(ada.unsubscribed && ada.properties.is_empty(), "{ada:?}");
+                assert_eq!(
+                    ada.first_name.unwrap_or_default() + &ada.last_name.unwrap_or_default(),
+                    ""
+                );
+                assert_eq!(ada.unsubscribe_reason, "preferences");
+                assert!(erasure.to_string().contains("ask the support"));
+            }
+        }
+        let bob = server.contact("bob@example.com").unwrap();
+        assert!(!bob.unsubscribed);
+    }
+}
+
+#[tokio::test]
+async fn a_contact_that_reported_spam_stays_locked_when_it_is_erased() {
+    let server = MockServer::builder().seed_contact(ADA).start().await;
+    server.report_spam(ADA);
+
+    let erasure = server.client().contacts().erase(ADA).await.unwrap();
+
+    assert_eq!(erasure, Erasure::Emptied);
+    assert_eq!(server.contact(ADA).unwrap().unsubscribe_reason, "complaint");
+}
+
+#[tokio::test]
+async fn a_contact_that_may_be_deleted_later_is_not_changed_and_a_failed_step_can_be_repeated() {
+    let server = MockServer::builder().seed_contact(SeedContact::new(ADA).first_name("Ada"));
+    let server = server.start().await;
+    let contacts = server.client().contacts();
+    let deletes = |path| Fault::status(204).method("DELETE").path(path);
+    server.fault(deletes("/contacts/*"));
+
+    let later = contacts.erase(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (later.kind(), later.outcome()),
+        (ErrorKind::Unsupported, Outcome::Unknown)
+    );
+    assert_eq!(
+        server.contact(ADA).unwrap().first_name.as_deref(),
+        Some("Ada")
+    );
+    server.clear_faults();
+    server.fault(Fault::status(500).path("*/unsubscribe"));
+    let failed = contacts.erase(ADA).await.unwrap_err();
+    assert!(failed.explanation().contains("it is safe to repeat it"));
+    assert_eq!(audience::exit_status(&failed), 75);
+    server.clear_faults();
+    assert_eq!(contacts.erase(ADA).await.unwrap(), Erasure::Emptied);
 }

@@ -147,6 +147,7 @@ const _: () = {
     call::<MergeProperties>();
     call::<UpdateContact>();
     call::<ChangeAddress>();
+    call::<EraseContact>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());

@@ -1,0 +1,134 @@
+use std::fmt;
+use std::pin::Pin;
+
+use super::{Contacts, OptOutReason};
+use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::{Error, ErrorKind, Outcome};
+
+impl Contacts {
+    /// Erases a person as far as the service can: [deletes](Self::delete) the contact or, if the service does not delete
+    /// by that request, opts it out of everything and removes its names and properties.
+    ///
+    /// The interface document does not show how a contact is deleted ([section 4.7](crate::interface#4.7)). So look at
+    /// the result: after [`Erasure::Emptied`], the service still has the address, and its support has to delete it.
+    ///
+    /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
+    /// list of erased addresses.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,
+    ///   but still lists it. Nothing more was sent, because a change could create the contact anew.
+    /// - The errors of [`find`](Self::find), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
+    ///   [`update`](Self::update).
+    ///
+    /// It is safe to repeat the call after any error.
+    ///
+    /// # Example: a service that does not delete, such as the mock by default
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # use audience::mock::{MockServer, SeedContact};
+    /// # let ada = SeedContact::new("ada@example.com").first_name("Ada").property("plan", "pro");
+    /// # let server = MockServer::builder().seed_contact(ada).start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::Erasure;
+    ///
+    /// let erasure = contacts.erase("ada@example.com").await?;
+    ///
+    /// assert_eq!(erasure, Erasure::Emptied);
+    /// println!("{erasure}"); // opted out, without names and properties; ask the support of the service to delete …
+    /// # let ada = server.contact("ada@example.com").unwrap();
+    /// # assert!(ada.unsubscribed && ada.properties.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn erase(&self, address: impl Into<String>) -> EraseContact {
+        EraseContact {
+            contacts: self.clone(),
+            address: address.into(),
+            options: CallOptions::default(),
+        }
+    }
+}
+
+/// What [`Contacts::erase`] has done. Its `Display` says it in plain words, for a support team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Erasure {
+    /// The contact is deleted.
+    Deleted,
+    /// The service does not delete contacts by the request that this crate knows. The contact is opted out of
+    /// everything, and has no names and properties any more.
+    Emptied,
+    /// The service has no contact with this address. It may be misspelled.
+    NoContact,
+}
+
+impl fmt::Display for Erasure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Deleted => "deleted",
+            Self::Emptied => {
+                "opted out, without names and properties; ask the support of the service to delete the address"
+            }
+            Self::NoContact => {
+                "there is no contact with this address; compare it with that of the person"
+            }
+        })
+    }
+}
+
+/// Erases a person when it is awaited: see [`Contacts::erase`].
+///
+/// The timeout and the retry policy apply to each request, the deadline to the whole call.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct EraseContact {
+    contacts: Contacts,
+    address: String,
+    options: CallOptions,
+}
+
+impl EraseContact {
+    async fn send(self) -> Result<Erasure, Error> {
+        let (contacts, address) = (&self.contacts, &self.address);
+        let options = contacts.client.start_deadline(self.options);
+        let Some(contact) = contacts.find(address).options(options.clone()).await? else {
+            return Ok(Erasure::NoContact);
+        };
+        match contacts.delete(address).options(options.clone()).await {
+            Ok(()) => return Ok(Erasure::Deleted),
+            // The service may delete the contact later. A change would then create it anew.
+            Err(error) if error.outcome() == Outcome::Unknown => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error),
+        }
+        let opt_out = contacts
+            .unsubscribe(address)
+            .reason(OptOutReason::Preferences)
+            .unless_opted_out();
+        opt_out.options(options.clone()).await?;
+        let mut update = contacts.update(address).first_name("").last_name("");
+        for (name, _) in &contact.properties {
+            update = update.remove_property(name);
+        }
+        update.options(options).await?;
+        Ok(Erasure::Emptied)
+    }
+}
+
+call_settings!(EraseContact);
+wait_for_call!(EraseContact => Result<Erasure, Error>);
+opaque_debug!(EraseContact);
+
+impl IntoFuture for EraseContact {
+    type Output = Result<Erasure, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async {
+            let erased = self.send().await;
+            erased.map_err(|error| error.at("erase").repeatable(true))
+        })
+    }
+}
