@@ -18,8 +18,8 @@ use crate::causes::with_causes;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportReport, Format, JsonLines};
 use crate::import::{
-    Column, CsvInput, Import, ImportReport, ImportRow, Journal, Progress, SyncError, SyncReport,
-    SyncRow, SyncState,
+    Column, CsvInput, Import, ImportReport, ImportRow, Journal, SyncError, SyncReport, SyncRow,
+    SyncState,
 };
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
@@ -342,7 +342,7 @@ impl ImportOptions {
         let mut import = import
             .concurrency(self.concurrency)
             .stop_when(interrupt(to_continue))
-            .on_progress(move |progress| line.show(|| import_progress(progress)));
+            .on_progress(move |progress| line.show(|| progress.to_string()));
         if self.dry_run {
             import = import.dry_run();
         }
@@ -453,15 +453,6 @@ fn below_each_other(lines: &[String]) -> String {
     })
 }
 
-fn import_progress(progress: &Progress) -> String {
-    let finished = progress.finished();
-    let total = progress.total();
-    let total = total.map_or_else(String::new, |total| format!(" of {total}"));
-    let left = progress.remaining();
-    let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs()));
-    format!("{finished}{total} rows, {:.0}/s{left}", progress.rate())
-}
-
 fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut path: OsString = file.into();
     path.push(suffix);
@@ -568,7 +559,7 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         .sync(rows, state)
         .concurrency(options.concurrency)
         .stop_when(interrupt(Some(same_command.clone())))
-        .on_progress(move |progress| line.show(|| import_progress(progress)));
+        .on_progress(move |progress| line.show(|| progress.to_string()));
     if options.deletes_missing {
         sync = sync.deletes_missing();
     }

@@ -407,10 +407,7 @@ impl Import {
     ///
     /// contacts
     ///     .import(rows)
-    ///     .on_progress(|progress| {
-    ///         let total = progress.total().unwrap_or_default();
-    ///         println!("{} of {total}, {:.0} rows/s", progress.finished(), progress.rate());
-    ///     })
+    ///     .on_progress(|progress| println!("{progress}")) // "300 of 1000 rows, 9000/s, 0 s left"
     ///     .await?;
     /// # Ok(()) }
     /// ```

@@ -1,6 +1,7 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -37,6 +38,8 @@ pub(super) struct Settings {
 type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
 /// The progress of an import, for a progress bar or a log: see [`Import::on_progress`](super::Import::on_progress).
+///
+/// Its `Display` is a line for a log: `12000 of 22500 rows, 310/s, 33 s left`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -220,6 +223,20 @@ impl Progress {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.finished)?;
+        if let Some(total) = self.total {
+            write!(f, " of {total}")?;
+        }
+        write!(f, " rows, {:.0}/s", self.rate())?;
+        match self.remaining() {
+            Some(left) => write!(f, ", {} s left", left.as_secs()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -44,6 +44,8 @@ async fn progress_goes_up_to_the_total_and_counts_retries() {
     assert_eq!((last.in_flight(), last.resumed()), (0, 0));
     assert!(last.rate() > 0.0);
     assert_eq!(last.remaining(), Some(Duration::ZERO));
+    let line = format!("1050 of 1050 rows, {:.0}/s, 0 s left", last.rate());
+    assert_eq!(last.to_string(), line);
     let halfway = seen
         .iter()
         .find(|progress| progress.finished() >= 500)
