@@ -186,7 +186,7 @@ async fn main() -> ExitCode {
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}");
+            tracing::error!("{error:#}");
             ExitCode::from(audience::exit_status(&*error)) // 75 if running it again may help
         }
     }
