@@ -157,7 +157,8 @@ impl Error {
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
     /// responded 408, 425, 429, or 5xx other than 501 and 505. Also `true` if a change got a 2xx response, and the
-    /// contact does not show it, and if another run is using a file that this one needs. `false` if rustls rejects the
+    /// contact does not show it, if a 404 came from a gateway although the service has the contact, and if another run is
+    /// using a file that this one needs. `false` if rustls rejects the
     /// server's certificate.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
@@ -846,8 +847,10 @@ impl Error {
         error
     }
 
-    /// Says that this 404 does not come from the service, which has what the request names.
+    /// Says that this 404 does not come from the service, which has what the request names. The base URL is right, because
+    /// another request found the contact, so a later call may succeed.
     pub(crate) fn not_from_service(mut self) -> Self {
+        self.0.is_retryable = true;
         if let Some(api) = &mut self.0.api {
             api.has_target = false;
             api.missing = None;

@@ -262,7 +262,7 @@ async fn a_new_contact_that_was_accepted_and_does_not_exist_is_not_taken_for_a_m
             !error.is_not_found() && error.missing().is_none(),
             "{body}: {error}"
         );
-        assert_eq!(error.visitor_status(), 500, "{error}");
+        assert_eq!(error.visitor_status(), 503, "{error}");
         assert!(!server.contact(ADA).unwrap().unsubscribed);
     }
 }

@@ -141,7 +141,9 @@ async fn a_404_after_the_contact_was_found_or_created_never_says_that_there_is_n
 
             let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
 
-            assert_eq!(error.visitor_status(), 500, "{path} {body}: {error}");
+            // It may be the topic of an opt-in that does not exist.
+            let expected = if path == "*/subscribe" { 500 } else { 503 };
+            assert_eq!(error.visitor_status(), expected, "{path} {body}: {error}");
         }
     }
 }

@@ -246,7 +246,7 @@ async fn a_404_of_a_gateway_never_says_that_a_listed_contact_is_missing() {
             );
             assert_eq!(
                 (error.outcome(), error.visitor_status()),
-                (Outcome::Refused, StatusCode::INTERNAL_SERVER_ERROR)
+                (Outcome::Refused, StatusCode::SERVICE_UNAVAILABLE)
             );
             assert!(
                 error.to_string().ends_with("; check the base URL"),
@@ -291,7 +291,7 @@ async fn a_404_of_a_gateway_never_says_that_a_contact_to_change_or_look_at_is_mi
                 !error.is_not_found() && error.missing().is_none(),
                 "{name} {body}: {error}"
             );
-            assert_eq!(error.visitor_status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert_eq!(error.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
         }
     }
     assert_eq!(server.contact_count(), 1);

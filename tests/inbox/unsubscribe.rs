@@ -1396,7 +1396,7 @@ async fn a_yes_in_a_form_of_your_own_waits_for_no_older_opt_out_and_creates_nobo
     server.fault(route.path("/contacts/*").times(1));
     let gateway = service.set_topics(ADA, [("news", true)]).await.unwrap_err();
 
-    assert_eq!(gateway.visitor_status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(gateway.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(matches!(ada, ConsentError::OptedOut), "{ada:?}");
     assert_eq!(bob.visitor_status(), StatusCode::NOT_FOUND);
     assert_eq!(server.contact_count(), 1);
