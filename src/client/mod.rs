@@ -131,7 +131,7 @@ use builder::OpenForms;
 
 #[cfg(feature = "cli")]
 pub(crate) use builder::{key_from_env, post_to};
-#[cfg(feature = "import")]
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
 pub(crate) use call::{AttemptWatch, Waiting};
 pub(crate) use call::{
     CallDeadline, CallOptions, Checking, Endpoint, Looked, ReadBack, TakesOptions, call_settings,
