@@ -271,7 +271,7 @@ impl Error {
         let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
         match self.outcome() {
             Outcome::Unknown if is_opt_in => {
-                text += "; the opt-in may have been recorded or not: look at the contact; ask the person again before you repeat an opt-in";
+                text += "; the opt-in may have been recorded or not: look at the contact";
             }
             Outcome::Unknown if self.0.operation == Some("change_address") => {
                 text += "; a part of the change may have been made, and it is safe to repeat it";
@@ -287,9 +287,10 @@ impl Error {
             _ => {}
         }
         match self.retry_after() {
+            _ if is_opt_in && (self.is_retryable() || self.outcome() == Outcome::Unknown) => {
+                text += "; ask the person again before you repeat an opt-in";
+            }
             _ if !self.is_retryable() || self.is_of_report() => {}
-            _ if is_opt_in && self.outcome() == Outcome::Unknown => {}
-            _ if is_opt_in => text += "; ask the person again before you repeat an opt-in",
             Some(wait) => {
                 let seconds = wait.as_millis().div_ceil(1_000);
                 text += &format!("; try again in {seconds} s");
@@ -907,6 +908,15 @@ impl Error {
     /// Returns whether this is the error of a job that ended without a failed call.
     pub(crate) fn is_of_report(&self) -> bool {
         matches!(self.kind(), ErrorKind::Stopped | ErrorKind::Unfinished)
+    }
+
+    /// Returns how a job with this error has ended, for the text of its own error.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
+    pub(crate) fn end_of_job(&self) -> &'static str {
+        match self.is_of_report() {
+            true => "is not finished",
+            false => "stopped before its end",
+        }
     }
 
     pub(crate) fn transport(message: &'static str) -> Self {

@@ -12,7 +12,7 @@ use crate::ConfigError;
 #[cfg(feature = "inbox-postgres")]
 use crate::inbox::PostgresStore;
 use crate::inbox::from_env::StoreAddress;
-use crate::inbox::{Inbox, InboxBuilder, InboxError, ParkedEvent, StoreError};
+use crate::inbox::{Inbox, InboxError, ParkedEvent, StoreError};
 use crate::terminal::{Table, print, printable};
 use crate::webhooks::{Event, EventId};
 
@@ -92,21 +92,16 @@ fn event_id(text: &str) -> Result<EventId, String> {
 }
 
 pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCode, Failure> {
-    #[cfg(feature = "inbox-postgres")]
-    if let InboxCommand::Schema { schema, role } = &options.command {
-        print(&PostgresStore::schema_for(schema, role))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let builder = open().await?.endpoint(options.endpoint);
-    let invalid = |error: ConfigError| Failure::usage(error.to_string());
-    let inbox = builder.build().map_err(invalid)?;
+    let open = open(options.endpoint);
     match options.command {
-        InboxCommand::Parked => list(&inbox, output).await,
+        InboxCommand::Parked => list(&open.await?, output).await,
         InboxCommand::Replay(events) => {
+            let inbox = open.await?;
             let ids = events.ids(&inbox).await?;
             change(&inbox, &ids, Change::Replay, output).await
         }
         InboxCommand::Discard { events, yes } => {
+            let inbox = open.await?;
             let ids = events.ids(&inbox).await?;
             if !yes && !ids.is_empty() {
                 let what = match &*ids {
@@ -123,14 +118,17 @@ pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCod
             change(&inbox, &ids, Change::Discard, output).await
         }
         #[cfg(feature = "inbox-postgres")]
-        InboxCommand::Schema { .. } => Ok(ExitCode::SUCCESS),
+        InboxCommand::Schema { schema, role } => {
+            print(&PostgresStore::schema_for(&schema, &role))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
-/// Opens the store that the environment names.
-async fn open() -> Result<InboxBuilder, Failure> {
-    let address = StoreAddress::from_env();
-    let address = address.map_err(|error| Failure::usage(error.to_string()))?;
+/// Opens the inbox of an endpoint, with the store that the environment names.
+async fn open(endpoint: String) -> Result<Inbox, Failure> {
+    let invalid = |error: ConfigError| Failure::usage(error.to_string());
+    let address = StoreAddress::from_env().map_err(invalid)?;
     #[cfg(feature = "inbox-sqlite")]
     if let StoreAddress::Sqlite(file) = &address
         && !std::path::Path::new(file).is_file()
@@ -138,7 +136,8 @@ async fn open() -> Result<InboxBuilder, Failure> {
         // To open a file that does not exist would create it.
         return Err(Failure::usage(format!("there is no file {file}")));
     }
-    Ok(Inbox::builder(address.open_existing().await?))
+    let builder = Inbox::builder(address.open_existing().await?);
+    builder.endpoint(endpoint).build().map_err(invalid)
 }
 
 impl From<StoreError> for Failure {

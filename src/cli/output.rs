@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::causes::with_causes;
 use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, exit_status, shutdown_signal, signals};
+use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
@@ -44,8 +44,9 @@ impl Failure {
     /// SIGTERM or Ctrl-C ended the program.
     pub(super) fn interrupted(message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
-            ..Self::from(&Error::stopped("interrupted"))
+            code: ErrorKind::Stopped.to_string(),
+            exit_code: STOPPED,
+            ..Self::failed(message)
         }
     }
 

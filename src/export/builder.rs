@@ -431,7 +431,7 @@ impl Export {
             find()?;
             let paths = Paths { part, path };
             let file = open_locked(&paths.part)?;
-            let is_begun = is_begun(&paths.part);
+            let is_begun = file.metadata().map_err(unwritable)?.len() > 0;
             // Again: another export may have written to the file until it was locked.
             match find()?.filter(|_| is_begun) {
                 Some(record) => Output::resume(file, paths, cursor_file, record),

@@ -328,13 +328,11 @@ impl ImportReport {
             }
         };
         let is_retryable = self.is_stopped || self.may_succeed;
-        Some(match &self.first_failure {
-            Some(failure) => {
-                let reason = format!("{reason}; the first failure: {failure}");
-                Error::unfinished(reason, is_retryable)
-            }
-            None => Error::unfinished(reason, is_retryable),
-        })
+        let reason = match &self.first_failure {
+            Some(failure) => format!("{reason}; the first failure: {failure}"),
+            None => reason.to_owned(),
+        };
+        Some(Error::unfinished(reason, is_retryable))
     }
 
     /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. [`finished`](Self::finished)
@@ -771,11 +769,7 @@ impl ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { report, error } = &*self.inner;
-        let end = match error.is_of_report() {
-            true => "is not finished",
-            false => "stopped before its end",
-        };
-        write!(f, "the import {end}: {report}: ")?;
+        write!(f, "the import {}: {report}: ", error.end_of_job())?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(error, f)
     }

@@ -2439,11 +2439,7 @@ impl SyncError {
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, error) = &*self.0;
-        let end = match error.is_of_report() {
-            true => "is not finished",
-            false => "stopped before its end",
-        };
-        write!(f, "the sync {end}: {report}: ")?;
+        write!(f, "the sync {}: {report}: ", error.end_of_job())?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(error, f)
     }

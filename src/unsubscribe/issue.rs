@@ -893,7 +893,7 @@ impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (report, failure) = &*self.0;
         let end = match &failure.error {
-            ConsentError::Service(error) if error.is_of_report() => "is not finished",
+            ConsentError::Service(error) => error.end_of_job(),
             _ => "stopped before its end",
         };
         write!(f, "the issue {end}: {report}: ")?;
