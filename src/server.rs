@@ -221,7 +221,7 @@ where
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
                 Some(_) = connections.running.join_next() => {} // makes room
-                Some(ended) = workers.join_next() => break report(ended),
+                Some(ended) = workers.join_next() => break result(ended),
                 () = &mut shutdown => break Ok(()),
             }
         };
@@ -231,7 +231,7 @@ where
         let workers = async {
             let mut outcome = ended;
             while let Some(ended) = workers.join_next().await {
-                outcome = outcome.and(report(ended));
+                outcome = outcome.and(result(ended));
             }
             outcome
         };
@@ -270,20 +270,9 @@ async fn until_closed(mut stopped: Stopped) {
     while stopped.changed().await.is_ok() {}
 }
 
-/// Logs the counts of a worker that has ended. Fails if the worker failed or panicked.
-fn report(ended: Result<Result<WorkerReport, InboxError>, JoinError>) -> io::Result<()> {
-    let report = ended.map_err(io::Error::other)?.map_err(io::Error::other)?;
-    #[cfg(feature = "tracing")]
-    tracing::info!(
-        report.handled,
-        report.failed,
-        report.parked,
-        report.released,
-        report.lost,
-        "a worker has ended"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = report;
+/// Fails if the worker failed or panicked.
+fn result(ended: Result<Result<WorkerReport, InboxError>, JoinError>) -> io::Result<()> {
+    ended.map_err(io::Error::other)?.map_err(io::Error::other)?;
     Ok(())
 }
 

@@ -397,17 +397,25 @@ impl Import {
     /// Sets a function to call when a batch has ended, when a request starts or ends a wait, and when rows were settled
     /// without a request, for example from a journal. Default: none.
     ///
-    /// # Example: a line for each step
+    /// # Example: a line every ten seconds
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
+    /// use std::time::{Duration, Instant};
+    ///
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
+    /// let mut next = Instant::now();
     ///
     /// contacts
     ///     .import(rows)
-    ///     .on_progress(|progress| println!("{progress}")) // "300 of 1000 rows, 9000/s, 0 s left"
+    ///     .on_progress(move |progress| {
+    ///         if Instant::now() >= next {
+    ///             println!("{progress}"); // "300 of 1000 rows, 9000/s, 0 s left"
+    ///             next = Instant::now() + Duration::from_secs(10);
+    ///         }
+    ///     })
     ///     .await?;
     /// # Ok(()) }
     /// ```

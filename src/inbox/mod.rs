@@ -143,6 +143,7 @@
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
 //! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
+//! | `worker ended` | INFO | `endpoint`, and the counts of its [`WorkerReport`]: `report.handled`, `report.failed`, `report.parked`, `report.released`, `report.lost` |
 
 #![cfg_attr(
     not(feature = "tracing"),

@@ -321,7 +321,21 @@ where
         shutdown: impl Future<Output = ()>,
     ) -> Result<WorkerReport, InboxError> {
         let drain = Drain::new(self.shared, self.settings, self.handler);
-        drain.run_until(shutdown).await
+        #[cfg(feature = "tracing")]
+        let endpoint = drain.shared.settings.endpoint.clone();
+        let report = drain.run_until(shutdown).await?;
+        #[cfg(feature = "tracing")]
+        tracing::info!(
+            target: "audience::inbox",
+            endpoint = %endpoint,
+            report.handled,
+            report.failed,
+            report.parked,
+            report.released,
+            report.lost,
+            "worker ended"
+        );
+        Ok(report)
     }
 
     /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
