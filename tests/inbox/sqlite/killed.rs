@@ -19,7 +19,9 @@ const EVENTS: &str = "AUDIENCE_TEST_SQLITE_EVENTS";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "other tests start it as a program of its own"]
 async fn receiver() {
-    let store = SqliteStore::open(std::env::var_os(FILE).unwrap()).unwrap();
+    // On a busy machine, the other programs may have the file for longer than 5 s.
+    let store = SqliteStore::builder().busy_timeout(support::PATIENCE);
+    let store = store.open(std::env::var_os(FILE).unwrap()).unwrap();
     let events: u32 = std::env::var(EVENTS).unwrap().parse().unwrap();
     futures_util::stream::iter(0..events)
         .for_each_concurrent(16, async |n| {
