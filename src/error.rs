@@ -638,8 +638,8 @@ impl Error {
     /// interface document shows, if [`find`](crate::contacts::Contacts::find) gets another contact, if an issue cannot
     /// retrieve a contact that the list has, and if an address is
     /// empty, `.` or `..`, so that no request can name its contact, or
-    /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object or
-    /// reports an error: then the next contact would fail, too.
+    /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object,
+    /// has neither `id` nor `email`, or reports an error: then the next contact would fail, too.
     ///
     /// A stream continues after such an error: see [`ContactStream`](crate::contacts::ContactStream).
     ///
@@ -1193,8 +1193,14 @@ fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
     }
     #[cfg(feature = "inbox")]
     {
+        #[cfg(feature = "inbox-sqlite")]
+        use crate::inbox::TransactionError;
         use crate::inbox::{InboxError, StoreError};
 
+        #[cfg(feature = "inbox-sqlite")]
+        if let Some(TransactionError::Store(error)) = error.downcast_ref() {
+            return status_of(error);
+        }
         let is_temporary = match error.downcast_ref() {
             Some(InboxError::Store(error)) => Some(error.is_temporary()),
             Some(error) => Some(matches!(error, InboxError::InProgress)),

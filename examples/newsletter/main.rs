@@ -75,9 +75,7 @@ struct App {
 }
 
 impl App {
-    async fn open() -> Result<Self, Box<dyn Error>> {
-        let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
-        store.migrate().await?;
+    fn new(store: PostgresStore) -> Result<Self, Box<dyn Error>> {
         let client = Client::from_env()?;
         let public_url = variable("PUBLIC_URL")?;
         let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
@@ -193,7 +191,11 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    let app = App::open().await?;
+    let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
+    if arguments.send.is_none() {
+        store.migrate().await?; // an issue must not begin with an empty store, in a wrong database
+    }
+    let app = App::new(store)?;
     match (&arguments.send, &arguments.issue, &arguments.subject) {
         (Some(topic), Some(issue), Some(subject)) => send(&app, topic, issue, subject).await,
         _ => serve(app, arguments.port).await,

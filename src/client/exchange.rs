@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
@@ -230,11 +230,6 @@ impl Success {
     pub(crate) fn valid_object<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         let Object(value) = parse(self.text()).ok()?;
         Some(value)
-    }
-
-    /// Returns whether the body is a JSON object, whatever its members.
-    pub(crate) fn is_object(&self) -> bool {
-        self.valid_object::<IgnoredAny>().is_some()
     }
 
     /// Decodes the body, which may be any JSON.

@@ -112,7 +112,11 @@ impl EraseContact {
         for (name, _) in &contact.properties {
             update = update.remove_property(name);
         }
-        update.options(options).await?;
+        // The opt-out is recorded by now.
+        update.options(options).await.map_err(|error| {
+            let attempts = error.attempts();
+            error.after(attempts, Outcome::Unknown)
+        })?;
         Ok(Erasure::Emptied)
     }
 }

@@ -228,16 +228,11 @@ pub enum Reachability {
     UnknownTopic,
     /// The contact comes from a response that does not show the topics: see [`Contact::shows_topics`]. Retrieve it.
     NotShown,
-    /// The address is not one of your contacts. Only
-    /// [`UnsubscribeService::reachability`](crate::unsubscribe::UnsubscribeService::reachability) returns this and the
-    /// next two.
-    #[cfg(feature = "unsubscribe")]
+    /// The address is not one of your contacts. Only `UnsubscribeService::reachability` returns this and the next two.
     NoContact,
     /// An opt-out is stored, and the service does not have it yet.
-    #[cfg(feature = "unsubscribe")]
     OptOutWaits,
     /// Mail to the address has bounced for good.
-    #[cfg(feature = "unsubscribe")]
     Bounced,
 }
 
@@ -272,11 +267,8 @@ impl fmt::Display for Reachability {
             }
             Self::UnknownTopic => "there is no topic with this name",
             Self::NotShown => "not known, because the response does not show the topics: retrieve the contact",
-            #[cfg(feature = "unsubscribe")]
             Self::NoContact => "the address is no contact",
-            #[cfg(feature = "unsubscribe")]
             Self::OptOutWaits => "an opt-out of the person is being recorded",
-            #[cfg(feature = "unsubscribe")]
             Self::Bounced => "mail to the address has bounced for good",
         })
     }

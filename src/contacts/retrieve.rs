@@ -1,4 +1,6 @@
 use http::Method;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::model::address_segment;
 use super::{Contact, Contacts};
@@ -86,8 +88,10 @@ impl Endpoint for Retrieve {
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
         let contact: Contact = success.object().map_err(|error| {
-            // Anything else than an object with a contact's members says nothing about this contact.
-            match success.is_object() && success.refuse_error().is_ok() {
+            // Anything else, such as the `{}` of a gateway, says nothing about this contact.
+            let named = success.valid_object::<Named>();
+            let is_contact = named.is_some_and(|named| named.id.or(named.email).is_some());
+            match is_contact && success.refuse_error().is_ok() {
                 true => error.malformed_contact(),
                 false => error,
             }
@@ -98,6 +102,13 @@ impl Endpoint for Retrieve {
             false => Ok(contact),
         }
     }
+}
+
+/// The members that tell a malformed contact from the object of something else.
+#[derive(Deserialize)]
+struct Named {
+    id: Option<IgnoredAny>,
+    email: Option<IgnoredAny>,
 }
 
 #[cfg(test)]

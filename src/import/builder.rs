@@ -394,8 +394,8 @@ impl Import {
         self
     }
 
-    /// Sets a function to call when a batch has ended, when a request starts or ends a wait, and when rows were settled
-    /// without a request, for example from a journal. Default: none.
+    /// Sets a function to call when a batch has ended, when a request starts or ends a wait, when rows were settled
+    /// without a request, for example from a journal, and otherwise once a second. Default: none.
     ///
     /// # Example: a line every ten seconds
     ///

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::batch::{Sender, SentBatch, Stop, is_final};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
@@ -23,6 +24,9 @@ use crate::{Error, ErrorCode};
 
 /// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
+
+/// How often the progress is shown if nothing changes, such as during a long wait.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The settings of an import. While it runs, only the signal changes: it ends.
 pub(super) struct Settings {
@@ -234,8 +238,12 @@ impl fmt::Display for Progress {
         }
         write!(f, " rows, {:.0}/s", self.rate())?;
         match self.remaining() {
-            Some(left) => write!(f, ", {} s left", left.as_secs()),
-            None => Ok(()),
+            Some(left) => write!(f, ", {} s left", left.as_secs())?,
+            None => {}
+        }
+        match self.waiting > 0 && self.waiting == self.in_flight {
+            true => f.write_str(", waiting for the service"),
+            false => Ok(()),
         }
     }
 }
@@ -255,6 +263,8 @@ pub(super) struct Run {
     is_cut_off: bool,
     /// Whether something has changed since `poll_change` last said so.
     has_changed: bool,
+    /// When to show the progress next, even if nothing has changed by then.
+    next_show: Option<Pin<Box<Sleep>>>,
     /// Whether other tasks get a turn before the next step.
     yields: bool,
     started: Instant,
@@ -283,6 +293,7 @@ impl Run {
             stop: None,
             is_cut_off: false,
             has_changed: false,
+            next_show: None,
             yields: false,
             started: Instant::now(),
             first_own_row: None,
@@ -326,10 +337,25 @@ impl Run {
             return Poll::Ready(false);
         }
         let is_waiting_changed = self.pace.take_changed();
-        match std::mem::take(&mut self.has_changed) || is_waiting_changed {
+        let is_changed = std::mem::take(&mut self.has_changed) || is_waiting_changed;
+        match is_changed || self.is_time_to_show(context) {
             true => Poll::Ready(true),
             false => Poll::Pending,
         }
+    }
+
+    /// Returns `true` once a second, for a progress that is shown.
+    fn is_time_to_show(&mut self, context: &mut Context<'_>) -> bool {
+        if self.settings.on_progress.is_none() {
+            return false;
+        }
+        let sleep = || Box::pin(tokio::time::sleep(SHOW_INTERVAL));
+        let next_show = self.next_show.get_or_insert_with(sleep);
+        let is_time = next_show.as_mut().poll(context).is_ready();
+        if is_time {
+            next_show.as_mut().reset(Instant::now() + SHOW_INTERVAL);
+        }
+        is_time
     }
 
     fn poll_stop_signal(&mut self, context: &mut Context<'_>) {

@@ -323,9 +323,7 @@ impl ImportReport {
                 "some rows were not sent, or their outcome is unknown; mend what failed, then repeat the run"
             }
             true => "an opt-out failed; repeat the run",
-            false => {
-                "an opt-out failed; mend what its message in the rejects says, then repeat the run"
-            }
+            false => "an opt-out failed; mend what its message says, then repeat the run",
         };
         let is_retryable = self.is_stopped || self.may_succeed;
         let reason = match &self.first_failure {
@@ -364,7 +362,7 @@ impl ImportReport {
         self.refused.contains_key("quota_exceeded")
     }
 
-    /// Returns the error of the first batch that failed as a whole, as text.
+    /// Returns the error of the first batch that failed as a whole, or of the first opt-out that failed, as text.
     ///
     /// # Example: why a batch failed
     ///
@@ -472,9 +470,14 @@ impl ImportReport {
             RowOutcome::Refused { code, .. } => {
                 *self.refused.entry(code.as_str().to_owned()).or_default() += 1;
             }
-            RowOutcome::OptOutFailed { retryable, .. } => {
+            RowOutcome::OptOutFailed {
+                retryable, message, ..
+            } => {
                 self.opt_out_failed += 1;
                 self.may_succeed |= retryable;
+                if self.first_failure.is_none() {
+                    self.first_failure.clone_from(message);
+                }
             }
             RowOutcome::Valid => self.valid += 1,
             RowOutcome::NotSent => self.not_sent += 1,

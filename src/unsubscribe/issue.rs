@@ -57,8 +57,9 @@ impl UnsubscribeService {
     /// error, the next run sends it, unless the store failed before it could note that.
     ///
     /// Several programs with the same store may send one issue together. A program that does not respond to the links
-    /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait,
-    /// and its links are invalid.
+    /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait or
+    /// who got the issue before, and its links are invalid. So open an SQLite file with
+    /// `SqliteStoreBuilder::must_exist`, and leave `migrate` of a Postgres store to the other program.
     ///
     /// # Errors
     ///
@@ -848,7 +849,7 @@ impl IssueFailure {
     /// fn print_failures(report: &IssueReport) {
     ///     for failure in report.failures() {
     ///         let end = match failure.maybe_sent() {
-    ///             true => "look it up, and send it by hand",
+    ///             true => "if the person got no mail, send one with `client.emails()`",
     ///             false => "the next run sends it",
     ///         };
     ///         println!("{:?}: {}; {end}", failure.address, failure.error);

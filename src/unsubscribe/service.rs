@@ -192,7 +192,9 @@ impl UnsubscribeService {
     }
 
     /// Starts building this service in another language. Give it links with the same secrets and a base URL of their
-    /// own, its texts and its topics. Everything else is as in this service, which sends and waits for both: run the
+    /// own, its texts and its topics. Everything else is as in this service, for example the functions of
+    /// [`record_consent`](UnsubscribeServiceBuilder::record_consent) and
+    /// [`current_address`](UnsubscribeServiceBuilder::current_address). This service sends and waits for both: run the
     /// worker of one of them.
     ///
     /// To send one issue in both languages, call [`send_issue`](Self::send_issue) of one of them. In its closure, take the
@@ -1363,6 +1365,9 @@ impl UnsubscribeServiceBuilder {
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
     /// has the opt-in: if that fails, the visitor clicks again, and there are two records.
+    ///
+    /// **Send no request to the service in it**: a new address is no contact yet, and a slow service would use up the
+    /// 2 s.
     ///
     /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
     ///

@@ -259,5 +259,16 @@ async fn a_contact_that_may_be_deleted_later_is_not_changed_and_a_failed_step_ca
     assert!(failed.explanation().contains("it is safe to repeat it"));
     assert_eq!(audience::exit_status(&failed), 75);
     server.clear_faults();
+    server.fault(
+        Fault::status(403)
+            .path("/contacts")
+            .method("POST")
+            .body("{}"),
+    );
+    server.fault(Fault::status(403).method("PATCH").body("{}"));
+    let halfway = contacts.erase(ADA).await.unwrap_err();
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    assert_eq!(halfway.outcome(), Outcome::Unknown);
+    server.clear_faults();
     assert_eq!(contacts.erase(ADA).await.unwrap(), Erasure::Emptied);
 }

@@ -811,7 +811,7 @@ impl std::error::Error for JobFailed {
 #[tokio::test]
 async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_does_no_harm() {
     use audience::export::{Csv, JsonLines};
-    use audience::inbox::{InboxError, StoreError};
+    use audience::inbox::{InboxError, StoreError, TransactionError};
     use audience::mock::Fault;
     use audience::unsubscribe::ConsentError;
 
@@ -872,6 +872,16 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         75,
     ));
     found.push(("a store alone", StoreError::full("9").into(), 75));
+    found.push((
+        "a transaction of a store that is down",
+        TransactionError::Store(StoreError::unavailable("9")).into(),
+        75,
+    ));
+    found.push((
+        "a transaction of a store that is not set up",
+        TransactionError::Store(StoreError::unusable("9")).into(),
+        1,
+    ));
     found.push(("an event in work", InboxError::InProgress.into(), 75));
     found.push(("a lost lease", InboxError::LeaseLost.into(), 1));
     found.push(("a click is needed", ConsentError::OptedOut.into(), 1));

@@ -107,12 +107,15 @@ async fn only_an_error_about_one_contact_lets_a_loop_continue() {
     let malformed = without(contact(), &["created_at"]);
     for (response, is_malformed_contact) in [
         (ok(&malformed), true),
-        (ok(json!({})), true),
         (ok(json!({"error": "busy"})), false),
         (ok(json!([])), false),
         (text(200, "<html>"), false),
         (text(200, ""), false),
         (text(200, "{"), false),
+        (ok(json!({})), false),
+        (ok(json!({"data": [], "next": null})), false),
+        (ok(json!({"id": null, "email": null})), false),
+        (ok(json!({"id": "c_1"})), true),
         (text(500, malformed.to_string()), false),
     ] {
         let server = respond_with(response).await;

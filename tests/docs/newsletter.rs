@@ -65,6 +65,12 @@ fn start(server: &MockServer, database: &Database) -> Newsletter {
 
 const ONE_SENT: &str = "1 sent, 0 sent before, 0 not wanted, 0 failed\n";
 
+/// The program that sends an issue leaves this to the server.
+async fn create_tables(database: &Database) {
+    let store = postgres::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+}
+
 /// Sends an issue that was not sent before.
 fn send(server: &MockServer, database: &Database, topic: &str) -> Output {
     let issue = server.requests().len().to_string();
@@ -332,6 +338,7 @@ async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
     let Some(database) = postgres::database().await else {
         return;
     };
+    create_tables(&database).await;
     let server = topics().await;
     seed_readers(&server, 3);
     server.fault(Fault::status(422).path("/emails").times(1));
@@ -351,6 +358,7 @@ async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
     let Some(database) = postgres::database().await else {
         return;
     };
+    create_tables(&database).await;
     let server = topics().await;
     seed_readers(&server, 5);
     let send = |issue| {
@@ -385,6 +393,7 @@ async fn an_issue_whose_program_is_killed_reaches_everybody_once_but_for_the_mai
     let Some(database) = postgres::database().await else {
         return;
     };
+    create_tables(&database).await;
     let server = topics().await;
     seed_readers(&server, READERS);
     server.fault(Fault::delay(Duration::from_millis(20)).path("/emails"));

@@ -1,5 +1,6 @@
 //! Many calls that wait simultaneously share a statement. Each has the result that it would have alone.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -300,17 +301,27 @@ async fn a_completion_whose_caller_is_gone_is_still_made() {
         .await
         .unwrap();
     let admin = postgres::client(&database.url).await;
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let complete = |event: &EventId| {
+        let (store, event, waiting) = (store.clone(), event.clone(), waiting.clone());
+        tokio::spawn(async move {
+            let held = HeldClaim::new(EventKey::new("main", &event), token);
+            let mut completing = pin!(store.complete(held, MINUTE));
+            assert!(futures_util::poll!(&mut completing).is_pending());
+            waiting.fetch_add(1, Ordering::Relaxed);
+            completing.await
+        })
+    };
+    let all_wait = async |count| {
+        while waiting.load(Ordering::Relaxed) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
     // These run a statement of their own, which ends with their call.
-    let alone = events[..6]
-        .iter()
-        .map(|event| complete(&store, event, token));
-    let alone: Vec<_> = alone.collect();
-    wait_for_lock(&admin).await;
-    let gone: Vec<_> = events[6..]
-        .iter()
-        .map(|event| complete(&store, event, token))
-        .collect();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let alone: Vec<Call<bool>> = events[..6].iter().map(complete).collect();
+    in_time(all_wait(6)).await;
+    let gone: Vec<Call<bool>> = events[6..].iter().map(complete).collect();
+    in_time(all_wait(CALLS)).await;
 
     for call in gone {
         call.abort();

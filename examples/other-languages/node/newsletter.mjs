@@ -15,6 +15,7 @@ export class Refused extends Error {
 
 export class Newsletter {
   unreachable = new Set(); // addresses, trimmed and in lower case
+  optOuts = new Set(); // addresses to opt out of everything; in your program: a table
   #pending = new Map(); // in your program: a table, whose rows expire
   #seenEvents = new Set();
 
@@ -25,7 +26,7 @@ export class Newsletter {
   /** Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail. */
   async signUp(address, firstName) {
     const token = randomUUID();
-    this.#pending.set(token, { address, firstName, startsOver: false });
+    this.#pending.set(token, { address, firstName });
     const mail = {
       from: "news@example.com",
       to: address,
@@ -43,29 +44,39 @@ export class Newsletter {
   async confirm(token) {
     const signup = this.#pending.get(token);
     if (!signup) return false;
-    const path = `/contacts/${encodeURIComponent(signup.address)}`;
-    let contact = await this.#find(path);
-    // Stored before the create: after a failure, the next click needs it.
-    if (!contact || contact.unsubscribed) signup.startsOver = true;
+    const { address, firstName } = signup;
+    const path = contactPath(address);
+    let contact = await this.#find(address);
+    // In the last case, an earlier click has created the contact, and then it failed.
+    const startsOver = !contact || contact.unsubscribed || this.optOuts.has(address);
     if (!contact) {
-      const created = { email: signup.address, first_name: signup.firstName, on_conflict: "skip" };
-      await this.#send("POST", "/contacts", created, 3);
+      this.optOuts.add(address); // before the create: a new contact has the default of every topic
+      await this.#send("POST", "/contacts", { email: address, first_name: firstName, on_conflict: "skip" }, 3);
     }
-    if (signup.startsOver) {
-      if (!contact?.unsubscribed) {
-        await this.#send("POST", `${path}/unsubscribe`, {}, 3);
-        contact = await this.#send("GET", path, undefined, 3);
-      }
-      for (const topic of Object.keys(contact.topics)) {
-        if (topic !== "news") await this.#send("POST", `${path}/unsubscribe`, { topic }, 3);
-      }
+    if (this.optOuts.has(address)) {
+      await this.#send("POST", `${path}/unsubscribe`, {}, 3);
+      this.optOuts.delete(address);
+      contact = await this.#send("GET", path, undefined, 3);
+    }
+    for (const [topic, isSubscribed] of Object.entries(contact.topics)) {
+      if (topic === "news") continue;
+      // The other answers "no" are recorded again: they may be mere defaults, and a default can change.
+      if (startsOver || !isSubscribed) await this.#send("POST", `${path}/unsubscribe`, { topic }, 3);
     }
     // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
     await this.#send("POST", `${path}/subscribe`, { topic: "news" });
     // Last: until now, no broadcast was delivered.
-    if (signup.startsOver) await this.#send("POST", `${path}/subscribe`, {});
+    if (startsOver) await this.#send("POST", `${path}/subscribe`, {});
     this.#pending.delete(token);
     return true;
+  }
+
+  /** Opts out whom a click has created, before it failed. A job calls it until `optOuts` is empty. */
+  async sendOptOuts() {
+    for (const address of [...this.optOuts]) {
+      if (await this.#find(address)) await this.#send("POST", `${contactPath(address)}/unsubscribe`, {}, 3);
+      this.optOuts.delete(address);
+    }
   }
 
   /** Acts on an event of the service, once: the service may deliver it several times. */
@@ -79,11 +90,15 @@ export class Newsletter {
   }
 
   /** Returns the contact, or `undefined` if there is none. */
-  async #find(path) {
+  async #find(address) {
     try {
-      return await this.#send("GET", path, undefined, 3);
+      return await this.#send("GET", contactPath(address), undefined, 3);
     } catch (error) {
       if (error.status !== 404) throw error;
+      // A gateway can send a 404, too. The query also finds longer addresses that contain this one.
+      const query = new URLSearchParams({ query: address, limit: 200 });
+      const { data } = await this.#send("GET", `/contacts?${query}`, undefined, 3);
+      if (data.some(({ email }) => email.toLowerCase() === address.trim().toLowerCase())) throw error;
     }
   }
 
@@ -110,6 +125,10 @@ export class Newsletter {
       await this.wait(seconds);
     }
   }
+}
+
+function contactPath(address) {
+  return `/contacts/${encodeURIComponent(address)}`;
 }
 
 /** Whether the service sent this delivery, and lately: a MAC over the raw body, compared in constant time. */

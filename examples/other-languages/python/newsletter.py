@@ -28,6 +28,7 @@ class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
         self.unreachable = set()  # addresses, trimmed and in lower case
+        self.opt_outs = set()  # addresses to opt out of everything; in your program: a table
         self._pending = {}  # in your program: a table, whose rows expire
         self._seen_events = set()
         self._lock = threading.Lock()
@@ -35,7 +36,7 @@ class Newsletter:
     def sign_up(self, address, first_name):
         """Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail."""
         token = secrets.token_urlsafe()
-        self._pending[token] = {"address": address, "first_name": first_name, "starts_over": False}
+        self._pending[token] = {"address": address, "first_name": first_name}
         mail = {
             "from": "news@example.com",
             "to": address,
@@ -52,26 +53,35 @@ class Newsletter:
         if token not in self._pending:
             return False
         signup = self._pending[token]
-        path = f"/contacts/{urllib.parse.quote(signup['address'], safe='')}"
-        contact = self._find(path)
-        if contact is None or contact["unsubscribed"]:
-            signup["starts_over"] = True  # stored before the create: after a failure, the next click needs it
+        address, path = signup["address"], contact_path(signup["address"])
+        contact = self._find(address)
+        # In the last case, an earlier click has created the contact, and then it failed.
+        starts_over = contact is None or contact["unsubscribed"] or address in self.opt_outs
         if contact is None:
-            new = {"email": signup["address"], "first_name": signup["first_name"], "on_conflict": "skip"}
+            self.opt_outs.add(address)  # before the create: a new contact has the default of every topic
+            new = {"email": address, "first_name": signup["first_name"], "on_conflict": "skip"}
             self._send("POST", "/contacts", new, attempts=3)
-        if signup["starts_over"]:
-            if contact is None or not contact["unsubscribed"]:
-                self._send("POST", f"{path}/unsubscribe", {}, attempts=3)
-                contact = self._send("GET", path, attempts=3)
-            for topic in contact["topics"]:
-                if topic != "news":
-                    self._send("POST", f"{path}/unsubscribe", {"topic": topic}, attempts=3)
+        if address in self.opt_outs:
+            self._send("POST", f"{path}/unsubscribe", {}, attempts=3)
+            self.opt_outs.discard(address)
+            contact = self._send("GET", path, attempts=3)
+        for topic, is_subscribed in contact["topics"].items():
+            # The other answers "no" are recorded again: they may be mere defaults, and a default can change.
+            if topic != "news" and (starts_over or not is_subscribed):
+                self._send("POST", f"{path}/unsubscribe", {"topic": topic}, attempts=3)
         # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
         self._send("POST", f"{path}/subscribe", {"topic": "news"})
-        if signup["starts_over"]:
+        if starts_over:
             self._send("POST", f"{path}/subscribe", {})  # last: until now, no broadcast was delivered
         self._pending.pop(token, None)
         return True
+
+    def send_opt_outs(self):
+        """Opts out whom a click has created, before it failed. A job calls it until `opt_outs` is empty."""
+        for address in list(self.opt_outs):
+            if self._find(address) is not None:
+                self._send("POST", f"{contact_path(address)}/unsubscribe", {}, attempts=3)
+            self.opt_outs.discard(address)
 
     def handle(self, event):
         """Acts on an event of the service, once: the service may deliver it several times."""
@@ -84,12 +94,17 @@ class Newsletter:
                 self.unreachable.add(data["to"].strip().lower())
             self._seen_events.add(event["id"])  # last: an event that failed must be handled again
 
-    def _find(self, path):
+    def _find(self, address):
         """Returns the contact, or `None` if there is none."""
         try:
-            return self._send("GET", path, attempts=3)
+            return self._send("GET", contact_path(address), attempts=3)
         except Refused as refused:
             if refused.status != 404:
+                raise
+            # A gateway can send a 404, too. The query also finds longer addresses that contain this one.
+            query = urllib.parse.urlencode({"query": address, "limit": 200})
+            listed = self._send("GET", f"/contacts?{query}", attempts=3)["data"]
+            if any(contact["email"].lower() == address.strip().lower() for contact in listed):
                 raise
             return None
 
@@ -112,6 +127,10 @@ class Newsletter:
                 if attempts == 0:
                     raise
                 self.wait(1)
+
+
+def contact_path(address):
+    return f"/contacts/{urllib.parse.quote(address, safe='')}"
 
 
 def is_genuine(secret, headers, body, now):

@@ -4,8 +4,8 @@ from newsletter import Refused
 
 
 def mailed_token(mock):
-    """Returns the token in the link of the only mail."""
-    [mail] = mock.control("GET", "emails")["data"]
+    """Returns the token in the link of the last mail."""
+    mail = mock.control("GET", "emails")["data"][-1]
     return mail["body"]["text"].partition("token=")[2]
 
 
@@ -42,6 +42,45 @@ def test_a_new_contact_gets_no_other_topic_after_a_failure_and_another_click(moc
     assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True, "offers": False})
 
 
+def test_a_new_contact_whose_click_failed_is_opted_out_by_the_job_or_by_another_link(mock, newsletter):
+    for address, has_job in [("cy@example.com", True), ("dee@example.com", False)]:
+        newsletter.sign_up(address, "Cy")
+        mock.control("POST", "faults", {"status": 501, "times": 1, "path": "*/unsubscribe"})
+        try:
+            newsletter.confirm(mailed_token(mock))
+            raise AssertionError("it did not fail")
+        except Refused as refused:
+            assert refused.status == 501
+        assert newsletter.opt_outs == {address}
+        if has_job:
+            newsletter.send_opt_outs()
+            assert mock.contact(address)["unsubscribed"]
+        newsletter.sign_up(address, "Cy")
+
+        assert newsletter.confirm(mailed_token(mock))
+
+        contact = mock.contact(address)
+        assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True, "offers": False})
+        assert newsletter.opt_outs == set()
+
+
+def test_a_404_of_a_gateway_changes_nothing(mock, newsletter):
+    mock.control("PUT", "contacts/di@example.com", {"answers": {"offers": True}})
+    newsletter.sign_up("di@example.com", "Di")
+    fault = {"method": "GET", "path": "/contacts/*", "status": 404, "body": "<html>", "times": 1}
+    mock.control("POST", "faults", fault)
+
+    try:
+        newsletter.confirm(mailed_token(mock))
+        raise AssertionError("it did not fail")
+    except Refused as refused:
+        assert refused.status == 404
+
+    assert mock.contact("di@example.com")["answers"] == {"offers": True}
+    assert newsletter.confirm(mailed_token(mock))
+    assert mock.contact("di@example.com")["answers"] == {"news": True, "offers": True}
+
+
 def test_a_contact_keeps_its_other_topics(mock, newsletter):
     mock.control("PUT", "contacts/di@example.com", {"answers": {"offers": True}})
     newsletter.sign_up("di@example.com", "Di")
@@ -76,16 +115,16 @@ def test_who_reported_spam_cannot_be_subscribed_again(mock, newsletter):
 
 def test_a_short_outage_is_waited_out(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
-    mock.control("POST", "faults", {"status": 503, "retry_after": 1, "path": "/contacts", "times": 2})
+    mock.control("POST", "faults", {"method": "POST", "status": 503, "retry_after": 1, "path": "/contacts", "times": 2})
 
     newsletter.confirm(mailed_token(mock))
 
-    assert statuses(mock) == [200, 404, 503, 503, 201, 200, 200, 200, 200, 200]
+    assert statuses(mock) == [200, 404, 200, 503, 503, 201, 200, 200, 200, 200, 200]
 
 
 def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
-    mock.control("POST", "faults", {"close": "after", "path": "/contacts", "times": 1})
+    mock.control("POST", "faults", {"method": "POST", "close": "after", "path": "/contacts", "times": 1})
     mock.control("POST", "faults", {"close": "before", "path": "*/subscribe", "times": 1})
 
     try:
@@ -94,7 +133,7 @@ def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter
     except OSError:
         pass
 
-    assert statuses(mock) == [200, 404, None, 200, 200, 200, 200, None]
+    assert statuses(mock) == [200, 404, 200, None, 200, 200, 200, 200, None]
 
 
 def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newsletter):
@@ -107,9 +146,9 @@ def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newslette
     except Refused as refused:
         assert refused.status == 503
 
-    assert statuses(mock) == [200, 404, 201, 200, 200, 200, 503]
+    assert statuses(mock) == [200, 404, 200, 201, 200, 200, 200, 503]
     assert newsletter.confirm(mailed_token(mock))
-    assert statuses(mock) == [200, 404, 201, 200, 200, 200, 503, 200, 200, 200, 200]
+    assert statuses(mock) == [200, 404, 200, 201, 200, 200, 200, 503, 200, 200, 200, 200]
 
 
 def test_an_address_that_bounces_gets_no_further_mail(mock, newsletter):

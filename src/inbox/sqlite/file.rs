@@ -1,6 +1,7 @@
 //! The file: how it is opened, its tables, and what its errors mean.
 
 use std::error::Error as StdError;
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,23 @@ pub(super) fn connect(
     Ok((connection, path))
 }
 
+/// Checks that this file has the tables, and changes nothing.
+pub(super) fn require_tables(path: &Path, busy_timeout: Duration) -> Result<(), StoreError> {
+    let problem =
+        |problem: &dyn Display| StoreError::unusable(format!("{}: {problem}", path.display()));
+    let file = std::path::absolute(path).map_err(|error| problem(&error))?;
+    if !file.is_file() {
+        return Err(problem(&"there is no such file"));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags).map_err(store_error)?;
+    connection.busy_timeout(busy_timeout).map_err(store_error)?;
+    match version(&connection).map_err(store_error)? {
+        Some(_) => Ok(()),
+        None => Err(problem(&"no inbox was created in this database")),
+    }
+}
+
 pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
     let connection = Connection::open_in_memory().map_err(store_error)?;
     configure(&connection, Synchronous::Full, Duration::ZERO).map_err(store_error)?;
@@ -74,7 +92,10 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
             Err(StoreError::unusable("this path is not a regular file"))
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(not_created(error)),
+        Err(error) => {
+            let named = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            Err(not_created(named))
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use self::disk::{Disk, give_up_reserve};
 use self::done::{Filters, Hash};
 use self::entries::{Entries, Shared};
-use self::file::{SCHEMA, connect, connect_in_memory, create_tables, store_error};
+use self::file::{SCHEMA, connect, connect_in_memory, create_tables, require_tables, store_error};
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
@@ -413,6 +413,7 @@ impl fmt::Debug for SqliteStore {
 pub struct SqliteStoreBuilder {
     synchronous: Synchronous,
     busy_timeout: Duration,
+    must_exist: bool,
     clock: Arc<dyn Clock>,
 }
 
@@ -481,6 +482,7 @@ impl SqliteStore {
         SqliteStoreBuilder {
             synchronous: Synchronous::default(),
             busy_timeout: Duration::from_secs(5),
+            must_exist: false,
             clock: Arc::new(SystemClock),
         }
     }
@@ -586,6 +588,34 @@ impl SqliteStoreBuilder {
         self
     }
 
+    /// Requires that another program has created the store: a wrong path is an error, and not a new and empty store.
+    /// Default: what is absent is created.
+    ///
+    /// A job that sends an issue of an `UnsubscribeService` needs this: an empty store knows neither who got the issue
+    /// before nor which opt-outs wait.
+    ///
+    /// # Example: a job beside a web server
+    ///
+    /// ```
+    /// use audience::inbox::{SqliteStore, StoreErrorKind};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("audience-exist-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// let path = folder.join("shop.db");
+    /// let store = || SqliteStore::builder().must_exist().open(&path);
+    ///
+    /// assert_eq!(store().unwrap_err().kind(), StoreErrorKind::Unusable);
+    /// let server = SqliteStore::open(&path)?;
+    /// assert!(store().is_ok());
+    /// # drop(server);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
     /// Sets the clock that leases and retention follow. Default: the system's clock.
     ///
     /// All processes that share a file need the same time, so it must not be a clock that counts from the
@@ -650,6 +680,9 @@ impl SqliteStoreBuilder {
     }
 
     fn open_file(&self, path: &Path) -> Result<SqliteStore, StoreError> {
+        if self.must_exist {
+            require_tables(path, self.busy_timeout)?;
+        }
         let (connection, path) = connect(path, self.synchronous, self.busy_timeout)?;
         start(connection, Some(&path), Arc::clone(&self.clock))
     }
@@ -688,6 +721,7 @@ impl fmt::Debug for SqliteStoreBuilder {
         f.debug_struct("SqliteStoreBuilder")
             .field("synchronous", &self.synchronous)
             .field("busy_timeout", &self.busy_timeout)
+            .field("must_exist", &self.must_exist)
             .finish_non_exhaustive()
     }
 }

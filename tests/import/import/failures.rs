@@ -212,6 +212,11 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
         let reason = error.as_ref().map(ToString::to_string).unwrap_or_default();
         let is_to_mend = says_to_mend.iter().any(|text| reason.contains(text));
         assert_eq!(is_to_mend, expected == Some(false), "{case}: {reason}");
+        let has_cause = reason.contains("; the first failure: ");
+        assert!(
+            has_cause || !reason.contains("opt-out failed"),
+            "{case}: {reason}"
+        );
         let status = error.as_ref().map(|error| audience::exit_status(error));
         let expected = expected.map(|is_retryable| if is_retryable { 75 } else { 1 });
         assert_eq!(status, expected, "{case}");

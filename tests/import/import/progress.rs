@@ -4,6 +4,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use audience::Client;
 use audience::contacts::Contacts;
 use audience::import::{Import, Progress};
 use audience::mock::{Fault, MockServer};
@@ -54,6 +55,22 @@ async fn progress_goes_up_to_the_total_and_counts_retries() {
     let left = (1_050 - halfway.finished()) as f64 / halfway.rate();
     assert_eq!(halfway.remaining().unwrap(), Duration::from_secs_f64(left));
     assert!(left > 0.0);
+}
+
+#[tokio::test]
+async fn during_a_long_wait_the_progress_is_shown_each_second_and_says_so() {
+    let server = MockServer::start().await;
+    let wait = Fault::status(429).retry_after(4);
+    server.fault(wait.path("/contacts/batch").times(1));
+
+    let client = Client::new(server.url(), server.full_key()).unwrap();
+    let seen = progress_of(client.contacts().import(numbered(10))).await;
+
+    let waiting = ", waiting for the service";
+    let lines: Vec<_> = seen.iter().map(ToString::to_string).collect();
+    let count = lines.iter().filter(|line| line.ends_with(waiting)).count();
+    assert!(count >= 3, "{lines:?}");
+    assert!(!lines.last().unwrap().ends_with(waiting), "{lines:?}");
 }
 
 #[tokio::test]

@@ -43,6 +43,36 @@ fn a_file_that_cannot_be_used_is_refused_when_it_is_opened() {
 }
 
 #[test]
+fn a_store_that_must_exist_is_not_created_and_a_wrong_file_stays_as_it_is() {
+    let folder = Folder::new("must-exist");
+    let open = |file: std::path::PathBuf| SqliteStore::builder().must_exist().open(file);
+    let missing = folder.0.join("missing.db");
+    let other = folder.0.join("other.db");
+    let connection = audience::inbox::rusqlite::Connection::open(&other).unwrap();
+    connection.execute_batch("CREATE TABLE shop (id)").unwrap();
+    drop(connection);
+    let before = std::fs::read(&other).unwrap();
+
+    let error = open(missing.clone()).unwrap_err();
+    expect(
+        &error,
+        StoreErrorKind::Unusable,
+        "missing.db: there is no such file",
+    );
+    assert!(!missing.exists());
+    let error = open(other.clone()).unwrap_err();
+    expect(
+        &error,
+        StoreErrorKind::Unusable,
+        "other.db: no inbox was created",
+    );
+    assert_eq!(std::fs::read(&other).unwrap(), before);
+
+    drop(folder.open());
+    open(folder.file()).unwrap();
+}
+
+#[test]
 fn tables_of_a_newer_version_are_refused_and_left_alone() {
     let folder = Folder::new("newer");
     drop(folder.open());
