@@ -237,9 +237,8 @@ impl fmt::Display for Progress {
             write!(f, " of {total}")?;
         }
         write!(f, " rows, {:.0}/s", self.rate())?;
-        match self.remaining() {
-            Some(left) => write!(f, ", {} s left", left.as_secs())?,
-            None => {}
+        if let Some(left) = self.remaining() {
+            write!(f, ", {} s left", left.as_secs())?;
         }
         match self.waiting > 0 && self.waiting == self.in_flight {
             true => f.write_str(", waiting for the service"),
