@@ -48,7 +48,7 @@ fn a_store_that_must_exist_is_not_created_and_a_wrong_file_stays_as_it_is() {
     let open = |file: std::path::PathBuf| SqliteStore::builder().must_exist().open(file);
     let missing = folder.0.join("missing.db");
     let other = folder.0.join("other.db");
-    let connection = audience::inbox::rusqlite::Connection::open(&other).unwrap();
+    let connection = rusqlite::Connection::open(&other).unwrap();
     connection.execute_batch("CREATE TABLE shop (id)").unwrap();
     drop(connection);
     let before = std::fs::read(&other).unwrap();
