@@ -243,7 +243,7 @@ async fn after_an_error_about_one_reader_the_others_get_their_mails() {
         let service = service_without_retries(&server);
         server.fault(Fault::status(status).path("/emails").after(1).times(1));
         server.fault(Fault::status(422).path("/contacts/3%40x.io").times(1));
-        let malformed = Fault::wrong_body("{}").path("/contacts/4%40x.io");
+        let malformed = Fault::wrong_body(r#"{"id": "c_4"}"#).path("/contacts/4%40x.io");
         server.fault(malformed.times(1));
 
         let report = send(&service).await.unwrap();
