@@ -321,21 +321,7 @@ where
         shutdown: impl Future<Output = ()>,
     ) -> Result<WorkerReport, InboxError> {
         let drain = Drain::new(self.shared, self.settings, self.handler);
-        #[cfg(feature = "tracing")]
-        let endpoint = drain.shared.settings.endpoint.clone();
-        let report = drain.run_until(shutdown).await?;
-        #[cfg(feature = "tracing")]
-        tracing::info!(
-            target: "audience::inbox",
-            endpoint = %endpoint,
-            report.handled,
-            report.failed,
-            report.parked,
-            report.released,
-            report.lost,
-            "worker ended"
-        );
-        Ok(report)
+        drain.run_until(shutdown).await
     }
 
     /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
@@ -549,6 +535,17 @@ where
             }
         }
         self.finish_in_time().await;
+        #[cfg(feature = "tracing")]
+        tracing::info!(
+            target: "audience::inbox",
+            endpoint = %shared.settings.endpoint,
+            report.handled = self.report.handled,
+            report.failed = self.report.failed,
+            report.parked = self.report.parked,
+            report.released = self.report.released,
+            report.lost = self.report.lost,
+            "worker ended"
+        );
         Ok(self.report)
     }
 

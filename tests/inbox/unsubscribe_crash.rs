@@ -1,10 +1,11 @@
 //! A program dies between the creation of a contact and its first opt-out: the person gets no topic that they did not
 //! choose.
 
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer};
@@ -19,6 +20,8 @@ use super::unsubscribe_outage::end_leases;
 
 const BOB: &str = "bob@example.com";
 const LEASE: Duration = Duration::from_secs(30);
+/// How long `subscribe` may take.
+const CLICK_LIMIT: Duration = Duration::from_secs(5);
 
 async fn mock() -> MockServer {
     let server = MockServer::builder()
@@ -170,16 +173,21 @@ async fn a_hasty_worker_does_not_opt_out_whoever_confirms() {
     let worker = service.worker().poll_interval(Duration::from_millis(1));
     let worker = tokio::spawn(worker.run_until(std::future::pending()));
 
-    let mut is_slow = false;
+    let mut repeated = HashSet::new();
     for number in 0..20 {
         let address = format!("reader{number}@example.com");
+        let mut began = Instant::now();
         let mut confirmed = service.subscribe(&address, ["offers"]).await;
-        // On a busy machine, the requests can take longer than 5 s. Then the person clicks again.
-        while let Err(ConsentError::Unfinished) = confirmed {
-            is_slow = true;
+        // On a busy machine, the requests can take longer than the limit. Then the person clicks once more.
+        if matches!(confirmed, Err(ConsentError::Unfinished)) && began.elapsed() >= CLICK_LIMIT {
+            repeated.insert(format!(
+                "/contacts/reader{number}%40example.com/unsubscribe"
+            ));
+            began = Instant::now();
             confirmed = service.subscribe(&address, ["offers"]).await;
         }
-        assert!(confirmed.is_ok(), "{number}: {confirmed:?}");
+        let took = began.elapsed();
+        assert!(confirmed.is_ok(), "{number}: {confirmed:?} after {took:?}");
     }
 
     while service.pending().await.unwrap() > 0 {
@@ -189,10 +197,10 @@ async fn a_hasty_worker_does_not_opt_out_whoever_confirms() {
     let requests = server.requests();
     let opt_outs = requests
         .iter()
-        .filter(|request| request.path.ends_with("/unsubscribe"));
+        .filter(|request| request.path.ends_with("/unsubscribe"))
+        .filter(|request| !repeated.contains(&request.path));
     // Those of the confirmations: from everything, and from the topic that was not chosen.
-    let opt_outs = opt_outs.count();
-    assert!(opt_outs == 40 || is_slow, "{opt_outs}");
+    assert_eq!(opt_outs.count(), 40 - 2 * repeated.len());
     println!(
         "the worker was faster {} times",
         service.inbox().metrics().handled
