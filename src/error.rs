@@ -258,15 +258,20 @@ impl Error {
     /// ```
     #[must_use]
     pub fn explanation(&self) -> String {
+        // What a developer would look at.
+        let (message, has_advice) = match self.0.message.split_once("; check the base URL") {
+            Some((message, _)) => (message, true),
+            None => (&*self.0.message, false),
+        };
         let mut text = match self.api() {
             Some(api) => self.refusal_in_words(api),
-            None if self.kind() == ErrorKind::Decode && !self.0.message.starts_with(MADE) => {
+            None if self.kind() == ErrorKind::Decode && !message.starts_with(MADE) => {
                 format!(
-                    "the response of the service cannot be used: check the base URL, and tell your developers ({})",
-                    self.0.message
+                    "the response of the service cannot be used ({message}); tell your developers"
                 )
             }
-            None => self.0.message.to_string(),
+            None if has_advice && !self.is_retryable() => format!("{message}; tell your developers"),
+            None => message.to_owned(),
         };
         let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
         match self.outcome() {
@@ -303,7 +308,7 @@ impl Error {
     fn refusal_in_words(&self, api: &ApiError) -> String {
         if let Some(target) = &api.redirected_to {
             return format!(
-                "the service responded with a redirect to {target}; check the base URL"
+                "the response is a redirect to {target}, so it does not come from the service; tell your developers"
             );
         }
         let words = match self.missing() {
@@ -312,7 +317,7 @@ impl Error {
             Some(Missing::Segment) => "there is no segment with this id",
             None if self.is_not_found() => "there is no such contact or topic",
             None if api.is_foreign_404() => {
-                "the response does not come from the service: check the base URL"
+                "the response does not come from the service: tell your developers"
             }
             None if self.is_validation_error() => "the service does not accept the input",
             None if self.is_already_exists() => "a contact with this address exists already",
@@ -2387,7 +2392,10 @@ mod tests {
         );
         assert!(refusal(402, "").explanation().contains("look at the plan"));
         let read = unreadable(Outcome::Unchanged);
-        assert!(read.starts_with("the response of the service cannot be used: check the base URL"));
+        assert_eq!(
+            read,
+            "the response of the service cannot be used (the response is not JSON at line 1 column 1); tell your developers"
+        );
         let write = unreadable(Outcome::Applied);
         assert!(
             write.ends_with("; the change was made, so do not repeat it"),

@@ -2159,7 +2159,7 @@ fn upsert(
 /// Counts what a sync has done.
 ///
 /// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a
-/// dry run, it is `dry run: 3 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 0 refused`. If there
+/// dry run, it is `dry run: 3 unchanged, 1 to opt out, 0 opt-ins not sent; 1 to create or update, 0 refused`. If there
 /// are any, it ends with `; 1 opted out at the service, but not in the table`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -2376,9 +2376,13 @@ impl fmt::Display for SyncReport {
         if self.is_dry_run {
             f.write_str("dry run: ")?;
         }
+        let opted_out = match self.is_dry_run {
+            true => "to opt out",
+            false => "opted out",
+        };
         write!(
             f,
-            "{} unchanged, {} opted out, {} opt-ins not sent; ",
+            "{} unchanged, {} {opted_out}, {} opt-ins not sent; ",
             self.unchanged,
             self.opted_out(),
             self.opt_ins_not_sent

@@ -702,7 +702,7 @@ impl Run {
 /// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
 ///
 /// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
-/// adds `; 2 maybe not sent`, and if the report is not complete, `; run it again for the rest`. Neither this nor the
+/// adds `; 2 maybe not sent`, and if the report is not complete, `; a later run sends the rest`. Neither this nor the
 /// `Debug` form shows an address.
 #[derive(Default)]
 #[non_exhaustive]
@@ -817,7 +817,7 @@ impl fmt::Display for IssueReport {
         }
         match is_complete {
             true => Ok(()),
-            false => f.write_str("; run it again for the rest"),
+            false => f.write_str("; a later run sends the rest"),
         }
     }
 }

@@ -327,7 +327,7 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
         assert!(!error.report().is_complete(), "{error}");
         assert_eq!(error.failure().address.is_some(), reader, "{error}");
         let text = error.to_string();
-        assert!(text.contains("; run it again for the rest: "), "{text}");
+        assert!(text.contains("; a later run sends the rest: "), "{text}");
         assert!(!text.contains("x.io"), "{text}");
         assert!(!format!("{error:?}").contains("x.io"), "{error:?}");
         let lost = error.failure().address.iter().filter(|_| !is_repeated);
@@ -420,7 +420,7 @@ async fn an_issue_stops_on_a_signal_and_begins_no_mail_after_it() {
     assert!(!report.is_complete());
     assert_eq!(
         report.to_string(),
-        "2 sent, 0 sent before, 3 not wanted, 0 failed; run it again for the rest"
+        "2 sent, 0 sent before, 3 not wanted, 0 failed; a later run sends the rest"
     );
     let error = report.finished().unwrap_err();
     assert!(error.to_string().contains("2 sent") && error.to_string().contains("asked to stop"));

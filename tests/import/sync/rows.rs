@@ -612,7 +612,7 @@ async fn the_line_of_a_dry_run_says_what_would_be_sent() {
     // The old contact of a row whose new address would be refused stays.
     assert_eq!(
         report.to_string(),
-        "dry run: 0 unchanged, 1 opted out, 0 opt-ins not sent; 1 to create or update, 1 refused"
+        "dry run: 0 unchanged, 1 to opt out, 0 opt-ins not sent; 1 to create or update, 1 refused"
     );
 }
 
