@@ -13,10 +13,14 @@ export class Refused extends Error {
   }
 }
 
+/** A response that is not what the service sends: a gateway may have sent it. */
+export class Unusable extends Error {}
+
 export class Newsletter {
-  unreachable = new Set(); // addresses, trimmed and in lower case
+  unreachable = new Set(); // addresses
   optOuts = new Set(); // addresses to opt out of everything; in your program: a table
   #pending = new Map(); // in your program: a table, whose rows expire
+  #clicks = new Map(); // the last click of each address that is running
   #seenEvents = new Set();
 
   constructor(serviceUrl, key, wait = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000))) {
@@ -26,6 +30,7 @@ export class Newsletter {
   /** Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail. */
   async signUp(address, firstName) {
     const token = randomUUID();
+    address = normalized(address);
     this.#pending.set(token, { address, firstName });
     const mail = {
       from: "news@example.com",
@@ -33,7 +38,7 @@ export class Newsletter {
       subject: `Please confirm, ${firstName}`,
       text: `https://example.com/confirm?token=${token}`,
     };
-    return (await this.#send("POST", "/emails", mail)).id;
+    return parsed(await this.#send("POST", "/emails", mail)).id;
   }
 
   /**
@@ -44,8 +49,14 @@ export class Newsletter {
   async confirm(token) {
     const signup = this.#pending.get(token);
     if (!signup) return false;
-    const { address, firstName } = signup;
-    const path = contactPath(address);
+    return this.#oneByOne(signup.address, () => this.#confirm(token, signup));
+  }
+
+  async #confirm(token, { address, firstName }) {
+    if (!this.#pending.has(token)) { // another click has ended, and an opt-out may be newer than it
+      const { topics, unsubscribed } = await this.#retrieve(address);
+      return topics.news && !unsubscribed;
+    }
     let contact = await this.#find(address);
     // In the last case, an earlier click has created the contact, and then it failed.
     const startsOver = !contact || contact.unsubscribed || this.optOuts.has(address);
@@ -54,29 +65,34 @@ export class Newsletter {
       await this.#send("POST", "/contacts", { email: address, first_name: firstName, on_conflict: "skip" }, 3);
     }
     if (this.optOuts.has(address)) {
-      await this.#send("POST", `${path}/unsubscribe`, {}, 3);
+      contact = await this.#record(address, "unsubscribe");
       this.optOuts.delete(address);
-      contact = await this.#send("GET", path, undefined, 3);
     }
     for (const [topic, isSubscribed] of Object.entries(contact.topics)) {
       if (topic === "news") continue;
       // The other answers "no" are recorded again: they may be mere defaults, and a default can change.
-      if (startsOver || !isSubscribed) await this.#send("POST", `${path}/unsubscribe`, { topic }, 3);
+      if (startsOver || !isSubscribed) await this.#record(address, "unsubscribe", topic);
     }
-    // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-    await this.#send("POST", `${path}/subscribe`, { topic: "news" });
-    // Last: until now, no broadcast was delivered.
-    if (startsOver) await this.#send("POST", `${path}/subscribe`, {});
+    await this.#record(address, "subscribe", "news");
+    if (startsOver) await this.#record(address, "subscribe"); // last: until now, no broadcast was delivered
     this.#pending.delete(token);
     return true;
   }
 
   /** Opts out whom a click has created, before it failed. A job calls it until `optOuts` is empty. */
   async sendOptOuts() {
+    let failed;
     for (const address of [...this.optOuts]) {
-      if (await this.#find(address)) await this.#send("POST", `${contactPath(address)}/unsubscribe`, {}, 3);
-      this.optOuts.delete(address);
+      try {
+        await this.#oneByOne(address, async () => {
+          if (this.optOuts.has(address) && await this.#find(address)) await this.#record(address, "unsubscribe");
+          this.optOuts.delete(address);
+        });
+      } catch (error) {
+        failed = error; // the other addresses do not wait for this one
+      }
     }
+    if (failed) throw failed;
   }
 
   /** Acts on an event of the service, once: the service may deliver it several times. */
@@ -84,25 +100,55 @@ export class Newsletter {
     if (this.#seenEvents.has(id)) return;
     const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
     if (bounced || type === "email.complained") {
-      this.unreachable.add(String(data.to).trim().toLowerCase());
+      this.unreachable.add(normalized(String(data.to)));
     }
     this.#seenEvents.add(id); // last: an event that failed must be handled again
+  }
+
+  /** Runs a function after those that are running for this address. In your program: with its row locked. */
+  async #oneByOne(address, run) {
+    const click = (this.#clicks.get(address) ?? Promise.resolve()).then(run, run);
+    this.#clicks.set(address, click);
+    try {
+      return await click;
+    } finally {
+      if (this.#clicks.get(address) === click) this.#clicks.delete(address);
+    }
+  }
+
+  /** Records the answer `subscribe` or `unsubscribe`. Returns the contact, which has it. */
+  async #record(address, answer, topic) {
+    // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
+    const attempts = answer === "unsubscribe" ? 3 : 1;
+    await this.#send("POST", `${contactPath(address)}/${answer}`, { topic }, attempts);
+    // A gateway can send a 200, too.
+    const contact = await this.#retrieve(address);
+    const isOn = topic ? contact.topics[topic] : !contact.unsubscribed;
+    if (isOn !== (answer === "subscribe")) throw new Unusable(`${answer} is not recorded`);
+    return contact;
+  }
+
+  async #retrieve(address) {
+    const contact = parsed(await this.#send("GET", contactPath(address), undefined, 3));
+    if (normalized(contact.email ?? "") !== address || !contact.topics) throw new Unusable("this is not the contact");
+    return contact;
   }
 
   /** Returns the contact, or `undefined` if there is none. */
   async #find(address) {
     try {
-      return await this.#send("GET", contactPath(address), undefined, 3);
+      return await this.#retrieve(address);
     } catch (error) {
       if (error.status !== 404) throw error;
       // A gateway can send a 404, too. The query also finds longer addresses that contain this one.
       const query = new URLSearchParams({ query: address, limit: 200 });
-      const { data } = await this.#send("GET", `/contacts?${query}`, undefined, 3);
-      if (data.some(({ email }) => email.toLowerCase() === address.trim().toLowerCase())) throw error;
+      const { data } = parsed(await this.#send("GET", `/contacts?${query}`, undefined, 3));
+      if (!Array.isArray(data)) throw new Unusable("this is not a list");
+      if (data.some(({ email }) => normalized(email) === address)) throw error;
     }
   }
 
-  /** Sends a request. Only a request that may safely be repeated has more than one attempt. */
+  /** Sends a request, and returns the body of the response. Only what may safely be repeated has several attempts. */
   async #send(method, path, body, attempts = 1) {
     for (;;) {
       attempts -= 1;
@@ -115,7 +161,7 @@ export class Newsletter {
           signal: AbortSignal.timeout(30_000),
         });
         const text = await response.text();
-        if (response.ok) return JSON.parse(text);
+        if (response.ok) return text;
         if (!TRANSIENT.includes(response.status) || attempts === 0) throw new Refused(response.status, text);
         seconds = Number(response.headers.get("retry-after")) || 1;
       } catch (error) {
@@ -125,6 +171,18 @@ export class Newsletter {
       await this.wait(seconds);
     }
   }
+}
+
+function normalized(address) {
+  return address.trim().toLowerCase();
+}
+
+/** Returns the JSON object of a response. */
+function parsed(text) {
+  let value;
+  try { value = JSON.parse(text); } catch { /* a page, or nothing */ }
+  if (value === null || typeof value !== "object") throw new Unusable("the response is no JSON object");
+  return value;
 }
 
 function contactPath(address) {

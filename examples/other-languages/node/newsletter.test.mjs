@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 
 import { Mock, startNewsletter } from "./fixtures.mjs";
+import { Unusable } from "./newsletter.mjs";
 
 let mock, newsletter, stop;
 before(async () => { mock = await Mock.start(); });
@@ -79,6 +80,53 @@ test("a 404 of a gateway changes nothing", async () => {
   assert.deepEqual((await mock.contact("di@example.com")).answers, { news: true, offers: true });
 });
 
+const LIES = ["<html>", "", "[]", "{}", '{"ok": true}'];
+
+test("an answer of a gateway loses no opt-out and confirms nothing", async () => {
+  for (const [number, body] of LIES.entries()) {
+    const address = `cy${number}@example.com`;
+    await newsletter.signUp(address, "Cy");
+    for (const path of ["*/unsubscribe", "*/subscribe"]) {
+      await mock.control("POST", "faults", { status: 200, body, times: 1, path });
+
+      await assert.rejects(newsletter.confirm(await mailedToken()), Unusable);
+
+      assert.deepEqual([...newsletter.optOuts], path === "*/unsubscribe" ? [address] : []);
+    }
+    assert.equal((await mock.contact(address)).unsubscribed, true);
+    assert.equal(await newsletter.confirm(await mailedToken()), true);
+    assert.deepEqual((await mock.contact(address)).answers, { news: true, offers: false });
+  }
+});
+
+test("the job sends an opt-out until the service has it", async () => {
+  for (const [number, body] of LIES.entries()) {
+    const address = `cy${number}@example.com`;
+    await newsletter.signUp(address, "Cy");
+    await mock.control("POST", "faults", { status: 501, times: 1, path: "*/unsubscribe" });
+    await assert.rejects(newsletter.confirm(await mailedToken()), { status: 501 });
+    await mock.control("POST", "faults", { status: 200, body, times: 1, path: "*/unsubscribe" });
+
+    await assert.rejects(newsletter.sendOptOuts(), Unusable);
+
+    assert.deepEqual([...newsletter.optOuts], [address]);
+    await newsletter.sendOptOuts();
+    assert.equal((await mock.contact(address)).unsubscribed, true);
+    assert.equal(newsletter.optOuts.size, 0);
+  }
+});
+
+test("of two clicks at once, one is recorded", async () => {
+  await newsletter.signUp(" Cy@example.com", "Cy");
+  const token = await mailedToken();
+
+  assert.deepEqual(await Promise.all([newsletter.confirm(token), newsletter.confirm(token)]), [true, true]);
+
+  const paths = (await data("requests")).map((request) => request.path);
+  assert.equal(paths.filter((path) => path.endsWith("/subscribe")).length, 2); // to `news`, and to everything
+  assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true, offers: false });
+});
+
 test("a contact keeps its other topics", async () => {
   await mock.control("PUT", "contacts/di@example.com", { answers: { offers: true } });
   await newsletter.signUp("di@example.com", "Di");
@@ -113,7 +161,7 @@ test("a short outage is waited out", async () => {
 
   await newsletter.confirm(await mailedToken());
 
-  assert.deepEqual(await statuses(), [200, 404, 200, 503, 503, 201, 200, 200, 200, 200, 200]);
+  assert.deepEqual(await statuses(), [200, 404, 200, 503, 503, 201, ...Array(8).fill(200)]);
 });
 
 test("a connection that breaks is retried where that is safe", async () => {
@@ -123,7 +171,7 @@ test("a connection that breaks is retried where that is safe", async () => {
 
   await assert.rejects(newsletter.confirm(await mailedToken()), TypeError);
 
-  assert.deepEqual(await statuses(), [200, 404, 200, null, 200, 200, 200, 200, null]);
+  assert.deepEqual(await statuses(), [200, 404, 200, null, 200, 200, 200, 200, 200, null]);
 });
 
 test("an opt-in that failed is repeated only by another click", async () => {
@@ -132,9 +180,10 @@ test("an opt-in that failed is repeated only by another click", async () => {
 
   await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
 
-  assert.deepEqual(await statuses(), [200, 404, 200, 201, 200, 200, 200, 503]);
+  const before = [200, 404, 200, 201, 200, 200, 200, 200, 503];
+  assert.deepEqual(await statuses(), before);
   assert.equal(await newsletter.confirm(await mailedToken()), true);
-  assert.deepEqual(await statuses(), [200, 404, 200, 201, 200, 200, 200, 503, 200, 200, 200, 200]);
+  assert.deepEqual(await statuses(), [...before, ...Array(7).fill(200)]);
 });
 
 test("an address that bounces gets no further mail", async () => {

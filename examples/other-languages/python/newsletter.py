@@ -24,18 +24,23 @@ class Refused(Exception):
         self.status = status
 
 
+class Unusable(Exception):
+    """A response that is not what the service sends: a gateway may have sent it."""
+
+
 class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
-        self.unreachable = set()  # addresses, trimmed and in lower case
+        self.unreachable = set()  # addresses
         self.opt_outs = set()  # addresses to opt out of everything; in your program: a table
+        self._clicks = {}
         self._pending = {}  # in your program: a table, whose rows expire
         self._seen_events = set()
         self._lock = threading.Lock()
 
     def sign_up(self, address, first_name):
         """Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail."""
-        token = secrets.token_urlsafe()
+        token, address = secrets.token_urlsafe(), normalized(address)
         self._pending[token] = {"address": address, "first_name": first_name}
         mail = {
             "from": "news@example.com",
@@ -43,7 +48,7 @@ class Newsletter:
             "subject": f"Please confirm, {first_name}",
             "text": f"https://example.com/confirm?token={token}",
         }
-        return self._send("POST", "/emails", mail)["id"]
+        return parsed(self._send("POST", "/emails", mail))["id"]
 
     def confirm(self, token):
         """Records the consent to the topic `news`, after the click. Returns whether the token is known.
@@ -53,35 +58,44 @@ class Newsletter:
         if token not in self._pending:
             return False
         signup = self._pending[token]
-        address, path = signup["address"], contact_path(signup["address"])
-        contact = self._find(address)
-        # In the last case, an earlier click has created the contact, and then it failed.
-        starts_over = contact is None or contact["unsubscribed"] or address in self.opt_outs
-        if contact is None:
-            self.opt_outs.add(address)  # before the create: a new contact has the default of every topic
-            new = {"email": address, "first_name": signup["first_name"], "on_conflict": "skip"}
-            self._send("POST", "/contacts", new, attempts=3)
-        if address in self.opt_outs:
-            self._send("POST", f"{path}/unsubscribe", {}, attempts=3)
-            self.opt_outs.discard(address)
-            contact = self._send("GET", path, attempts=3)
-        for topic, is_subscribed in contact["topics"].items():
-            # The other answers "no" are recorded again: they may be mere defaults, and a default can change.
-            if topic != "news" and (starts_over or not is_subscribed):
-                self._send("POST", f"{path}/unsubscribe", {"topic": topic}, attempts=3)
-        # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-        self._send("POST", f"{path}/subscribe", {"topic": "news"})
-        if starts_over:
-            self._send("POST", f"{path}/subscribe", {})  # last: until now, no broadcast was delivered
-        self._pending.pop(token, None)
-        return True
+        address = signup["address"]
+        with self._click(address):
+            if token not in self._pending:  # another click has ended, and an opt-out may be newer than it
+                contact = self._retrieve(address)
+                return contact["topics"]["news"] and not contact["unsubscribed"]
+            contact = self._find(address)
+            # In the last case, an earlier click has created the contact, and then it failed.
+            starts_over = contact is None or contact["unsubscribed"] or address in self.opt_outs
+            if contact is None:
+                self.opt_outs.add(address)  # before the create: a new contact has the default of every topic
+                new = {"email": address, "first_name": signup["first_name"], "on_conflict": "skip"}
+                self._send("POST", "/contacts", new, attempts=3)
+            if address in self.opt_outs:
+                contact = self._record(address, "unsubscribe")
+                self.opt_outs.discard(address)
+            for topic, is_subscribed in contact["topics"].items():
+                # The other answers "no" are recorded again: they may be mere defaults, and a default can change.
+                if topic != "news" and (starts_over or not is_subscribed):
+                    self._record(address, "unsubscribe", topic)
+            self._record(address, "subscribe", "news")
+            if starts_over:
+                self._record(address, "subscribe")  # last: until now, no broadcast was delivered
+            del self._pending[token]
+            return True
 
     def send_opt_outs(self):
         """Opts out whom a click has created, before it failed. A job calls it until `opt_outs` is empty."""
+        failed = None
         for address in list(self.opt_outs):
-            if self._find(address) is not None:
-                self._send("POST", f"{contact_path(address)}/unsubscribe", {}, attempts=3)
-            self.opt_outs.discard(address)
+            try:
+                with self._click(address):
+                    if address in self.opt_outs and self._find(address) is not None:
+                        self._record(address, "unsubscribe")
+                    self.opt_outs.discard(address)
+            except (Refused, Unusable, OSError, http.client.HTTPException) as error:
+                failed = error  # the other addresses do not wait for this one
+        if failed:
+            raise failed
 
     def handle(self, event):
         """Acts on an event of the service, once: the service may deliver it several times."""
@@ -91,25 +105,51 @@ class Newsletter:
             data = event["data"]
             bounced = event["type"] == "email.bounced" and data.get("bounce_type") == "Permanent"
             if bounced or event["type"] == "email.complained":
-                self.unreachable.add(data["to"].strip().lower())
+                self.unreachable.add(normalized(data["to"]))
             self._seen_events.add(event["id"])  # last: an event that failed must be handled again
+
+    def _click(self, address):
+        """Returns the lock of an address. In your program: its row in the database."""
+        with self._lock:
+            return self._clicks.setdefault(address, threading.Lock())
+
+    def _record(self, address, answer, topic=None):
+        """Records the answer `subscribe` or `unsubscribe`. Returns the contact, which has it."""
+        # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
+        attempts = 3 if answer == "unsubscribe" else 1
+        body = {"topic": topic} if topic else {}
+        self._send("POST", f"{contact_path(address)}/{answer}", body, attempts)
+        # A gateway can send a 200, too.
+        contact = self._retrieve(address)
+        is_on = contact["topics"].get(topic) if topic else not contact["unsubscribed"]
+        if is_on != (answer == "subscribe"):
+            raise Unusable(f"{answer} is not recorded")
+        return contact
+
+    def _retrieve(self, address):
+        contact = parsed(self._send("GET", contact_path(address), attempts=3))
+        if normalized(contact.get("email", "")) != address or "topics" not in contact:
+            raise Unusable("this is not the contact")
+        return contact
 
     def _find(self, address):
         """Returns the contact, or `None` if there is none."""
         try:
-            return self._send("GET", contact_path(address), attempts=3)
+            return self._retrieve(address)
         except Refused as refused:
             if refused.status != 404:
                 raise
             # A gateway can send a 404, too. The query also finds longer addresses that contain this one.
             query = urllib.parse.urlencode({"query": address, "limit": 200})
-            listed = self._send("GET", f"/contacts?{query}", attempts=3)["data"]
-            if any(contact["email"].lower() == address.strip().lower() for contact in listed):
+            listed = parsed(self._send("GET", f"/contacts?{query}", attempts=3))
+            if "data" not in listed:
+                raise Unusable("this is not a list")
+            if any(normalized(contact["email"]) == address for contact in listed["data"]):
                 raise
             return None
 
     def _send(self, method, path, body=None, attempts=1):
-        """Sends a request. Only a request that may safely be repeated has more than one attempt."""
+        """Sends a request, and returns the body of the response. Only what may safely be repeated has several attempts."""
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.service_url + path, data, headers, method=method)
@@ -117,7 +157,7 @@ class Newsletter:
             attempts -= 1
             try:
                 with urllib.request.urlopen(request, timeout=30) as response:
-                    return json.load(response)
+                    return response.read()
             except urllib.error.HTTPError as error:
                 if error.code not in TRANSIENT or attempts == 0:
                     raise Refused(error.code, error.read().decode()) from error
@@ -127,6 +167,21 @@ class Newsletter:
                 if attempts == 0:
                     raise
                 self.wait(1)
+
+
+def normalized(address):
+    return address.strip().lower()
+
+
+def parsed(body):
+    """Returns the JSON object of a response."""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Unusable("the response is no JSON object")
+    return value
 
 
 def contact_path(address):

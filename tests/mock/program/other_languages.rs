@@ -15,7 +15,7 @@ fn the_sample_tests_in_python_pass() {
     );
 
     assert!(
-        output.contains("13 passed") || output.contains("Ran 13 tests"),
+        output.contains("16 passed") || output.contains("Ran 16 tests"),
         "{output}"
     );
 }
@@ -33,7 +33,7 @@ fn the_sample_tests_in_javascript_pass() {
         ],
     );
 
-    assert!(output.contains("pass 13"), "{output}");
+    assert!(output.contains("pass 16"), "{output}");
 }
 
 /// Runs sample tests, which must pass. Returns what they printed.
