@@ -3,11 +3,11 @@
 //! ```text
 //! cargo run -p audience-receivers --example webhook_service
 //!     starts the service with SQLite in memory, sends it three deliveries (one of them forged), and exits
-//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_service -- --port 8080
+//! AUDIENCE_INBOX_URL=sqlite:inbox.db AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_service -- --port 8080
 //!     runs it until SIGTERM or Ctrl-C; `audience webhooks send` posts to it
 //! ```
 //!
-//! Events are stored in the Postgres database that `DATABASE_URL` names, or in a SQLite file.
+//! Events are stored where `AUDIENCE_INBOX_URL` says: in a SQLite file, in Postgres or in Redis.
 //!
 //! On SIGTERM the program accepts no more deliveries, waits up to `--grace` seconds for the handlers that run, cuts the
 //! others off, and releases their claims, so that another process handles these events immediately. It ends in the same
@@ -25,14 +25,13 @@ mod demo;
 mod support;
 
 use std::collections::BTreeSet;
-use std::env;
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audience::inbox::{Inbox, PostgresStore, Receipt, SqliteStore};
+use audience::inbox::{Inbox, Receipt, SqliteStore, store_from_env};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
@@ -43,20 +42,15 @@ use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 use tracing::info;
 
-const DATABASE: &str = "
-Environment, optional:
-  DATABASE_URL  Postgres database of the inbox, postgres://USER@HOST/NAME";
+const STORE: &str = "  AUDIENCE_INBOX_URL       Store of the inbox, such as sqlite:inbox.db or postgres://USER@HOST/NAME";
 
 /// An endpoint that accepts events and a worker that handles them, in one program
 #[derive(Parser)]
-#[command(name = "webhook_service", after_help = format!("{ENVIRONMENT}\n{DATABASE}"))]
+#[command(name = "webhook_service", after_help = format!("{ENVIRONMENT}\n{STORE}"))]
 struct Arguments {
     /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// SQLite file of the inbox, unless the environment names a Postgres database
-    #[arg(long, value_name = "FILE", default_value = "inbox.db")]
-    sqlite: PathBuf,
     /// How long a shutdown waits for running handlers. Kubernetes kills the program 30 s after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 25)]
     grace: u64,
@@ -108,16 +102,20 @@ async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).init();
+    audience::exit_code(run(arguments).await)
+}
+
+async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let verifier = match arguments.port {
         Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,
     };
     // A database that does not respond must not keep the program from ending.
     let inbox = tokio::select! {
-        opened = open_inbox(&arguments) => opened?,
+        opened = open_inbox(arguments.port.is_none()) => opened?,
         () = audience::shutdown_signal() => return Ok(()),
     };
 
@@ -155,15 +153,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     outcome
 }
 
-async fn open_inbox(arguments: &Arguments) -> Result<Inbox, Box<dyn Error>> {
-    let builder = match env::var("DATABASE_URL") {
-        Ok(url) => {
-            let store = PostgresStore::connect(&url).await?;
-            store.migrate().await?;
-            Inbox::builder(store)
-        }
-        Err(_) if arguments.port.is_none() => Inbox::builder(SqliteStore::in_memory()?),
-        Err(_) => Inbox::builder(SqliteStore::open(&arguments.sqlite)?),
+async fn open_inbox(is_demo: bool) -> Result<Inbox, Box<dyn Error>> {
+    let builder = match is_demo {
+        true => Inbox::builder(SqliteStore::in_memory()?),
+        false => Inbox::builder(store_from_env().await?),
     };
     Ok(builder.build()?)
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, Write as _};
+use std::process::{ExitCode, Termination};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -235,16 +237,26 @@ impl Error {
     /// Returns what happened and what to do, for a person who does not program, such as a support team.
     ///
     /// The text is English, in lowercase and without a full stop. Its wording may change in any release. Like
-    /// `Display`, it contains no address, no key and no text of a body. If
-    /// [`is_validation_error`](Error::is_validation_error) is true, also show [`ApiError::message`], which says what is
-    /// wrong with the input. `Display` is for logs: some errors say the same in both, so print one of them.
+    /// `Display`, it contains no address, no key and no text of a body. `Display` is for logs: some errors say the same
+    /// in both, so print one of them.
     ///
     /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never
     /// tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
     ///
     /// # Example: what a support tool shows
     ///
+    /// If the service does not accept the input, its own message says what is wrong. The message may contain the input.
+    ///
     /// ```
+    /// use audience::{ApiError, Error};
+    ///
+    /// fn show(error: &Error) {
+    ///     println!("{}", error.explanation());
+    ///     if let Some(message) = error.api().and_then(ApiError::message) {
+    ///         println!("the service says: {message:?}"); // without control characters
+    ///     }
+    /// }
+    ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
     /// # let contacts = server.client().contacts();
@@ -270,7 +282,9 @@ impl Error {
                     "the response of the service cannot be used ({message}); tell your developers"
                 )
             }
-            None if has_advice && !self.is_retryable() => format!("{message}; tell your developers"),
+            None if has_advice && !self.is_retryable() => {
+                format!("{message}; tell your developers")
+            }
             None => message.to_owned(),
         };
         let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
@@ -289,18 +303,23 @@ impl Error {
             }
             Outcome::Applied if text.starts_with(MADE) => text += "; do not repeat it",
             Outcome::Applied => text += &format!("; {MADE}, so do not repeat it"),
+            Outcome::NotSent | Outcome::Refused if self.is_retryable() && !self.is_of_report() => {
+                text += "; nothing was changed";
+            }
             _ => {}
         }
-        match self.retry_after() {
-            _ if is_opt_in && (self.is_retryable() || self.outcome() == Outcome::Unknown) => {
-                text += "; ask the person again before you repeat an opt-in";
+        let seconds = self
+            .retry_after()
+            .map(|wait| wait.as_millis().div_ceil(1_000));
+        if is_opt_in && (self.is_retryable() || self.outcome() == Outcome::Unknown) {
+            text += "; ask the person again before you repeat an opt-in";
+            if let Some(seconds) = seconds {
+                text += &format!(", in {seconds} s at the earliest");
             }
-            _ if !self.is_retryable() || self.is_of_report() => {}
-            Some(wait) => {
-                let seconds = wait.as_millis().div_ceil(1_000);
-                text += &format!("; try again in {seconds} s");
-            }
-            None => text += "; try again later",
+        } else if self.is_retryable() && !self.is_of_report() {
+            text += &seconds.map_or("; try again later".to_owned(), |seconds| {
+                format!("; try again in {seconds} s")
+            });
         }
         text
     }
@@ -1126,41 +1145,75 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// left something undone: call `finished()` of its report to get the error of that. The program `audience` uses the same
 /// statuses.
 ///
-/// # Example: a nightly job
+/// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
+///
+/// [`exit_code`] prints the error, too.
+///
+/// # Example: a job that logs its error
 ///
 /// ```
 /// use std::process::ExitCode;
 ///
-/// use audience::contacts::Contacts;
-///
-/// async fn night(contacts: &Contacts) -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "import")] {
-///     let import = contacts.import(["ada@example.com"]).stop_when(audience::shutdown_signal());
-///     println!("{}", import.await?.finished()?);
-/// # }
-///     Ok(())
+/// fn end(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+///     let Err(error) = result else { return ExitCode::SUCCESS };
+/// #   #[cfg(feature = "tracing")]
+///     tracing::error!("{error:#}");
+///     ExitCode::from(audience::exit_status(&*error))
 /// }
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// # let server = audience::mock::MockServer::start().await;
-/// # let contacts = server.client().contacts();
-/// # server.fault(audience::mock::Fault::status(501));
-/// let exit_code = match night(&contacts).await {
-///     Ok(()) => ExitCode::SUCCESS,
-///     Err(error) => {
-///         eprintln!("{error:#}");
-///         ExitCode::from(audience::exit_status(&*error))
-///     }
-/// };
-/// # assert_eq!(exit_code, ExitCode::from(1));
-/// # }
+/// # assert_eq!(end(Err("disk".into())), ExitCode::from(1));
 /// ```
 #[must_use]
 pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
     causes(error).find_map(status_of).unwrap_or(FAILED)
 }
 
+/// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
+///
+/// After an error, the code is its [`exit_status`]. Otherwise the result itself has one, as the result of any `main`
+/// has. `()` is 0. A report of an import, a sync, an export or an issue is 0 if everything was done, 3 if rows were
+/// refused or contacts left out, and otherwise the code of the error that its `finished()` returns: the function prints
+/// that, too.
+///
+/// # Example: a nightly job
+///
+/// ```
+/// use std::error::Error;
+/// use std::process::ExitCode;
+///
+/// use audience::Client;
+/// # #[cfg(feature = "import")]
+/// use audience::import::{ImportReport, Journal};
+///
+/// # #[cfg(feature = "import")]
+/// async fn night() -> Result<ImportReport, Box<dyn Error>> {
+///     let contacts = Client::from_env()?.contacts();
+///     let import = contacts.import(["ada@example.com"]).journal(Journal::open("night.journal")?);
+///     Ok(import.stop_when(audience::shutdown_signal()).await?)
+/// }
+///
+/// # #[cfg(feature = "import")]
+/// #[tokio::main]
+/// async fn main() -> ExitCode {
+///     audience::exit_code(night().await) // 75 if running it again may help
+/// }
+/// # #[cfg(not(feature = "import"))] fn main() {}
+/// ```
+#[must_use]
+pub fn exit_code<T: Termination, E: Into<Box<dyn StdError>>>(result: Result<T, E>) -> ExitCode {
+    match result {
+        Ok(done) => done.report(),
+        Err(error) => {
+            let error = error.into();
+            let _ = writeln!(io::stderr(), "error: {}", with_causes(&*error));
+            ExitCode::from(exit_status(&*error))
+        }
+    }
+}
+
 const FAILED: u8 = 1;
+/// Everything was done, but rows were refused or contacts left out.
+#[cfg(feature = "import")]
+pub(crate) const REFUSED: u8 = 3;
 const TRY_AGAIN: u8 = 75;
 pub(crate) const STOPPED: u8 = 143;
 

@@ -19,8 +19,9 @@ use std::env;
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use audience::Client;
+use audience::ClientBuilder;
 use audience::contacts::check_address;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
@@ -33,6 +34,7 @@ use axum::response::Html;
 use axum::routing::{get, post};
 use clap::Parser;
 use tokio::net::TcpListener;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 
 /// The topics that the form offers, with their labels.
 const TOPICS: [(&str, &str); 2] = [
@@ -45,7 +47,7 @@ const ENVIRONMENT: &str = "\
 Environment:
   AUDIENCE_URL, AUDIENCE_KEY  The service and its key
   AUDIENCE_WEBHOOK_SECRET     Signing secret of the endpoint
-  DATABASE_URL                Postgres database, postgres://USER@HOST/NAME
+  AUDIENCE_INBOX_URL          Postgres database, postgres://USER@HOST/NAME
   PUBLIC_URL                  URL of this program in links, such as https://shop.example.com
   AUDIENCE_UNSUBSCRIBE_SECRET 32 or more random bytes, for the tokens in links";
 
@@ -76,7 +78,9 @@ struct App {
 
 impl App {
     fn new(store: PostgresStore) -> Result<Self, Box<dyn Error>> {
-        let client = Client::from_env()?;
+        // Docker kills a program 10 s after SIGTERM, and a mail that is being sent is finished.
+        let client = ClientBuilder::from_env()?.timeout(Duration::from_secs(8));
+        let client = client.build()?;
         let public_url = variable("PUBLIC_URL")?;
         let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
         let links = UnsubscribeLinks::from_env(base_url)?;
@@ -181,17 +185,11 @@ async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).init();
-    match run(arguments).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::from(audience::exit_status(&*error)) // 75 if running it again may help
-        }
-    }
+    audience::exit_code(run(arguments).await) // 75 if running it again may help
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
+    let store = PostgresStore::from_env()?;
     if arguments.send.is_none() {
         store.migrate().await?; // an issue must not begin with an empty store, in a wrong database
     }
@@ -210,12 +208,19 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
         let mail = Email::new().from(SENDER).subject(subject);
         mail.member("text", format!("{text}\n-- \nYour newsletters: {link}\n"))
     });
-    let report = sending.stop_when(audience::shutdown_signal()).await?;
+    let result = sending.stop_when(audience::shutdown_signal()).await;
+    let report = match &result {
+        Ok(report) => report,
+        Err(error) => error.report(),
+    };
     println!("{report}");
     for failure in report.failures() {
-        tracing::warn!(error = %failure.error, "a contact gets no mail");
+        println!("failed: {:?}: {}", failure.address, failure.error);
     }
-    report.finished()?;
+    for address in report.maybe_not_sent() {
+        println!("maybe not sent, and not sent again: {address:?}");
+    }
+    result?.finished()?;
     Ok(())
 }
 
@@ -229,6 +234,7 @@ async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
     });
     let router = Router::new()
         .route("/", get(form).post(sign_up))
+        .layer(RequestBodyTimeoutLayer::new(Duration::from_secs(10)))
         .nest_service("/preferences", preferences.clone())
         .route("/hook", post(hook))
         .route("/health", get(StatusCode::OK))

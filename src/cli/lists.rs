@@ -643,17 +643,14 @@ impl SyncOptions {
             Err(error) => error.report(),
         };
         output.result(report, |report| self.summary(report))?;
-        let changes = report.changes();
         let unfinished = report.unfinished().filter(|_| !self.dry_run);
-        let is_whole = changes.refused() + report.opt_ins_not_sent() == 0
-            && report.opted_out_at_service().is_empty();
         let to_continue = format!("to continue: {same_command}");
         match (result, unfinished) {
             (Err(error), _) => {
                 let failure = Failure::from(error.error()).after("the sync stopped");
                 Err(match error.error().kind() {
                     // The same command would fail in the same way. If there are rows, the file itself is at fault.
-                    ErrorKind::Input if changes.total() > 0 => failure,
+                    ErrorKind::Input if report.changes().total() > 0 => failure,
                     ErrorKind::Input => failure.note(
                         "--leave-at-most N sets another limit, and --state FILE another file",
                     ),
@@ -664,7 +661,7 @@ impl SyncOptions {
                 let failure = Failure::from(&reason).after("the sync is not finished");
                 Err(failure.note(&to_continue))
             }
-            (Ok(_), None) if is_whole => Ok(ExitCode::SUCCESS),
+            (Ok(_), None) if report.is_whole() => Ok(ExitCode::SUCCESS),
             (Ok(_), None) => Ok(REFUSED.into()),
         }
     }

@@ -9,12 +9,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::causes::with_causes;
+pub(super) use crate::error::REFUSED;
 use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
 
-/// The exit status if something was refused or left out.
-pub(super) const REFUSED: u8 = 3;
 /// The exit status if the contact, topic or segment does not exist, or the event is not parked.
 pub(super) const NOT_FOUND: u8 = 4;
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
+#[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
+use rustls::InvalidMessage;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
@@ -582,10 +584,15 @@ impl FailedAttempt {
         if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
             let host = url.host_str().unwrap_or_default();
             let port = url.port_or_known_default().unwrap_or_default();
-            if is_certificate_refused(&error) {
-                let message = format!(
-                    "the certificate of {host}:{port} was refused; check the base URL and the certificate"
-                );
+            if let Some(fault) = tls_fault(&error) {
+                let message = match fault {
+                    TlsFault::Certificate => format!(
+                        "the certificate of {host}:{port} was refused; check the base URL and the certificate"
+                    ),
+                    TlsFault::NoTls => {
+                        format!("{host}:{port} responded without TLS; check the base URL")
+                    }
+                };
                 return Self::permanent(
                     Error::new(ErrorKind::Connect, Outcome::NotSent, message)
                         .caused_by(error.without_url()),
@@ -694,29 +701,44 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
     })
 }
 
-/// Returns whether rustls rejected the server's certificate. A retry does not help then, as it may after a connection
-/// that broke during the handshake.
-fn is_certificate_refused(error: &reqwest::Error) -> bool {
+/// Why no TLS connection was made, if a retry does not help, as it may after a connection that broke.
+#[cfg_attr(
+    not(any(feature = "rustls", feature = "rustls-no-provider")),
+    expect(dead_code, reason = "without rustls, no fault is found")
+)]
+enum TlsFault {
+    /// rustls rejected the server's certificate.
+    Certificate,
+    /// The server sent something else, such as an HTTP response.
+    NoTls,
+}
+
+fn tls_fault(error: &reqwest::Error) -> Option<TlsFault> {
     #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
     return causes(error)
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|mut error| {
+        .find_map(|mut error| {
             // `source()` of an I/O error leaves out the error that it contains, so unpack that error.
             while let Some(inner) = error.get_ref() {
                 match inner.downcast_ref() {
                     Some(inner) => error = inner,
                     None => {
-                        let error = inner.downcast_ref::<rustls::Error>();
-                        return matches!(error, Some(rustls::Error::InvalidCertificate(_)));
+                        return match inner.downcast_ref()? {
+                            rustls::Error::InvalidCertificate(_) => Some(TlsFault::Certificate),
+                            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                                Some(TlsFault::NoTls)
+                            }
+                            _ => None,
+                        };
                     }
                 }
             }
-            false
+            None
         });
     #[cfg(not(any(feature = "rustls", feature = "rustls-no-provider")))]
     {
         let _ = error;
-        false
+        None
     }
 }
 

@@ -132,7 +132,8 @@ impl ChangeAddress {
     /// `written` becomes [`Outcome::Unknown`] with the first change.
     async fn send(mut self, written: &mut Outcome) -> Result<Contact, Error> {
         // If a later request could not be sent, nothing is sent.
-        Retrieve::own(&self.new).request()?;
+        let request = Retrieve::own(&self.new).request();
+        request.map_err(|error| error.about("the new address"))?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let retrieving = self.contacts.retrieve_surely(&self.old, &self.options);

@@ -3,7 +3,7 @@ use std::pin::Pin;
 
 use super::{Contacts, OptOutReason};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
-use crate::{Error, ErrorKind, Outcome};
+use crate::{Error, ErrorKind, Missing, Outcome};
 
 impl Contacts {
     /// Erases a person as far as the service can: [deletes](Self::delete) the contact or, if the service does not delete
@@ -19,8 +19,9 @@ impl Contacts {
     ///
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,
     ///   but still lists it. Nothing more was sent, because a change could create the contact anew.
-    /// - The errors of [`find`](Self::find), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
-    ///   [`update`](Self::update).
+    /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
+    ///   [`update`](Self::update). A gateway can send a 404, too, so the result is [`Erasure::NoContact`] only if no list
+    ///   has the contact either.
     ///
     /// It is safe to repeat the call after any error.
     ///
@@ -93,8 +94,12 @@ impl EraseContact {
     async fn send(self) -> Result<Erasure, Error> {
         let (contacts, address) = (&self.contacts, &self.address);
         let options = contacts.client.start_deadline(self.options);
-        let Some(contact) = contacts.find(address).options(options.clone()).await? else {
-            return Ok(Erasure::NoContact);
+        let contact = match contacts.retrieve_surely(address, &options).await {
+            Ok(contact) => contact,
+            Err(error) if error.missing() == Some(Missing::Contact) => {
+                return Ok(Erasure::NoContact);
+            }
+            Err(error) => return Err(error),
         };
         match contacts.delete(address).options(options.clone()).await {
             Ok(()) => return Ok(Erasure::Deleted),

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::process::{ExitCode, Termination};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_core::stream::FusedStream;
@@ -15,6 +16,7 @@ use super::csv::{Format, next};
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
+use crate::error::REFUSED;
 use crate::import::{try_lock, unlock};
 use crate::secret::for_owner_only;
 use crate::signals::{StopSignal, unless_stopped};
@@ -577,6 +579,16 @@ impl ExportReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.malformed == 0
+    }
+}
+
+/// As the result of a program: 0, or 3 if malformed contacts were left out.
+impl Termination for ExportReport {
+    fn report(self) -> ExitCode {
+        match self.malformed {
+            0 => ExitCode::SUCCESS,
+            _ => REFUSED.into(),
+        }
     }
 }
 

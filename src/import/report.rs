@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::process::{ExitCode, Termination};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorCode};
+use crate::error::REFUSED;
+use crate::{Error, ErrorCode, exit_code};
 
 /// Counts the rows of an import by outcome.
 ///
@@ -492,6 +494,17 @@ impl ImportReport {
 )]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// As the result of a program: 0 if everything was done, 3 if rows were refused, and otherwise the
+/// [`exit_status`](crate::exit_status) of the error that [`finished`](ImportReport::finished) returns, which is printed.
+impl Termination for ImportReport {
+    fn report(self) -> ExitCode {
+        exit_code(self.finished().map(|report| match report.refused() {
+            0 => ExitCode::SUCCESS,
+            _ => REFUSED.into(),
+        }))
+    }
 }
 
 impl fmt::Display for ImportReport {

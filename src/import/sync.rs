@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
+use std::process::{ExitCode, Termination};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -30,8 +31,9 @@ use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
 use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
+use crate::error::REFUSED;
 use crate::signals::{StopSignal, unless_stopped};
-use crate::{Error, ErrorCode, Outcome, RetryPolicy};
+use crate::{Error, ErrorCode, Outcome, RetryPolicy, exit_code};
 
 impl Contacts {
     /// Keeps the contacts in step with a table: sends what has changed since the last run, and nothing else.
@@ -2359,6 +2361,11 @@ impl SyncReport {
         }
     }
 
+    /// Returns whether no row was refused, and none is subscribed although its contact is not.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.changes.refused() + self.opt_ins_not_sent == 0 && self.opted_out_at_service.is_empty()
+    }
+
     /// Returns why the run has to be repeated or the table corrected.
     pub(crate) fn unfinished(&self) -> Option<Error> {
         let ignored = "the key of a row cannot be read, so nobody was opted out because a row is missing; correct the \
@@ -2368,6 +2375,18 @@ impl SyncReport {
             .missing_ignored
             .then(|| Error::unfinished(ignored, false));
         changes.or(ignored)
+    }
+}
+
+/// As the result of a program: 0 if everything was done, 3 if a row was refused or is subscribed although its contact is
+/// not, and otherwise the [`exit_status`](crate::exit_status) of the error that [`finished`](SyncReport::finished)
+/// returns, which is printed.
+impl Termination for SyncReport {
+    fn report(self) -> ExitCode {
+        exit_code(self.finished().map(|report| match report.is_whole() {
+            true => ExitCode::SUCCESS,
+            false => REFUSED.into(),
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
+use std::process::{ExitCode, Termination};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::{Event, EventId, MailEvent};
-use crate::{Error, Outcome};
+use crate::{Error, Outcome, exit_code};
 
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -773,13 +774,22 @@ impl IssueReport {
     /// [failures](Self::failures) or mails that [may not have been sent](Self::maybe_not_sent), it is not: somebody has
     /// to look at them. [`exit_status`](crate::exit_status) says so to whoever started the program.
     pub fn finished(self) -> Result<Self, IssueError> {
-        let is_whole = self.failures.is_empty() && self.maybe_not_sent.is_empty();
         let error = match self.is_complete {
-            true if is_whole => return Ok(self),
-            true => Error::unfinished(
-                "some mails failed, or may not have been sent: look at them; another run sends those that failed",
-                false,
-            ),
+            true => {
+                let left = match (self.failures.is_empty(), self.maybe_not_sent.is_empty()) {
+                    (true, true) => return Ok(self),
+                    (false, true) => {
+                        "some mails failed: look at them; another run tries them again"
+                    }
+                    (true, false) => {
+                        "some mails may not have been sent, and no run sends them again: look whether they have arrived"
+                    }
+                    (false, false) => {
+                        "some mails failed, and some may not have been sent: look at them; another run tries only those that failed"
+                    }
+                };
+                Error::unfinished(left, false)
+            }
             false if self.is_stopped => {
                 Error::stopped("the run was asked to stop; repeat it to send the rest")
             }
@@ -793,6 +803,14 @@ impl IssueReport {
             self,
             IssueFailure { address, error },
         ))))
+    }
+}
+
+/// As the result of a program: 0 if every reader who wants the issue got it, and otherwise the
+/// [`exit_status`](crate::exit_status) of the error that [`finished`](IssueReport::finished) returns, which is printed.
+impl Termination for IssueReport {
+    fn report(self) -> ExitCode {
+        exit_code(self.finished().map(drop))
     }
 }
 

@@ -225,6 +225,21 @@ async fn an_erased_contact_is_deleted_or_empty_and_opted_out() {
 }
 
 #[tokio::test]
+async fn an_erasure_believes_no_404_of_a_gateway() {
+    for body in [r#"{"code": "not_found"}"#, "{}", "<html>"] {
+        let server = MockServer::builder().seed_contact(ADA).start().await;
+        let contacts = server.client().contacts();
+        server.fault(Fault::status(404).body(body).path(PATH).times(1));
+
+        let error = contacts.erase(ADA).await.unwrap_err();
+
+        assert!(!error.is_not_found(), "{body}: {error}");
+        assert!(!server.contact(ADA).unwrap().unsubscribed);
+        assert_eq!(contacts.erase(ADA).await.unwrap(), Erasure::Emptied);
+    }
+}
+
+#[tokio::test]
 async fn a_contact_that_reported_spam_stays_locked_when_it_is_erased() {
     let server = MockServer::builder().seed_contact(ADA).start().await;
     server.report_spam(ADA);

@@ -66,7 +66,10 @@ async fn a_404_without_the_code_counts_only_if_the_contact_is_not_listed() {
         );
         assert!(text.ends_with("; check the base URL"), "{text}");
         let words = error.explanation();
-        assert!(words.starts_with("the response does not come from the service: tell your developers"), "{words}");
+        assert!(
+            words.starts_with("the response does not come from the service: tell your developers"),
+            "{words}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections to a server whose certificate the system does not know.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
@@ -59,6 +59,33 @@ async fn a_certificate_of_an_unknown_authority_is_refused_before_the_key_is_sent
     assert!(!error.is_retryable(), "{error:?}");
     assert_eq!((error.attempts(), error.outcome()), (1, Outcome::NotSent));
     assert!(error.to_string().contains("the certificate of localhost"));
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_named_and_not_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let _ = socket.read(&mut [0; 4096]).unwrap();
+        socket
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    let client = Client::new(format!("https://localhost:{port}"), "key-of-the-test").unwrap();
+
+    let error = client.contacts().list().await.unwrap_err();
+
+    let name = format!("localhost:{port} responded without TLS");
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    assert!(!error.is_retryable(), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!("list: {name}; check the base URL")
+    );
+    assert_eq!(error.explanation(), format!("{name}; tell your developers"));
+    server.join().unwrap();
 }
 
 #[tokio::test]

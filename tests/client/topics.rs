@@ -363,11 +363,19 @@ async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
 
 #[tokio::test]
 async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_records_the_rest() {
-    for (fault, verb, failed, recorded, not_sent) in [
-        (Fault::close_before(), "subscribe", "d", 2, 1),
-        (Fault::close_after(), "subscribe", "d", 2, 1),
-        (Fault::status(503), "subscribe", "d", 2, 1),
-        (Fault::status(500).times(9), "unsubscribe", "a", 0, 3),
+    let two_of_four = "; recorded: a (no), b (no); not sent: c (yes)";
+    for (fault, verb, failed, recorded, not_sent, end) in [
+        (Fault::close_before(), "subscribe", "d", 2, 1, two_of_four),
+        (Fault::close_after(), "subscribe", "d", 2, 1, two_of_four),
+        (Fault::status(503), "subscribe", "d", 2, 1, two_of_four),
+        (
+            Fault::status(500).times(9),
+            "unsubscribe",
+            "a",
+            0,
+            3,
+            "; try again later; not sent: b (no), c (yes), d (yes)",
+        ),
     ] {
         let (server, contacts) = start(Dialect::default()).await;
         server.fault(fault.clone().path(format!("/contacts/*/{verb}")));
@@ -383,6 +391,9 @@ async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_recor
             Some(failed),
             "{fault:?}"
         );
+        let text = error.explanation();
+        assert!(text.starts_with(&format!("{failed}: ")), "{text}");
+        assert!(text.ends_with(end), "{text}");
         assert_eq!(error.recorded().len(), recorded, "{fault:?}");
         assert_eq!(error.not_sent().len(), not_sent, "{fault:?}");
         assert_eq!(

@@ -201,9 +201,8 @@ async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_befo
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("inbox.db");
     let mut service = Command::new(&EXAMPLES["webhook_service"])
-        .args(["--port", "0", "--grace", "1", "--work", "3600", "--sqlite"])
-        .arg(&file)
-        .env_remove("DATABASE_URL")
+        .args(["--port", "0", "--grace", "1", "--work", "3600"])
+        .env("AUDIENCE_INBOX_URL", format!("sqlite:{}", file.display()))
         .env("AUDIENCE_WEBHOOK_SECRET", secret)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -39,7 +39,7 @@ fn command(server: &MockServer, database: &Database) -> Command {
         .env("AUDIENCE_URL", server.url())
         .env("AUDIENCE_KEY", server.full_key())
         .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
-        .env("DATABASE_URL", &database.url)
+        .env("AUDIENCE_INBOX_URL", &database.url)
         // As people copy it from a browser.
         .env("PUBLIC_URL", format!("{PUBLIC_URL}/"))
         .env("AUDIENCE_UNSUBSCRIBE_SECRET", LINK_SECRET)

@@ -132,7 +132,7 @@ async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_
     admin.batch_execute(&grants()).await.unwrap();
 
     for text in [before, without_rights] {
-        let remedy = "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let";
+        let remedy = "the role lacks a right: if an administrator has created the tables, add their schema to the `search_path`";
         assert!(text.starts_with(remedy), "{text}");
         assert!(text.contains("`schema_for` of the store"), "{text}");
         assert!(text.contains("permission denied"), "{text}");

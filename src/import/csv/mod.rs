@@ -131,7 +131,7 @@ impl CsvInput {
     /// Returns the errors of [`open`](Self::open) and [`map`](Self::map), with the path of the file in the text, and
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`.
     ///
-    /// # Example: the files of a Mailchimp export, in any order
+    /// # Example: the folder of a Mailchimp export
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -139,14 +139,17 @@ impl CsvInput {
     /// # let contacts = server.client().contacts();
     /// # let folder = std::env::temp_dir().join(format!("audience-open-all-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
-    /// # let subscribed = folder.join("subscribed.csv");
-    /// # let unsubscribed = folder.join("unsubscribed.csv");
-    /// # std::fs::write(&subscribed, "Email Address,Member rating,LEID,EUID\nada@example.com,2,1,a\n")?;
-    /// # std::fs::write(&unsubscribed, "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
+    /// # std::fs::write(folder.join("a.csv"), "Email Address,Member rating,LEID,EUID\nada@example.com,2,1,a\n")?;
+    /// # std::fs::write(folder.join("b.csv"), "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
+    /// # std::fs::write(folder.join("a.journal"), "")?;
     /// use audience::import::{Column, CsvInput, Journal};
     ///
+    /// let files = std::fs::read_dir(&folder)?.map(|file| file.map(|file| file.path()));
+    /// let mut files = files.collect::<Result<Vec<_>, _>>()?;
+    /// files.retain(|file| file.extension().is_some_and(|extension| extension == "csv")); // no journal
+    ///
     /// let columns = [("Member rating", Column::Ignored)];
-    /// for (path, input) in CsvInput::open_all([subscribed, unsubscribed], &columns)? {
+    /// for (path, input) in CsvInput::open_all(files, &columns)? {
     ///     let opts_out_all = input.opts_out_all();
     ///     let rows = input.refuse_unmapped().rows()?;
     ///     let journal = Journal::open(path.with_extension("journal"))?;

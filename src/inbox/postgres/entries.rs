@@ -847,15 +847,16 @@ struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the table `audience_inbox` is missing, or the role has no right (USAGE) to use its schema: call `migrate` of the \
-     store, or grant the rights at the end of the migration"
+    "no schema in the `search_path` of this connection has the table `audience_inbox`, or the role has no right (USAGE) to \
+     use it: correct the `search_path`, call `migrate` of the store, or grant the rights at the end of the migration"
 )]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the role lacks a right: to create the tables, `migrate` needs CREATE on the schema; or let an administrator run \
-     the migration and grant the rights: `schema_for` of the store returns both"
+    "the role lacks a right: if an administrator has created the tables, add their schema to the `search_path` of this \
+     role or of the address; otherwise, let an administrator run the SQL of `schema_for` of the store, or grant CREATE on the \
+     schema, which `migrate` needs"
 )]
 struct MissingRight(#[source] Box<dyn Error + Send + Sync>);
 

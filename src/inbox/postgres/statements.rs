@@ -10,16 +10,21 @@ pub(super) const SCHEMA: &str =
 pub(super) fn schema_for(schema: &str, role: &str) -> String {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let (schema, role) = (quoted(schema), quoted(role));
+    // Without the rights in comments, which have other names.
+    let tables = SCHEMA.split(RIGHTS).next().unwrap_or_default();
     format!(
         "BEGIN;\n\
          SET LOCAL search_path TO {schema};\n\n\
-         {SCHEMA}\n\
+         {tables}\
          GRANT USAGE ON SCHEMA {schema} TO {role};\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON audience_inbox TO {role};\n\
          GRANT SELECT ON audience_inbox_schema TO {role};\n\
          COMMIT;\n"
     )
 }
+
+/// Where the rights begin in [`SCHEMA`].
+const RIGHTS: &str = "-- A role of its own";
 
 /// The version that [`SCHEMA`] creates.
 pub(super) const SCHEMA_VERSION: i32 = 1;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use audience::contacts::{Contact, ContactSummary};
-use audience::export::{Csv, JsonLines};
+use audience::export::{Csv, ExportColumn, JsonLines};
 use audience::mock::{Fault, MockServer, Reason, SeedContact};
 use futures_util::TryStreamExt;
 
@@ -36,6 +36,14 @@ async fn server() -> MockServer {
         )
         .start()
         .await
+}
+
+#[test]
+fn the_columns_of_a_csv_are_those_that_were_chosen() {
+    let csv = Csv::new(["email", "topic:news"]);
+
+    let topic = ExportColumn::Topic("news".to_owned());
+    assert_eq!(csv.columns(), [ExportColumn::Email, topic]);
 }
 
 #[tokio::test]

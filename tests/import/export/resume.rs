@@ -257,15 +257,24 @@ async fn files_that_do_not_fit_together_are_refused() {
     fs::write(&cursor, "{}").unwrap();
     assert!(problem().await.contains("does not belong to an export"));
     fs::remove_file(&cursor).unwrap();
+    fs::create_dir(&cursor).unwrap();
+    assert!(problem().await.contains("could not read the cursor file"));
+    fs::remove_dir(&cursor).unwrap();
     assert_eq!(addresses(&list, &folder).await.unwrap().contacts(), 10);
 }
 
 #[tokio::test]
-async fn columns_are_found_again_if_the_file_to_continue_is_gone_or_empty() {
-    for is_gone in [true, false] {
+async fn columns_are_found_again_if_a_file_to_continue_is_gone_or_empty() {
+    for (number, (file, is_gone)) in [("part", true), ("part", false), ("cursor", true)]
+        .into_iter()
+        .enumerate()
+    {
         let (server, list) = server(10).await;
-        let folder = Folder::new(&format!("columns-gone-{is_gone}"));
-        let (path, part) = (folder.file("all.csv"), folder.file("all.csv.part"));
+        let folder = Folder::new(&format!("columns-gone-{number}"));
+        let (path, part) = (
+            folder.file("all.csv"),
+            folder.file(&format!("all.csv.{file}")),
+        );
         let export = || list.clone().export(&path, Csv::all_columns()).resume();
         export().await.unwrap();
         let requests = server.requests().len() as u64;

@@ -1,13 +1,14 @@
 //! Batches that fail, a plan that is full, and keys that are refused.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
 use audience::export::JsonLines;
 use audience::import::{ImportRow, OptOut, RowOutcome, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
-use audience::{Client, ErrorKind, RetryPolicy};
+use audience::{Client, ErrorKind, RetryPolicy, exit_code};
 use futures_util::StreamExt;
 use serde_json::json;
 use wiremock::ResponseTemplate;
@@ -239,6 +240,53 @@ async fn a_stopped_run_is_worth_repeating_and_a_full_plan_is_not() {
         audience::exit_status(&error)
     });
     assert_eq!(statuses, [143, 1, 75]);
+}
+
+#[tokio::test]
+async fn a_report_ends_a_program_with_what_is_left_to_do() {
+    let server = MockServer::start().await;
+    let contacts = contacts(&server);
+    let rows = || ["a@x.io", "no address"];
+    let folder = JournalPath::new();
+    let path = |name: &str| folder.0.with_extension(name);
+    let sync = |rows: &[&str]| {
+        let rows = rows.iter().map(|row| SyncRow::new(*row, *row));
+        contacts.sync(
+            rows.collect::<Vec<_>>(),
+            SyncState::open(path("sync")).unwrap(),
+        )
+    };
+
+    let mut codes = vec![
+        exit_code(contacts.import(rows()).await),
+        exit_code(contacts.import(["a@x.io"]).await),
+        exit_code(contacts.import(rows()).stop_when(async {}).await),
+        exit_code(contacts.import(rows()).dry_run().await),
+        exit_code(sync(&rows()).await),
+        exit_code(sync(&["a@x.io"]).await),
+        exit_code(contacts.list().export(path("jsonl"), JsonLines).await),
+    ];
+    server.fault(Fault::status(503).path(BATCH));
+    codes.push(exit_code(contacts.import(rows()).await));
+    server.clear_faults();
+    let ada = &contacts.list().await.unwrap().data[0];
+    let page = json!({"data": [{"id": "c_bad"}, ada], "next": ada.id});
+    server.fault(
+        Fault::wrong_body(page.to_string())
+            .path("/contacts")
+            .times(1),
+    );
+    codes.push(exit_code(
+        contacts.list().export(path("jsonl"), JsonLines).await,
+    ));
+    codes.push(exit_code(Err::<(), _>("disk")));
+    codes.push(exit_code(Ok::<_, std::io::Error>(())));
+
+    let expected = [3, 0, 143, 3, 3, 0, 0, 75, 3, 1, 0];
+    assert_eq!(codes, expected.map(ExitCode::from));
+    for name in ["sync", "jsonl"] {
+        std::fs::remove_file(path(name)).unwrap();
+    }
 }
 
 #[tokio::test]
