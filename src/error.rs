@@ -1176,7 +1176,7 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 ///
 /// # Example: a nightly job
 ///
-/// ```
+/// ```no_run
 /// use std::error::Error;
 /// use std::process::ExitCode;
 ///

@@ -21,7 +21,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use audience::ClientBuilder;
+use audience::Client;
 use audience::contacts::check_address;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
@@ -78,9 +78,7 @@ struct App {
 
 impl App {
     fn new(store: PostgresStore) -> Result<Self, Box<dyn Error>> {
-        // Docker kills a program 10 s after SIGTERM, and a mail that is being sent is finished.
-        let client = ClientBuilder::from_env()?.timeout(Duration::from_secs(8));
-        let client = client.build()?;
+        let client = Client::from_env()?;
         let public_url = variable("PUBLIC_URL")?;
         let base_url = format!("{}/preferences", public_url.trim_end_matches('/'));
         let links = UnsubscribeLinks::from_env(base_url)?;
@@ -215,7 +213,8 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
     };
     println!("{report}");
     for failure in report.failures() {
-        println!("failed: {:?}: {}", failure.address, failure.error);
+        let reader = failure.address.as_deref().unwrap_or("a page of the list");
+        println!("failed: {reader:?}: {}", failure.error);
     }
     for address in report.maybe_not_sent() {
         println!("maybe not sent, and not sent again: {address:?}");
