@@ -36,7 +36,7 @@ impl Contacts {
     ///
     /// let history = contacts.history("ada@example.com").await?;
     ///
-    /// println!("opened {}, bounced {}", history.opened, history.bounced); // opened within 1 day, bounced never
+    /// println!("{history}"); // delivered never, opened within 1 day, clicked never, …
     /// assert_eq!((history.opened, history.bounced), (LastTime::WithinDays(1), LastTime::Never));
     /// # Ok(()) }
     /// ```
@@ -53,6 +53,9 @@ impl Contacts {
 ///
 /// Many mail programs load no images, or load all of them on their own. So [`opened`](Self::opened) is a hint, and
 /// [`clicked`](Self::clicked) says more.
+///
+/// `Display` writes it for a person, in one line: `delivered within 1 day, opened within 1 day, clicked never, bounced
+/// never, reported as spam never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct History {
@@ -66,6 +69,22 @@ pub struct History {
     pub delivered: LastTime,
     /// A message was opened.
     pub opened: LastTime,
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            bounced,
+            clicked,
+            complained,
+            delivered,
+            opened,
+        } = self;
+        write!(
+            f,
+            "delivered {delivered}, opened {opened}, clicked {clicked}, bounced {bounced}, reported as spam {complained}"
+        )
+    }
 }
 
 /// When something happened for the last time, as far as rules can say.

@@ -54,6 +54,18 @@ fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
 }
 
 #[test]
+fn a_name_without_a_folder_is_a_file_of_the_working_folder() {
+    let folder = Folder::new("export-here");
+    let server = server();
+
+    let here = end(audience_at(&server, &["export", "all.csv"]).current_dir(folder.path("")));
+
+    assert_eq!(here.code, Some(0), "{here:?}");
+    let text = std::fs::read_to_string(folder.path("all.csv")).unwrap();
+    assert!(text.contains("ada@example.com"), "{text}");
+}
+
+#[test]
 fn the_report_is_json_and_the_format_is_known_by_the_name() {
     let folder = Folder::new("export-json");
     let server = server();
