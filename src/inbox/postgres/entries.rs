@@ -1240,7 +1240,9 @@ mod tests {
         for (code, remedy) in [
             ("42P05", "call `unnamed_statements`"),
             ("42P01", "call `migrate`"),
-            ("42501", "grant the rights"),
+            ("42P01", "correct the `search_path`"),
+            ("42501", "add their schema to the `search_path`"),
+            ("42501", "the SQL of `schema_for`"),
         ] {
             let error = Failed::of_code(code, "refused").error;
 
