@@ -1170,7 +1170,7 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 /// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
 ///
 /// After an error, the code is its [`exit_status`]. Otherwise the result itself has one, as the result of any `main`
-/// has. `()` is 0. A report of an import, a sync, an export or an issue is 0 if everything was done, 3 if rows were
+/// has. `()` is 0. `E` is a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`. A report of an import, a sync, an export or an issue is 0 if everything was done, 3 if rows were
 /// refused or contacts left out, and otherwise the code of the error that its `finished()` returns: the function prints
 /// that, too.
 ///
@@ -1199,15 +1199,17 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 /// # #[cfg(not(feature = "import"))] fn main() {}
 /// ```
 #[must_use]
-pub fn exit_code<T: Termination, E: Into<Box<dyn StdError>>>(result: Result<T, E>) -> ExitCode {
+pub fn exit_code<T: Termination, E: AsRef<dyn StdError>>(result: Result<T, E>) -> ExitCode {
     match result {
         Ok(done) => done.report(),
-        Err(error) => {
-            let error = error.into();
-            let _ = writeln!(io::stderr(), "error: {}", with_causes(&*error));
-            ExitCode::from(exit_status(&*error))
-        }
+        Err(error) => exit_after(error.as_ref()),
     }
+}
+
+/// Prints the error that ends a program.
+pub(crate) fn exit_after(error: &(dyn StdError + 'static)) -> ExitCode {
+    let _ = writeln!(io::stderr(), "error: {}", with_causes(error));
+    ExitCode::from(exit_status(error))
 }
 
 const FAILED: u8 = 1;

@@ -5,8 +5,8 @@ use std::process::{ExitCode, Termination};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::REFUSED;
-use crate::{Error, ErrorCode, exit_code};
+use crate::error::{REFUSED, exit_after};
+use crate::{Error, ErrorCode};
 
 /// Counts the rows of an import by outcome.
 ///
@@ -500,10 +500,11 @@ fn is_zero(count: &u64) -> bool {
 /// [`exit_status`](crate::exit_status) of the error that [`finished`](ImportReport::finished) returns, which is printed.
 impl Termination for ImportReport {
     fn report(self) -> ExitCode {
-        exit_code(self.finished().map(|report| match report.refused() {
-            0 => ExitCode::SUCCESS,
-            _ => REFUSED.into(),
-        }))
+        match self.finished() {
+            Ok(report) if report.refused() == 0 => ExitCode::SUCCESS,
+            Ok(_) => REFUSED.into(),
+            Err(error) => exit_after(&error),
+        }
     }
 }
 

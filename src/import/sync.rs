@@ -31,9 +31,9 @@ use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
 use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
-use crate::error::REFUSED;
+use crate::error::{REFUSED, exit_after};
 use crate::signals::{StopSignal, unless_stopped};
-use crate::{Error, ErrorCode, Outcome, RetryPolicy, exit_code};
+use crate::{Error, ErrorCode, Outcome, RetryPolicy};
 
 impl Contacts {
     /// Keeps the contacts in step with a table: sends what has changed since the last run, and nothing else.
@@ -2383,10 +2383,11 @@ impl SyncReport {
 /// returns, which is printed.
 impl Termination for SyncReport {
     fn report(self) -> ExitCode {
-        exit_code(self.finished().map(|report| match report.is_whole() {
-            true => ExitCode::SUCCESS,
-            false => REFUSED.into(),
-        }))
+        match self.finished() {
+            Ok(report) if report.is_whole() => ExitCode::SUCCESS,
+            Ok(_) => REFUSED.into(),
+            Err(error) => exit_after(&error),
+        }
     }
 }
 

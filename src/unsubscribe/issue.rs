@@ -21,9 +21,10 @@ use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
 use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
+use crate::error::exit_after;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::{Event, EventId, MailEvent};
-use crate::{Error, Outcome, exit_code};
+use crate::{Error, Outcome};
 
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -810,7 +811,10 @@ impl IssueReport {
 /// [`exit_status`](crate::exit_status) of the error that [`finished`](IssueReport::finished) returns, which is printed.
 impl Termination for IssueReport {
     fn report(self) -> ExitCode {
-        exit_code(self.finished().map(drop))
+        match self.finished() {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => exit_after(&error),
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Batches that fail, a plan that is full, and keys that are refused.
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
 use audience::export::JsonLines;
 use audience::import::{ImportRow, OptOut, RowOutcome, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
-use audience::{Client, ErrorKind, RetryPolicy, exit_code};
+use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use serde_json::json;
 use wiremock::ResponseTemplate;
@@ -206,6 +206,7 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
 
         let report = run(faults, topic).await;
 
+        let is_unsent = report.not_sent() + report.unknown() > 0;
         let error = report.finished().err();
         let found = error.as_ref().map(|error| error.error().is_retryable());
         assert_eq!(found, expected, "{case}: {error:?}");
@@ -213,6 +214,8 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
         let reason = error.as_ref().map(ToString::to_string).unwrap_or_default();
         let is_to_mend = says_to_mend.iter().any(|text| reason.contains(text));
         assert_eq!(is_to_mend, expected == Some(false), "{case}: {reason}");
+        let says_unsent = reason.contains("not sent, or their outcome is unknown");
+        assert_eq!(says_unsent, is_unsent, "{case}: {reason}");
         let has_cause = reason.contains("; the first failure: ");
         assert!(
             has_cause || !reason.contains("opt-out failed"),
@@ -240,6 +243,11 @@ async fn a_stopped_run_is_worth_repeating_and_a_full_plan_is_not() {
         audience::exit_status(&error)
     });
     assert_eq!(statuses, [143, 1, 75]);
+}
+
+/// The exit code of a program whose `run` has this result.
+fn exit_code<T: Termination>(result: Result<T, impl Into<Box<dyn Error>>>) -> ExitCode {
+    audience::exit_code(result.map_err(Into::into))
 }
 
 #[tokio::test]
