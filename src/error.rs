@@ -1169,10 +1169,10 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 
 /// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
 ///
-/// After an error, the code is its [`exit_status`]. Otherwise the result itself has one, as the result of any `main`
-/// has. `()` is 0. `E` is a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`. A report of an import, a sync, an export or an issue is 0 if everything was done, 3 if rows were
-/// refused or contacts left out, and otherwise the code of the error that its `finished()` returns: the function prints
-/// that, too.
+/// After an error, which is a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`, the code is its
+/// [`exit_status`]. Otherwise the result itself has one, as the result of any `main` has: `()` is 0. A report of an
+/// import, a sync, an export or an issue is 0 if everything was done, 3 if rows were refused or contacts left out, and
+/// otherwise the code of the error that its `finished()` returns: the function prints that, too.
 ///
 /// # Example: a nightly job
 ///

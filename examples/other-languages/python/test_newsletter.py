@@ -1,7 +1,6 @@
 """The tests of the newsletter. `run_tests.py` runs them with or without pytest."""
 
 import contextlib
-
 import threading
 
 from newsletter import Refused, Unusable
