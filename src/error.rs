@@ -54,6 +54,8 @@ struct Inner {
     kind: ErrorKind,
     operation: Option<&'static str>,
     message: Cow<'static, str>,
+    /// What a developer would look at. It ends the text of `Display`.
+    advice: Option<&'static str>,
     api: Option<ApiError>,
     outcome: Outcome,
     attempts: u32,
@@ -270,11 +272,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn explanation(&self) -> String {
-        // What a developer would look at.
-        let (message, has_advice) = match self.0.message.split_once("; check the base URL") {
-            Some((message, _)) => (message, true),
-            None => (&*self.0.message, false),
-        };
+        let message = &*self.0.message;
         let mut text = match self.api() {
             Some(api) => self.refusal_in_words(api),
             None if self.kind() == ErrorKind::Decode && !message.starts_with(MADE) => {
@@ -282,7 +280,7 @@ impl Error {
                     "the response of the service cannot be used ({message}); tell your developers"
                 )
             }
-            None if has_advice && !self.is_retryable() => {
+            None if self.0.advice.is_some() && !self.is_retryable() => {
                 format!("{message}; tell your developers")
             }
             None => message.to_owned(),
@@ -956,6 +954,7 @@ impl Error {
             kind,
             operation: None,
             message: message.into(),
+            advice: None,
             api: None,
             outcome,
             attempts: 0,
@@ -994,13 +993,19 @@ impl Error {
     pub(crate) fn not_applied(name: &'static str, is_repeatable: bool) -> Self {
         let advice = match is_repeatable {
             true => "check the base URL and repeat the call",
-            false => "check the base URL",
+            false => CHECK_THE_BASE_URL,
         };
         let message = format!(
-            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server; {advice}"
+            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server"
         );
-        let error = Self::decode(message).repeatable(is_repeatable);
-        error.retryable()
+        let error = Self::decode(message).advising(advice);
+        error.repeatable(is_repeatable).retryable()
+    }
+
+    /// Says what a developer should look at.
+    pub(crate) fn advising(mut self, advice: &'static str) -> Self {
+        self.0.advice = Some(advice);
+        self
     }
 
     /// Says what is known about the write.
@@ -1303,6 +1308,9 @@ impl fmt::Display for Error {
             write!(f, "{operation}: ")?;
         }
         f.write_str(&self.0.message)?;
+        if let Some(advice) = self.0.advice {
+            write!(f, "; {advice}")?;
+        }
         if self.0.attempts > 1 {
             write!(f, " (after {} attempts)", self.0.attempts)?;
         }
@@ -1321,6 +1329,9 @@ impl fmt::Debug for Error {
         debug
             .field("kind", &self.0.kind)
             .field("message", &self.0.message);
+        if let Some(advice) = self.0.advice {
+            debug.field("advice", &advice);
+        }
         debug
             .field("outcome", &self.0.outcome)
             .field("attempts", &self.0.attempts);
@@ -1346,6 +1357,9 @@ impl StdError for Error {
 
 /// The start of the message if a write was applied but its value is missing.
 const MADE: &str = "the change was made";
+
+/// The advice of an error that a wrong base URL or a gateway may cause.
+pub(crate) const CHECK_THE_BASE_URL: &str = "check the base URL";
 
 /// A thing that a call names and the service does not have: see [`Error::missing`].
 ///
@@ -1892,7 +1906,7 @@ impl ApiError {
         let status = self.status.as_u16();
         if let Some(target) = &self.redirected_to {
             return format!(
-                "the service responded {status}, a redirect to {target}; check the base URL"
+                "the service responded {status}, a redirect to {target}; {CHECK_THE_BASE_URL}"
             );
         }
         let mut text = format!("the service responded {status}");
@@ -1906,7 +1920,7 @@ impl ApiError {
                 Missing::Segment => ": no such segment",
             };
         } else if self.is_foreign_404() {
-            text += "; check the base URL";
+            text += &format!("; {CHECK_THE_BASE_URL}");
         } else if self.status == StatusCode::UNPROCESSABLE_ENTITY && self.message.is_some() {
             // The message may contain an address, so it is not printed.
             text += "; its message says why";

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 
 use clap::{Args, ValueEnum};
 use futures_core::Stream as _;
@@ -827,7 +827,7 @@ impl ExportOptions {
             "malformed": report.malformed(),
         });
         output.result(&json, |_| self.summary(&report))?;
-        Ok(exit_code(report.malformed()))
+        Ok(report.report())
     }
 
     /// Adds the command that continues the export, if there is something to continue.
@@ -858,7 +858,10 @@ impl ExportOptions {
         } else {
             0
         };
-        Ok(exit_code(malformed))
+        Ok(match malformed {
+            0 => ExitCode::SUCCESS,
+            _ => REFUSED.into(),
+        })
     }
 
     /// Returns the format with the columns that were given, or with all.
@@ -918,11 +921,4 @@ async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure>
 
 fn left_out(error: &Error) {
     warn(format_args!("left out: {}", with_causes(error)));
-}
-
-fn exit_code(malformed: u64) -> ExitCode {
-    match malformed {
-        0 => ExitCode::SUCCESS,
-        _ => REFUSED.into(),
-    }
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
-use crate::error::{Target, without_mark};
+use crate::error::{CHECK_THE_BASE_URL, Target, without_mark};
 use crate::{Error, Outcome};
 
 /// The operation of a call, for messages and spans. Neither may contain an address.
@@ -189,7 +189,7 @@ impl Success {
     /// Fails if the body is an HTML or XML page, which most likely does not come from the service.
     pub(crate) fn refuse_page(&self) -> Result<(), Error> {
         match is_page(self.response.body()) {
-            true => Err(Error::decode(PAGE)),
+            true => Err(page()),
             false => Ok(()),
         }
     }
@@ -216,9 +216,10 @@ impl Success {
 
     fn without_body(&self) -> Error {
         let status = self.response.status().as_u16();
-        Error::decode(format!(
-            "the response has the status {status} and no body, so it most likely comes from a proxy or another server; check the base URL"
-        ))
+        let message = format!(
+            "the response has the status {status} and no body, so it most likely comes from a proxy or another server"
+        );
+        Error::decode(message).advising(CHECK_THE_BASE_URL)
     }
 
     /// Decodes the body, which must be a JSON object.
@@ -366,7 +367,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-const PAGE: &str = "the response is an HTML or XML page, not JSON; check the base URL";
+fn page() -> Error {
+    Error::decode("the response is an HTML or XML page, not JSON").advising(CHECK_THE_BASE_URL)
+}
 
 fn is_blank(body: &[u8]) -> bool {
     body.iter().all(u8::is_ascii_whitespace)
@@ -384,7 +387,7 @@ fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
         return Error::decode("the response has no body; expected JSON");
     }
     if is_page(body) {
-        return Error::decode(PAGE);
+        return page();
     }
     let (line, column) = (error.line(), error.column());
     let mut deserializer = serde_json::Deserializer::from_slice(body);

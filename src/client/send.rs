@@ -19,6 +19,7 @@ use super::call::{CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
+use crate::error::CHECK_THE_BASE_URL;
 use crate::{Client, Error, ErrorKind, Outcome};
 
 /// The length of the longest URL that the crate `http` accepts, in bytes.
@@ -585,24 +586,24 @@ impl FailedAttempt {
             let host = url.host_str().unwrap_or_default();
             let port = url.port_or_known_default().unwrap_or_default();
             if let Some(fault) = tls_fault(&error) {
-                let message = match fault {
-                    TlsFault::Certificate => format!(
-                        "the certificate of {host}:{port} was refused; check the base URL and the certificate"
+                let (message, advice) = match fault {
+                    TlsFault::Certificate => (
+                        format!("the certificate of {host}:{port} was refused"),
+                        "check the base URL and the certificate",
                     ),
-                    TlsFault::NoTls => {
-                        format!("{host}:{port} responded without TLS; check the base URL")
-                    }
+                    TlsFault::NoTls => (
+                        format!("{host}:{port} responded without TLS"),
+                        CHECK_THE_BASE_URL,
+                    ),
                 };
-                return Self::permanent(
-                    Error::new(ErrorKind::Connect, Outcome::NotSent, message)
-                        .caused_by(error.without_url()),
-                );
+                let failed = Error::new(ErrorKind::Connect, Outcome::NotSent, message);
+                return Self::permanent(failed.advising(advice).caused_by(error.without_url()));
             }
-            let message =
-                format!("could not connect to {host}:{port}; check the base URL and the network");
+            let message = format!("could not connect to {host}:{port}");
+            let failed = Error::new(ErrorKind::Connect, Outcome::NotSent, message);
+            let failed = failed.advising("check the base URL and the network");
             return Self {
-                error: Error::new(ErrorKind::Connect, Outcome::NotSent, message)
-                    .caused_by(error.without_url()),
+                error: failed.caused_by(error.without_url()),
                 failure: Failure::NotSent,
             };
         }
@@ -619,11 +620,12 @@ impl FailedAttempt {
         } else {
             Failure::NoResponse
         };
-        let message = if is_not_http(&error) {
-            "the response is not valid HTTP; check the base URL"
-        } else {
-            "the connection broke before the response arrived"
-        };
+        if is_not_http(&error) {
+            let mut failed = Self::no_response(error, failure, "the response is not valid HTTP");
+            failed.error = failed.error.advising(CHECK_THE_BASE_URL);
+            return failed;
+        }
+        let message = "the connection broke before the response arrived";
         Self::no_response(error, failure, message)
     }
 
