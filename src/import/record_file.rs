@@ -274,9 +274,10 @@ pub(crate) fn unlock(file: &File) {
 
 #[cfg(test)]
 mod tests {
+    #![cfg(target_os = "linux")]
+
     use super::*;
 
-    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_full_disk_is_reported_for_this_and_every_later_record() {
         let path = Path::new("/dev/full");

@@ -1,12 +1,14 @@
 //! The store in Postgres on a pool of sqlx.
 
 use std::error::Error;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use audience::inbox::conformance::Suite;
+use audience::inbox::sqlx::migrate::Migrator;
 use audience::inbox::sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use audience::inbox::sqlx::{self, Postgres, Transaction};
 use audience::inbox::{
@@ -179,10 +181,8 @@ async fn the_migrations_of_sqlx_create_the_tables() {
     };
     let pool = pool(&database.url, 4).await;
 
-    sqlx::migrate!("../migrations/postgres")
-        .run(&pool)
-        .await
-        .unwrap();
+    let files = Migrator::new(Path::new("../migrations/postgres")).await;
+    files.unwrap().run(&pool).await.unwrap();
 
     let store = SqlxPostgresStore::new(pool);
     assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);

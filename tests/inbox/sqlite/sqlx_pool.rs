@@ -1,9 +1,11 @@
 //! The store in the file of a pool of sqlx.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use audience::inbox::conformance::Suite;
 use audience::inbox::rusqlite::{Connection, TransactionBehavior};
+use audience::inbox::sqlx::migrate::Migrator;
 use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use audience::inbox::sqlx::{self, Sqlite, Transaction};
 use audience::inbox::{
@@ -149,11 +151,10 @@ async fn the_migrations_of_sqlx_create_the_tables() {
     let folder = Folder::new("sqlx-migrate");
     let pool = folder.pool(2).await;
 
+    let files = Migrator::new(Path::new("../migrations/sqlite")).await;
+    let files = files.unwrap();
     for _ in 0..2 {
-        sqlx::migrate!("../migrations/sqlite")
-            .run(&pool)
-            .await
-            .unwrap();
+        files.run(&pool).await.unwrap();
     }
 
     assert!(folder.published_claim(&id("evt_1")));
