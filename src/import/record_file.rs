@@ -272,10 +272,9 @@ pub(crate) fn unlock(file: &File) {
     let _ = FileExt::unlock(file);
 }
 
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
-    #![cfg(target_os = "linux")]
-
     use super::*;
 
     #[tokio::test]
