@@ -11,7 +11,7 @@ use audience::{Client, Error, ErrorKind, Method};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 
-use support::{client, in_time, mock_builder};
+use support::{PATIENCE, client, in_time, mock_builder};
 
 const ADDRESSES: [&str; 3] = ["ada@x.io", "bob@x.io", "cy@x.io"];
 
@@ -35,10 +35,10 @@ async fn a_call_is_spawned_joined_selected_and_timed() {
 
     let spawned = tokio::spawn(retrieve("ada@x.io")).await.unwrap().unwrap();
     let (ada, page) = tokio::join!(retrieve("ada@x.io"), contacts.list().into_future());
-    let timed = tokio::time::timeout(Duration::from_secs(30), contacts.list().count()).await;
+    let timed = tokio::time::timeout(PATIENCE, contacts.list().count()).await;
     let selected = tokio::select! {
         contact = retrieve("ada@x.io") => contact.unwrap(),
-        () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the call hangs"),
+        () = tokio::time::sleep(PATIENCE) => panic!("the call hangs"),
     };
     let raw = tokio::spawn(client.request(Method::GET, ["contacts"]).into_future());
 

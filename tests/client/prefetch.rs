@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use wiremock::ResponseTemplate;
 
 use super::paged_service::{PagedService, page, requested_cursors};
-use support::{contacts, in_time, ok, respond_in_turn, status, summary};
+use support::{PATIENCE, contacts, in_time, ok, respond_in_turn, status, summary};
 
 /// A mock with contacts 0 to 4, of which 4 is the newest.
 fn five_contacts() -> (MockServer, Contacts) {
@@ -57,7 +57,7 @@ fn a_blocking_list_fetches_ahead_too() {
     let mut iter = contacts.list().limit(2).stream().prefetch().wait();
     let newest = iter.next().unwrap().unwrap();
     let start = Instant::now();
-    while server.requests().len() < 2 && start.elapsed() < Duration::from_secs(20) {
+    while server.requests().len() < 2 && start.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(1));
     }
 

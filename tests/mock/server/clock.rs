@@ -118,11 +118,7 @@ async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_wa
     // The second waits for the first: an endpoint gets one event at a time.
     let sends =
         async { tokio::join!(server.send_event(opened.clone()), server.send_event(opened)) };
-    let (sent, ()) = tokio::time::timeout(Duration::from_secs(60), async {
-        tokio::join!(sends, set_back)
-    })
-    .await
-    .expect("both calls return");
+    let (sent, ()) = in_time(async { tokio::join!(sends, set_back) }).await;
 
     assert_eq!(sent, ("evt_1".to_owned(), "evt_2".to_owned()));
     assert_eq!(receiver.ids(), ["evt_1"]);
@@ -166,9 +162,7 @@ async fn an_awaited_advance_ends_when_the_server_is_dropped() {
 
     drop(server);
 
-    tokio::time::timeout(Duration::from_secs(5), advance.into_future())
-        .await
-        .unwrap();
+    in_time(advance).await;
 }
 
 #[tokio::test]

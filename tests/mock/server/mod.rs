@@ -257,7 +257,7 @@ async fn dropping_a_server_stops_it_without_blocking() {
     let server = MockServer::start().await;
     let address = address(&server);
     let held_open = tokio::net::TcpStream::connect(&address).await.unwrap();
-    server.fault(Fault::delay(Duration::from_secs(60)));
+    server.fault(Fault::delay(2 * PATIENCE));
     let hanging = tokio::spawn(reqwest::get(format!("{}/contacts", server.url())));
     while server.requests().is_empty() {
         tokio::task::yield_now().await;
@@ -267,8 +267,8 @@ async fn dropping_a_server_stops_it_without_blocking() {
     drop(server);
     let dropped_in = before.elapsed();
 
-    // The delayed response would take a minute.
-    assert!(dropped_in < Duration::from_secs(30), "{dropped_in:?}");
+    // It does not wait for the delayed response.
+    assert!(dropped_in < PATIENCE, "{dropped_in:?}");
     assert!(hanging.await.unwrap().is_err());
     while TcpStream::connect(&address).is_ok() {
         assert!(before.elapsed() < PATIENCE, "still listening");
