@@ -54,7 +54,7 @@ struct Inner {
     kind: ErrorKind,
     operation: Option<&'static str>,
     message: Cow<'static, str>,
-    /// What a developer would look at. It ends the text of `Display`.
+    /// What a developer should check. `Display` prints it after the message.
     advice: Option<&'static str>,
     api: Option<ApiError>,
     outcome: Outcome,

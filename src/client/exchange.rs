@@ -367,6 +367,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+/// The error for a body that [is a page](is_page).
 fn page() -> Error {
     Error::decode("the response is an HTML or XML page, not JSON").advising(CHECK_THE_BASE_URL)
 }
