@@ -1249,7 +1249,9 @@ fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
             };
         }
         match error.downcast_ref() {
-            Some(ConsentError::Service(error)) => return Some(error.status_of_call()),
+            Some(ConsentError::Service(error) | ConsentError::RefusedMail(error)) => {
+                return Some(error.status_of_call());
+            }
             Some(ConsentError::Store(error)) => return status_of(error),
             // It may succeed, but only after another click.
             Some(_) => return Some(FAILED),

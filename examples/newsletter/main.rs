@@ -22,10 +22,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use audience::Client;
-use audience::contacts::check_address;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
-use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{Form, FromRef, State};
@@ -126,24 +125,17 @@ async fn sign_up(
             .subject("Please confirm your address");
         mail.member("text", format!("To get our newsletters, open {link}\n"))
     });
-    let thanks = "Thank you. Please open the link in our mail.";
-    let (status, text) = match sending.await {
-        Ok(()) => (StatusCode::OK, thanks),
-        Err(ConsentError::NoTopic) => (StatusCode::UNPROCESSABLE_ENTITY, "Choose a newsletter."),
-        Err(_) if check_address(address).is_err() => {
-            (StatusCode::UNPROCESSABLE_ENTITY, "Enter an address.")
-        }
+    let status = match sending.await {
+        Ok(()) => StatusCode::OK,
         Err(error) => {
-            tracing::error!(%error, "a confirmation mail was not sent");
-            match error.is_about_one_reader() {
-                // The service refuses this mail, for example after a spam report. Strangers must not learn that.
-                true => (StatusCode::OK, thanks),
-                false => (
-                    error.visitor_status(),
-                    "That did not work. Please try again in a minute.",
-                ),
-            }
+            tracing::warn!(%error, "no confirmation mail was sent");
+            error.visitor_status() // 200 if the service refuses this mail: strangers must not learn that
         }
+    };
+    let text = match status {
+        StatusCode::OK => "Thank you. Please open the link in our mail.",
+        StatusCode::UNPROCESSABLE_ENTITY => "Enter your address, and choose a newsletter.",
+        _ => "That did not work. Please try again in a minute.",
     };
     (status, page(&format!("<p>{text}</p>")))
 }

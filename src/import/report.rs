@@ -816,6 +816,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_was_not_sent_or_failed_for_the_moment_can_be_imported_again() {
+        let failed = |retryable| RowOutcome::OptOutFailed {
+            code: ErrorCode::NotFound,
+            message: None,
+            retryable,
+        };
+        for (outcome, expected) in [
+            (RowOutcome::Created, false),
+            (RowOutcome::OptedOut, false),
+            (RowOutcome::Valid, false),
+            (failed(false), false),
+            (failed(true), true),
+            (RowOutcome::NotSent, true),
+            (RowOutcome::Unknown, true),
+        ] {
+            assert_eq!(outcome.is_retryable(), expected, "{outcome}");
+        }
+    }
+
+    #[test]
     fn each_count_of_a_merged_report_is_the_sum() {
         let report = |count| ImportReport {
             created: count,

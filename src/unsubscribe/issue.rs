@@ -772,13 +772,19 @@ impl IssueReport {
     /// An [`IssueError`] whose [`failure`](IssueError::failure) has an [`Error`] of the kind
     /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) or [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished). If
     /// the report is not [complete](Self::is_complete), it is retryable: run the program again. If there are only
-    /// [failures](Self::failures) or mails that [may not have been sent](Self::maybe_not_sent), it is not: somebody has
-    /// to look at them. [`exit_status`](crate::exit_status) says so to whoever started the program.
+    /// [failures](Self::failures) or mails that [may not have been sent](Self::maybe_not_sent), or if the list had no
+    /// contact at all, it is not: somebody has to look. [`exit_status`](crate::exit_status) says so to whoever started
+    /// the program.
     pub fn finished(self) -> Result<Self, IssueError> {
         let error = match self.is_complete {
             true => {
                 let left = match (self.failures.is_empty(), self.maybe_not_sent.is_empty()) {
-                    (true, true) => return Ok(self),
+                    (true, true) if self.sent + self.sent_before + self.not_wanted > 0 => {
+                        return Ok(self);
+                    }
+                    (true, true) => {
+                        "the list has no contact: check the segment, the key and the base URL"
+                    }
                     (false, true) => {
                         "some mails failed: look at them; another run tries them again"
                     }
@@ -942,23 +948,35 @@ impl ConsentError {
         matches!(outcome, Outcome::Unknown | Outcome::Applied)
     }
 
-    /// Returns whether a mail of an issue failed because of its one reader, so that you can go on with the next one: the
-    /// contact [is malformed](Error::is_malformed_contact), or the service refused with 400, 413 or 422.
+    /// Returns whether a mail failed because of its one reader, so that you can go on with the next one: the contact
+    /// [is malformed](Error::is_malformed_contact), or the service refused with 400, 413 or 422.
     ///
     /// After any other error, the mails of the other readers could fail, too.
     #[must_use]
     pub fn is_about_one_reader(&self) -> bool {
-        let Self::Service(error) = self else {
-            return false;
-        };
-        let statuses = [
-            StatusCode::BAD_REQUEST,
-            StatusCode::PAYLOAD_TOO_LARGE,
-            StatusCode::UNPROCESSABLE_ENTITY,
-        ];
-        error.is_malformed_contact()
-            || error
-                .status()
-                .is_some_and(|status| statuses.contains(&status))
+        match self {
+            Self::Service(error) => error.is_malformed_contact() || refuses_mail(error),
+            Self::RefusedMail(_) => true,
+            _ => false,
+        }
     }
+
+    pub(super) fn of_confirmation_mail(error: Error) -> Self {
+        match refuses_mail(&error) {
+            true => Self::RefusedMail(error),
+            false => Self::Service(error),
+        }
+    }
+}
+
+/// Returns whether the service refused a mail, but may take the one to the next address.
+fn refuses_mail(error: &Error) -> bool {
+    let statuses = [
+        StatusCode::BAD_REQUEST,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    ];
+    error
+        .status()
+        .is_some_and(|status| statuses.contains(&status))
 }

@@ -125,9 +125,11 @@ impl UnsubscribeService {
     ///   2,000 characters, because of long names or properties.
     /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]), or if the mail could not be
     ///   sent. The next call sends it again.
+    /// - [`ConsentError::RefusedMail`] if the service refuses the mail to this address. Strangers must not learn that.
     /// - [`ConsentError::Store`] if the store fails.
     ///
-    /// [`ConsentError::visitor_status`] is the status for your own response.
+    /// [`ConsentError::visitor_status`] is the status for your own response: 200 after a refused mail, as after a
+    /// success, and 422 if the visitor has to choose a topic or to correct the address.
     ///
     /// # Panics
     ///
@@ -232,7 +234,10 @@ impl UnsubscribeService {
             if self.hold(&id, token, DAY).await? {
                 held.push(id);
                 let sending = self.0.contacts.emails().send(mail);
-                sending.deadline(MAIL_DEADLINE).await?;
+                sending
+                    .deadline(MAIL_DEADLINE)
+                    .await
+                    .map_err(ConsentError::of_confirmation_mail)?;
                 break;
             }
         }

@@ -1510,6 +1510,10 @@ pub enum ConsentError {
     /// No topic was chosen, or one that the page does not offer ([`UnsubscribeServiceBuilder::topic`]).
     #[error("no topic was chosen, or one that was not given to `topic` of the builder")]
     NoTopic,
+    /// The service refused a [confirmation mail](UnsubscribeService::send_confirmation) with 400, 413 or 422, for example
+    /// because of its recipient. Strangers must not learn that, so respond as if it was sent.
+    #[error(transparent)]
+    RefusedMail(Error),
     /// The contact has no such topic, because your program has misspelled its name.
     #[error("the contact has no such topic: check its name")]
     UnknownTopic,
@@ -1520,6 +1524,7 @@ impl ConsentError {
     ///
     /// | status | if |
     /// |---|---|
+    /// | 200 | the service refused a confirmation mail, which strangers must not learn: [`RefusedMail`](Self::RefusedMail) |
     /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
     /// | 422 | no topic was chosen, or one that is not offered: [`NoTopic`](Self::NoTopic) |
     /// | 500 | your program has misspelled a topic: [`UnknownTopic`](Self::UnknownTopic) |
@@ -1545,6 +1550,7 @@ impl ConsentError {
     pub fn visitor_status(&self) -> StatusCode {
         match self {
             Self::Service(error) => error.visitor_status(),
+            Self::RefusedMail(_) => StatusCode::OK,
             Self::NoTopic => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownTopic => StatusCode::INTERNAL_SERVER_ERROR,
             Self::OptedOut | Self::Unfinished | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -149,6 +149,25 @@ async fn a_404_after_the_contact_was_found_or_created_never_says_that_there_is_n
 }
 
 #[tokio::test]
+async fn a_404_of_the_contact_that_was_just_created_does_not_say_that_there_is_none() {
+    let dialect = Dialect {
+        consent_form: ConsentForm::Create,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).topic("news", false);
+    let server = server.start().await;
+    let contacts = server.client().contacts();
+    let not_found =
+        Fault::status(404).body(r#"{"code": "not_found", "message": "no such contact"}"#);
+    server.fault(not_found.method("GET").path("/contacts/*").after(1));
+
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+    assert!(error.missing().is_none() && error.is_retryable(), "{error}");
+    assert_eq!(error.visitor_status(), 503);
+}
+
+#[tokio::test]
 async fn the_contact_that_is_returned_shows_its_topics_also_after_short_responses() {
     for seed in [None, Some(SeedContact::new(ADA))] {
         let dialect = Dialect {

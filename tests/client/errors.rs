@@ -745,6 +745,23 @@ fn each_refusal_is_explained_in_its_own_words() {
 }
 
 #[tokio::test]
+async fn the_explanation_of_a_call_that_was_not_sent_says_so_and_an_opt_in_is_asked_for_again() {
+    let unreachable = contacts(closed_url());
+    let create = unreachable.create(ADA).await.unwrap_err().explanation();
+    let subscribe = unreachable.subscribe(ADA).await.unwrap_err().explanation();
+
+    let unchanged = "; nothing was changed; try again later";
+    assert!(create.ends_with(unchanged), "{create}");
+    let again = "; nothing was changed; ask the person again before you repeat an opt-in";
+    assert!(subscribe.ends_with(again), "{subscribe}");
+
+    let server = respond_with(status(422)).await;
+    let refused = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
+    let refused = refused.explanation();
+    assert!(!refused.contains("ask the person"), "{refused}");
+}
+
+#[tokio::test]
 async fn the_explanation_of_a_lost_opt_in_says_to_look_at_the_contact() {
     let server = respond_with(status(500)).await;
 

@@ -518,7 +518,7 @@ async fn a_form_without_one_plain_address_sends_no_mail() {
         let page = newsletter.response(Method::POST, "/", &form).await;
         assert_eq!(page.status(), 422, "{address}");
         let page = page.text().await.unwrap();
-        assert!(page.contains("Enter an address"), "{address}");
+        assert!(page.contains("Enter your address"), "{address}");
     }
 
     assert!(server.sent_mail().is_empty());

@@ -304,6 +304,22 @@ async fn a_contact_of_the_list_that_cannot_be_read_is_passed_over() {
 }
 
 #[tokio::test]
+async fn an_issue_for_an_empty_list_is_not_finished() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let report = send(&service).await.unwrap();
+
+    assert!(report.is_complete());
+    let error = report.finished().unwrap_err();
+    assert!(
+        error.to_string().contains("the list has no contact"),
+        "{error}"
+    );
+    assert_eq!(audience::exit_status(&error), 1);
+}
+
+#[tokio::test]
 async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run_goes_on() {
     for (fault, is_repeated, reader) in [
         (Fault::status(503).path("/contacts/*"), true, true),
@@ -493,6 +509,12 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     // Two of the four who were asked about want the issue.
     assert_eq!(summary(&early), [5, 0, 1, 0]);
     assert!(!early.is_complete() && early.maybe_not_sent().is_empty());
+    let error = early.finished().unwrap_err();
+    let is_repeated = error
+        .to_string()
+        .contains("another program was about to send a mail");
+    assert!(is_repeated, "{error}");
+    assert_eq!(audience::exit_status(&error), 75);
     assert_eq!(summary(&late), [2, 5, 3, 0]);
     assert!(late.is_complete());
     assert_eq!(server.sent_mail().len(), 7);
@@ -773,7 +795,7 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
         // The second one may arrive weeks later.
         assert!(service.record_bounce(&old).await.unwrap());
         assert!(!service.has_bounced(ADA).await.unwrap());
-        later(days / 2 - minute);
+        later(days / 2 - 2 * minute);
     }
     let new = bounce_at(ADA, now());
     later(minute);

@@ -275,6 +275,30 @@ async fn after_a_mail_that_failed_the_next_call_sends_it() {
 }
 
 #[tokio::test]
+async fn strangers_do_not_learn_that_the_service_refused_a_mail() {
+    for (status, expected) in [(400, 200), (413, 200), (422, 200), (403, 500), (503, 503)] {
+        let server = mock().await;
+        let service = service_without_retries(&server);
+        server.fault(Fault::status(status).path("/emails").times(1));
+
+        let refused = ask(&service, &["news"]).await.unwrap_err();
+        ask(&service, &["news"]).await.unwrap();
+
+        assert_eq!(refused.visitor_status(), expected, "{refused}");
+        assert_eq!(
+            matches!(refused, ConsentError::RefusedMail(_)),
+            expected == 200
+        );
+        assert_eq!(audience::visitor_status(&refused).unwrap(), expected);
+        assert_eq!(
+            audience::exit_status(&refused),
+            if status == 503 { 75 } else { 1 }
+        );
+        assert_eq!(sent_links(&server).len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_visitor_who_leaves_gets_the_mail_nevertheless() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

@@ -141,6 +141,15 @@ impl Deliveries {
         }
 
         self.last_attempt += 1;
+        let attempt = event.count_attempt(scheduled.endpoint);
+        let now = self.signing_clock.time(at);
+        let is_stale = fault
+            .as_ref()
+            .is_some_and(|fault| fault.kind == DeliveryFaultKind::Stale);
+        let signed_at = match is_stale {
+            true => now,
+            false => event.next_timestamp(scheduled.endpoint, now),
+        };
         Some(StartedAttempt {
             target: endpoint.target.clone(),
             event_type: event.event_type.clone(),
@@ -149,7 +158,7 @@ impl Deliveries {
             record: DeliveryAttempt {
                 event_id: event.id.clone(),
                 endpoint: endpoint.name.clone(),
-                attempt: event.count_attempt(scheduled.endpoint),
+                attempt,
                 at: Timestamp::from_unix(at),
                 status: None,
                 error: None,
@@ -159,7 +168,8 @@ impl Deliveries {
             },
             transcript: None,
             fault,
-            signing_clock: self.signing_clock,
+            now,
+            signed_at,
             scheduled,
         })
     }
@@ -434,6 +444,9 @@ const MAX_OPEN: usize = 10_000;
 /// Bytes of the bodies of these events.
 const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
 
+/// How many seconds ahead an attempt is signed at most. Receivers accept 300.
+const MOST_AHEAD: i64 = 60;
+
 /// An event, and the progress of its delivery.
 #[derive(Debug)]
 struct Event {
@@ -443,6 +456,8 @@ struct Event {
     body: Bytes,
     /// Attempts started, by endpoint.
     attempts: BTreeMap<u64, u32>,
+    /// The timestamp of the latest attempt, by endpoint.
+    timestamps: BTreeMap<u64, i64>,
     /// Whether the latest finished attempt at each endpoint was a success, by the endpoint's name. The attempt log
     /// forgets old attempts.
     results: BTreeMap<String, bool>,
@@ -457,6 +472,18 @@ impl Event {
         let attempts = self.attempts.entry(endpoint).or_default();
         *attempts += 1;
         *attempts
+    }
+
+    /// Returns the timestamp of the next attempt at `endpoint`: now, or a second after that of the latest attempt.
+    fn next_timestamp(&mut self, endpoint: u64, now: i64) -> i64 {
+        let taken = now..now.saturating_add(MOST_AHEAD);
+        let latest = self.timestamps.get(&endpoint);
+        let next = match latest.filter(|latest| taken.contains(latest)) {
+            Some(latest) => latest + 1,
+            None => now,
+        };
+        self.timestamps.insert(endpoint, next);
+        next
     }
 
     /// Records how an attempt at an endpoint ended. What was delivered once stays delivered, also if a duplicate fails.
@@ -529,6 +556,7 @@ impl EventStore {
             event_type: event.event_type,
             body,
             attempts: BTreeMap::new(),
+            timestamps: BTreeMap::new(),
             results: BTreeMap::new(),
             open: 0,
             is_given_up: false,
@@ -702,7 +730,9 @@ pub(super) struct StartedAttempt {
     body: Bytes,
     log_number: u64,
     fault: Option<DeliveryFault>,
-    signing_clock: SigningClock,
+    /// The time by the signing clock, and the timestamp.
+    now: i64,
+    signed_at: i64,
     /// The entry for the log. Its result is missing while the attempt is being made.
     record: DeliveryAttempt,
     /// `None` while the attempt is being made.
@@ -717,8 +747,8 @@ impl StartedAttempt {
             .target
             .deliver(
                 &self.event_type,
-                self.signing_clock,
-                self.record.at.as_unix(),
+                self.now,
+                self.signed_at,
                 body,
                 self.fault.as_ref(),
                 timeout,

@@ -109,6 +109,8 @@ fn find_known<'a>(audience: &'a Audience, address: &str) -> Result<Option<&'a Co
     };
     match audience.dialect.unknown_address {
         UnknownAddress::NotFound => Err(not_found),
+        // The address of a contact in another spelling, if the dialect tells them apart.
+        UnknownAddress::Created if audience.contacts.find(address).is_some() => Err(not_found),
         UnknownAddress::Unprocessable => Err(Refusal::invalid(not_found.message)),
         UnknownAddress::Created if is_address(&normalized(address)) => Ok(None),
         UnknownAddress::Created => {
@@ -166,10 +168,12 @@ fn check_complaint(contact: Option<&Contact>) -> Result<(), Refusal> {
 
 /// Returns the contact. The document says "returns the contact" but not in which form; the dialect decides.
 fn consent_reply(audience: &Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
+    // The contact may be new, with this address.
+    let address = normalized(address);
     match audience.dialect.consent_form {
-        ConsentForm::Full => retrieve(audience, address),
+        ConsentForm::Full => retrieve(audience, &address),
         ConsentForm::NoContent => Ok(empty_response(204)),
-        ConsentForm::Create => in_create_form(audience, address),
+        ConsentForm::Create => in_create_form(audience, &address),
     }
 }
 
@@ -247,7 +251,7 @@ fn or_empty_object(body: &[u8]) -> &[u8] {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::dialect::{Dialect, SuccessStatus};
+    use super::super::dialect::{Dialect, PathAddress, SuccessStatus};
     use super::super::mail::report_spam;
     use super::super::{Service, message, status_and_slug};
     use super::*;
@@ -432,6 +436,28 @@ mod tests {
             (&ada["unsubscribed"], &ada["unsubscribe_reason"]),
             (&json!(false), &json!("manual"))
         );
+    }
+
+    #[test]
+    fn another_spelling_changes_no_contact_if_the_dialect_tells_them_apart() {
+        let mut service = with_ada(Dialect {
+            path_address: PathAddress::Exact,
+            unknown_address: UnknownAddress::Created,
+            ..Dialect::default()
+        });
+        report_spam(&mut service.audience, "ada@x.io", service.now);
+        let (_, before) = service.get("/contacts/ada%40x.io");
+
+        for target in [
+            "/contacts/Ada%40x.io/subscribe",
+            "/contacts/Ada%40x.io/unsubscribe",
+        ] {
+            assert_eq!(service.post_without_body(target).0, 404, "{target}");
+        }
+        let created = service.post_without_body("/contacts/Bob%40x.io/unsubscribe");
+
+        assert_eq!(service.get("/contacts/ada%40x.io").1, before);
+        assert_eq!((created.0, &created.1["email"]), (200, &json!("bob@x.io")));
     }
 
     #[test]

@@ -23,7 +23,8 @@ use crate::webhooks::BounceType;
 ///
 /// # Errors
 ///
-/// 422 `validation_error` if the sender or a recipient is missing or invalid.
+/// 422 `validation_error` if the sender or a recipient is missing or invalid, or if the events about the mail would fill
+/// the memory.
 pub(super) fn send_email(
     audience: &mut Audience,
     body: &[u8],
@@ -42,6 +43,12 @@ pub(super) fn send_email(
     }
     Ok(json_response(200, &json!({ "id": mail.id })))
 }
+
+/// Bytes of the events that are published when a mail is accepted, roughly. Each has a copy of the subject.
+const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of an event without its subject, roughly.
+const EVENT_BYTES: usize = 500;
 
 /// The members of an email that the mock reads. It ignores all others, since the document shows none.
 #[derive(Deserialize)]
@@ -72,9 +79,16 @@ impl Email {
         if !is_address(from) {
             return Err(must_be("from", "an email address", &members.from.into()));
         }
+        let to = parse_recipients(&members.to)?;
+        if to.len().saturating_mul(members.subject.len() + EVENT_BYTES) > MAX_EVENT_BYTES {
+            return Err(
+                "`to` and `subject` are too long: the events would need more than 64 MiB"
+                    .to_owned(),
+            );
+        }
         Ok(Self {
             from: from.to_owned(),
-            to: parse_recipients(&members.to)?,
+            to,
             subject: members.subject,
         })
     }
@@ -1057,6 +1071,15 @@ impl MailStore {
                 break;
             };
             self.bytes -= oldest.size();
+            for to in &oldest.to {
+                if self
+                    .latest
+                    .get(to)
+                    .is_some_and(|mail| mail.id == oldest.mail.id)
+                {
+                    self.latest.remove(to);
+                }
+            }
         }
         mail
     }
@@ -1774,6 +1797,50 @@ mod tests {
         assert_eq!(store.sent_mail().len(), MAX_MAILS);
         assert!(store.find("eml_00000005").is_none());
         assert!(store.find("eml_00000006").is_some());
+    }
+
+    #[test]
+    fn the_latest_mail_to_an_address_is_forgotten_when_it_is_dropped() {
+        let mut store = MailStore::default();
+        let first = add(&mut store, b"{}");
+        store.record_start(&first, "ada@x.io", true);
+        for _ in 1..MAX_MAILS {
+            add(&mut store, b"{}");
+        }
+        assert_eq!(store.latest("ada@x.io").unwrap().id, first.id);
+
+        let next = add(&mut store, b"{}");
+        assert!(store.latest("ada@x.io").is_none());
+        store.record_start(&next, "ada@x.io", true);
+        for _ in 0..MAX_MAILS {
+            let next = add(&mut store, b"{}");
+            store.record_start(&next, "ada@x.io", true);
+        }
+        assert!(
+            store.latest("ada@x.io").is_some(),
+            "the newest mail is kept"
+        );
+    }
+
+    #[test]
+    fn a_mail_whose_events_would_fill_the_memory_is_refused() {
+        let mut service = Service::new();
+        let mut send = |recipients: usize, subject: usize| {
+            let to: Vec<_> = (0..recipients)
+                .map(|number| format!("pending+{number}@x.io"))
+                .collect();
+            let mail = json!({"from": "me@x.io", "to": to, "subject": "a".repeat(subject)});
+            service.post("/emails", &mail)
+        };
+
+        assert_eq!(send(1, 1_000_000).0, 200);
+        assert_eq!(send(10_000, 5).0, 200);
+        let refused = send(1_000, 70_000);
+        assert_eq!(status_and_slug(&refused), (422, "validation_error"));
+        assert!(
+            message(&refused).contains("more than 64 MiB"),
+            "{refused:?}"
+        );
     }
 
     #[test]

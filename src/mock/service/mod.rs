@@ -149,9 +149,9 @@ impl Audience {
 
     /// Returns the operation that a request asks for.
     ///
-    /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403), the
-    /// encoding of the path (422), the method (404), the content type. A path that the document only names is 501 in
-    /// place of 404.
+    /// Checks in this order, which is the mock's choice: the key (401), the path (404) if it can be decoded, the kind of
+    /// the key (403), the encoding of the path (422), the method (404), the content type. What the document only names is
+    /// 501, after the kind of the key.
     fn operation(&self, request: &Request<Bytes>) -> Result<Operation, Refusal> {
         let key = self.keys.authenticate(request.headers())?;
         let route = Route::parse(request.uri().path());

@@ -215,7 +215,7 @@ async fn a_page_that_fails_twice_is_fetched_again_and_one_that_fails_on_stops_th
         .export(&path, Csv::new(["email"]))
         .await
         .unwrap();
-    assert_eq!(report.contacts(), 3);
+    assert_eq!((report.contacts(), report.malformed()), (3, 0));
 
     server.fault(Fault::status(500).after(2));
     let stopped = list

@@ -832,6 +832,22 @@ async fn if_the_new_address_is_refused_the_old_contact_stays_until_there_is_a_us
 }
 
 #[tokio::test]
+async fn an_address_that_one_row_leaves_stays_while_the_new_one_of_another_row_is_refused() {
+    for order in [[1, 2], [2, 1]] {
+        let nights = Nights::new().await;
+        let table =
+            |first, second| order.map(|key| row(key, if key == 1 { first } else { second }));
+        nights.run(&table("a@x.io", "a@x.io")).await;
+
+        nights.run(&table("a at x.io", "b@x.io")).await;
+        assert!(!nights.is_opted_out("a@x.io"));
+
+        nights.run(&table("c@x.io", "b@x.io")).await;
+        assert!(nights.is_opted_out("a@x.io"));
+    }
+}
+
+#[tokio::test]
 async fn what_the_person_takes_back_while_the_new_address_is_refused_does_not_move() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "t@x.io")]).await;

@@ -2,9 +2,10 @@
 //!
 //! These tests compute the signature with a different HMAC implementation than the crate uses.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use audience::mock::MockServer;
+use audience::mock::{DeliveryFault, MockServer, SigningClock};
 use aws_lc_rs::hmac;
 use serde_json::json;
 
@@ -99,4 +100,36 @@ async fn section_5_rule_4_each_attempt_has_a_new_timestamp_and_signature() {
         .collect();
     signatures.dedup();
     assert_eq!(signatures.len(), 3);
+}
+
+#[tokio::test]
+async fn section_5_rule_4_holds_for_attempts_in_the_same_second_too() {
+    for clock in [SigningClock::Wall, SigningClock::Mock] {
+        let receiver = Receiver::start([500; 9]).await;
+        let server = MockServer::builder().clock(NOW).signing_clock(clock);
+        let server = server.start().await;
+        server.webhook_endpoint(&receiver.url, SECRET);
+        server.delivery_fault(DeliveryFault::duplicate());
+
+        let id = server.send_event(json!({"type": "email.opened"})).await;
+        server.advance(Duration::from_secs(DAY)).await;
+        for _ in 0..3 {
+            server.redeliver(&id).await;
+        }
+
+        let deliveries = receiver.received();
+        assert_eq!(deliveries.len(), 14);
+        let mut timestamps = BTreeSet::new();
+        for delivery in &deliveries {
+            assert_eq!(delivery.header("webhook-signature"), signature(delivery));
+            timestamps.insert(delivery.header("webhook-timestamp"));
+        }
+        assert_eq!(timestamps.len(), 14, "{timestamps:?}");
+        assert!(
+            server
+                .attempts()
+                .iter()
+                .all(|attempt| attempt.signature_problem.is_none())
+        );
+    }
 }
