@@ -71,7 +71,8 @@ impl UnsubscribeService {
     /// [`Input`](crate::ErrorKind::Input) if the name of the issue is empty.
     ///
     /// [An error about one reader](ConsentError::is_about_one_reader) is in [`IssueReport::failures`], and the others get
-    /// their mails. After 100 such errors in a row, the mail itself is probably at fault, and the call stops.
+    /// their mails. After 100 such errors in a row, without a reader who gets the issue or has got it before, the mail
+    /// itself is probably at fault, and the call stops.
     ///
     /// # Panics
     ///
@@ -693,7 +694,11 @@ impl Run {
                 self.refused_in_a_row = 0;
                 self.report.sent += 1;
             }
-            IssueMail::SentBefore => self.report.sent_before += 1,
+            IssueMail::SentBefore => {
+                // In a later run, those who are refused each time would otherwise follow one another.
+                self.refused_in_a_row = 0;
+                self.report.sent_before += 1;
+            }
             IssueMail::MaybeNotSent => self.report.maybe_not_sent.extend(address),
             IssueMail::NotWanted => self.report.not_wanted += 1,
             IssueMail::Left => self.has_left = true,

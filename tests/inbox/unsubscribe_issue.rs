@@ -413,6 +413,28 @@ async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
 }
 
 #[tokio::test]
+async fn readers_who_are_refused_in_each_run_do_not_keep_an_issue_from_its_end() {
+    let server = mock().await;
+    for number in 0..180 {
+        let reader = SeedContact::new(format!("{number}@x.io")).answer("news", true);
+        server.seed_contact(reader);
+    }
+    let service = service(&server, MemoryStore::new());
+    let refuse = || Fault::status(422).path("/emails");
+    server.fault(refuse().times(60));
+    server.fault(refuse().after(120).times(60));
+
+    let first = send(&service).await.unwrap();
+    server.fault(refuse());
+    let second = send(&service).await.unwrap();
+
+    assert_eq!(summary(&first), [60, 0, 0, 120]);
+    // Between the refused readers are those who have got the issue.
+    assert_eq!(summary(&second), [0, 60, 0, 120]);
+    assert!(first.is_complete() && second.is_complete());
+}
+
+#[tokio::test]
 async fn an_issue_stops_on_a_signal_and_begins_no_mail_after_it() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
