@@ -264,8 +264,8 @@ impl UnsubscribeService {
     /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
     /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
     /// box on the preference page, or [`subscribe`](Self::subscribe). A bounce that is delivered late, and is older than
-    /// the opt-in by its [`created_at`](Event::created_at), does not count. [`forget_bounce`](Self::forget_bounce) ends
-    /// the year, too. The store remembers a hash of the address.
+    /// the opt-in by its [`created_at`](Event::created_at), does not count if it is recorded within 30 days after the
+    /// opt-in. [`forget_bounce`](Self::forget_bounce) ends the year, too. The store remembers hashes of the address.
     ///
     /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that.
     ///
@@ -307,9 +307,9 @@ impl UnsubscribeService {
             return Ok(true);
         }
         let id = bounce_id(&address);
-        let is_first = self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
+        self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
         // The opt-in may have come in between.
-        if is_first && self.is_before_opt_in(&address, event).await? {
+        if self.is_before_opt_in(&address, event).await? {
             self.end_bounce(&id).await?;
         }
         Ok(true)
@@ -349,8 +349,8 @@ impl UnsubscribeService {
         Ok(matches!(state, ClaimState::InProgress { .. }))
     }
 
-    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. Only a newer one
-    /// counts then.
+    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. For 30 days,
+    /// only a newer one counts then.
     ///
     /// # Errors
     ///
@@ -372,13 +372,12 @@ impl UnsubscribeService {
     /// ```
     pub async fn forget_bounce(&self, address: impl AsRef<str>) -> Result<(), InboxError> {
         let address = Target::new(address.as_ref(), None).address;
-        let id = opt_in_id(&address);
-        // Whoever holds it, this process or another, has the same token.
-        if !self.hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL).await? {
-            let inbox = &self.0.inbox;
-            inbox
-                .extend_hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL)
-                .await?;
+        let (inbox, id) = (&self.0.inbox, opt_in_id(&address));
+        // The time of this opt-in replaces that of an earlier one. Whoever holds the id, this process or another, has the
+        // same token, so to hold it once more would leave it as it is.
+        let extended = inbox.extend_hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL);
+        if !extended.await? {
+            self.hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL).await?;
         }
         self.end_bounce(&bounce_id(&address)).await
     }

@@ -835,6 +835,40 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
 }
 
 #[tokio::test]
+async fn a_bounce_between_two_opt_ins_does_not_count_with_each_store() {
+    let file = DatabaseFile::new();
+    let in_postgres = async {
+        if let Some(database) = support::postgres::database().await {
+            let store = support::postgres::connect(&database.url).await.unwrap();
+            store.migrate().await.unwrap();
+            a_bounce_between_two_opt_ins_does_not_count(store).await;
+        }
+    };
+
+    tokio::join!(
+        a_bounce_between_two_opt_ins_does_not_count(MemoryStore::new()),
+        a_bounce_between_two_opt_ins_does_not_count(SqliteStore::open(&file.0).unwrap()),
+        in_postgres,
+    );
+}
+
+async fn a_bounce_between_two_opt_ins_does_not_count(store: impl Store) {
+    // The times of events are whole seconds.
+    let later = || tokio::time::sleep(Duration::from_secs(2));
+    let server = mock().await;
+    let service = service(&server, store);
+
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    later().await;
+    let bounce = bounce_at(ADA, server.clock().now());
+    later().await;
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    service.record_bounce(&bounce).await.unwrap();
+
+    assert!(!service.has_bounced(ADA).await.unwrap());
+}
+
+#[tokio::test]
 async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_opt_in() {
     let server = Arc::new(with_reader().await);
     let calls = Arc::new(AtomicUsize::new(0));
