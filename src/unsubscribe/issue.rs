@@ -944,7 +944,7 @@ impl StdError for IssueError {
 
 impl ConsentError {
     /// Returns whether a mail that failed may have been sent.
-    fn maybe_sent(&self) -> bool {
+    pub(super) fn maybe_sent(&self) -> bool {
         let outcome = match self {
             Self::Service(error) => error.outcome(),
             _ => return false,

@@ -112,9 +112,10 @@ impl UnsubscribeService {
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
-    /// a mail to this address in the last ten minutes, or if the address got five mails in a day. So a page should say
-    /// "please open the link in our mail", and not that one was sent just now. The store remembers hashes of the
-    /// address for a day, and a number of a link for four days after its click.
+    /// a mail to this address in the last ten minutes, or if the address got five mails in a day. A mail that may have
+    /// been sent before an error counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or
+    /// `Applied`, as after a 503. So a page should say "please open the link in our mail", and not that one was sent just
+    /// now. The store remembers hashes of the address for a day, and a number of a link for four days after its click.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -124,7 +125,7 @@ impl UnsubscribeService {
     /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
     ///   2,000 characters, because of long names or properties.
     /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]), or if the mail could not be
-    ///   sent. The next call sends it again.
+    ///   sent. The next call tries again, without the wait of ten minutes.
     /// - [`ConsentError::RefusedMail`] if the service refuses the mail to this address. Strangers must not learn that.
     /// - [`ConsentError::Store`] if the store fails.
     ///
@@ -232,13 +233,13 @@ impl UnsubscribeService {
         }
         for id in confirmation.ids_of_day() {
             if self.hold(&id, token, DAY).await? {
-                held.push(id);
-                let sending = self.0.contacts.emails().send(mail);
-                sending
-                    .deadline(MAIL_DEADLINE)
-                    .await
-                    .map_err(ConsentError::of_confirmation_mail)?;
-                break;
+                let sending = self.0.contacts.emails().send(mail).deadline(MAIL_DEADLINE);
+                let sent = sending.await.map_err(ConsentError::of_confirmation_mail);
+                // A mail that may have been sent counts, or each further form would send another one.
+                if sent.as_ref().is_err_and(|error| !error.maybe_sent()) {
+                    self.0.inbox.end_hold(&id, token).await;
+                }
+                return sent.map(drop);
             }
         }
         Ok(())
