@@ -163,7 +163,8 @@ impl SyncState {
         if self.is_changed().map_err(|error| STATE.unreadable(error))? {
             return Err(Error::config(
                 "another sync has used the sync state since it was opened, so these rows may be older than what it has sent; read the table again, and run the sync again",
-            ));
+            )
+            .retryable());
         }
         match &self.contents.header {
             Some(header) if header.service != service => Err(Error::input(
