@@ -2330,8 +2330,9 @@ impl SyncReport {
     ///
     /// # Errors
     ///
-    /// A [`SyncError`] that says what to do. Its [`error`](SyncError::error) is that of [`ImportReport::finished`]. If a
-    /// missing row was ignored, it is not [retryable](Error::is_retryable): somebody has to correct the table first.
+    /// A [`SyncError`] that says what to do. Its [`error`](SyncError::error) is that of [`ImportReport::finished`]. If
+    /// there is none, and a missing row was ignored, it is not [retryable](Error::is_retryable): somebody has to correct
+    /// the table first.
     ///
     /// # Example: end a nightly job with an error
     ///

@@ -219,6 +219,29 @@ async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing(
 }
 
 #[tokio::test]
+async fn a_run_that_has_left_other_work_is_to_be_repeated_although_missing_rows_were_ignored() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let table = [
+        row(1, "a@x.io").subscribed(false),
+        SyncRow::new("", ImportRow::unreadable("half a line")),
+    ];
+    let fault = Fault::status(503).path("/contacts/*/unsubscribe");
+    nights.server.fault(fault.times(1));
+    let once = |sync: SyncContacts| sync.deletes_missing().retry(RetryPolicy::none());
+
+    let (first, _) = nights.run_with(&table, once).await;
+    let (second, _) = nights.run_with(&table, once).await;
+
+    let statuses = [first, second].map(|report| {
+        assert!(report.missing_ignored());
+        audience::exit_status(&report.finished().unwrap_err())
+    });
+    assert_eq!(statuses, [75, 1]);
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
 async fn a_row_that_cannot_be_sent_is_present_if_its_key_is_known_and_others_still_go_missing() {
     let refused = [
         SyncRow::new(1, ImportRow::unreadable("an unknown word")),
