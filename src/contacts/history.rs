@@ -15,8 +15,8 @@ impl Contacts {
     /// Returns when mail to a contact was last delivered, opened, clicked, bounced and reported as spam.
     ///
     /// The service has no such request. So the call retrieves the contact, and then asks by rules whether each of these
-    /// things happened ever, and within 1, 7, 30, 90 or 365 days. That takes up to 20 requests. To ask for one period,
-    /// use [`matches`](Self::matches).
+    /// things happened ever, and within 1, 7, 30, 90 or 365 days. That takes up to 21 requests, and more if a list has
+    /// further pages. To ask for one period, use [`matches`](Self::matches).
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ impl Contacts {
     /// # Errors
     ///
     /// [`TopicsError`] says which topic failed, which answers were recorded before it, and which were not
-    /// sent. To recover, send the same form once more.
+    /// sent. To recover, send the same form once more. If it has a `true`, do so only after another click: the person may
+    /// have opted out since.
     ///
     /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in
     ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent. A gateway

@@ -435,8 +435,8 @@ impl SyncContacts {
     /// Such opt-outs are hard to take back, because no opt-in is sent.
     ///
     /// Default: 100, or a tenth of all rows of the last run if that is more. But without this call, a run never opts
-    /// out more than half of the rows, unless they are 10 or fewer, and none at all if the table has no row that is not
-    /// deleted.
+    /// out more than half of the rows, unless they are 10 or fewer. If the table has no row that is not deleted, it opts
+    /// out nobody because a row is missing or has another address. Deleted rows have the usual limit then.
     ///
     /// # Example: half of the table was removed on purpose
     ///

@@ -155,8 +155,9 @@ impl UnsubscribeService {
     /// [`send_issue`](Self::send_issue) describes the names of issues, and why a mail is sent at most once.
     ///
     /// Returns `None` if the reader does not want mail about the topic, or if this issue was sent to the address before,
-    /// or is being sent. The mail is sent directly after the contact was retrieved, or within the deadline of the client
-    /// after it, if the service asks to wait. Calls may run at the same time. A call continues if its future is dropped.
+    /// is being sent, or may have been sent, because the response to an earlier call was lost. The mail is sent directly
+    /// after the contact was retrieved, or within the deadline of the client after it, if the service asks to wait. Calls
+    /// may run at the same time. A call continues if its future is dropped.
     ///
     /// # Errors
     ///

@@ -105,10 +105,11 @@ impl UnsubscribeService {
     /// exists keeps its own.
     ///
     /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
-    /// click that succeeds. It holds the contact and the topics, encrypted and authenticated as in every link, so
-    /// nothing is stored about a person until the click, and the address is no contact before it. A scanner that
-    /// follows the link changes nothing. Whoever clicks consents at that moment, also after an opt-out that was made
-    /// since the mail.
+    /// click that succeeds. If the program is killed between the opt-in and its note that the link was used, or the store
+    /// fails then, another click opts in again. The link holds the contact and the topics, encrypted and authenticated as
+    /// in every link, so nothing is stored about a person until the click, and the address is no contact before it. A
+    /// scanner that follows the link changes nothing. Whoever clicks consents at that moment, also after an opt-out that
+    /// was made since the mail.
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in

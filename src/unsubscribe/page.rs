@@ -161,7 +161,7 @@ pub enum PageNotice {
     NotSubscribed,
     /// The opt-outs were saved. The opt-ins can be saved later.
     NotSubscribedNow,
-    /// Nothing was saved.
+    /// The store failed, or a confirmation. Some opt-outs of a form may have been saved. The visitor can send it again.
     NotSaved,
     /// The contact could not be retrieved. The page has no boxes, and its buttons opt out.
     NotShown,
@@ -224,7 +224,7 @@ pub struct PreferencePage<'a> {
     /// Whether the contact is opted out of everything. Then all boxes are empty, and a box that the visitor checks ends
     /// that opt-out.
     pub is_paused: bool,
-    /// Another number for each page. The form of one page opts in once.
+    /// Another number for each page. The form of one page opts in once: it is remembered for 30 days.
     pub number: u64,
     /// Whether the link is one of a [confirmation mail](super::UnsubscribeService::send_confirmation). The topics are
     /// those that its button subscribes to. If there is nothing to confirm, they are empty, and the notice says why.

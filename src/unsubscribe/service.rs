@@ -93,10 +93,11 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
 /// | a token that is invalid or too old | 404 and a page that says so |
-/// | another method, another media type, any other form, more than 16 KiB | 405, 415, 400, 413 |
+/// | another method, another media type, any other form, more than 16 KiB, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
 ///
-/// The response to an opt-out is the same whether or not the address is a contact.
+/// The response to one click is the same whether or not the address is a contact. The page shows the contact's answers,
+/// to whoever has the link.
 ///
 /// # Opt-outs are stored, opt-ins are not
 ///
@@ -107,16 +108,18 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// A box that is empty when the form is sent is an opt-out, also if it was empty before: what the visitor saw is
 /// recorded, and a topic whose default changes later does not come back. A box that is checked is an opt-in only if it
-/// was empty on the page, and the form of one page opts in once. So neither an old tab nor a page that is loaded again
-/// can undo an opt-out.
+/// was empty on the page, and the form of one page opts in once: it is remembered for 30 days. So neither an old tab nor
+/// a page that is loaded again can undo an opt-out.
 ///
 /// If a contact is opted out of everything, the page shows empty boxes. If the visitor checks one, all other topics of
 /// the contact are opted out first, also those that the page does not offer, and then the opt-out of everything ends.
 ///
 /// # Flooding
 ///
-/// A token is checked before the body is read, so strangers store nothing. For one address, at most one opt-out for
-/// each topic and one for everything wait in the store.
+/// A token is checked before the body is read, so strangers store nothing. For one address, at most three opt-outs for
+/// each topic and four for everything wait in the store, however often somebody clicks. Usually it is one of each.
+/// Another one waits if the process of an opt-in died, if the current address could not be looked up, or while a contact
+/// is created.
 ///
 /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
 ///
@@ -430,7 +433,9 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// Returns [`InboxError::Store`] if the store fails. Nothing is recorded then.
+    /// Returns [`InboxError::Store`] if the store fails. The opt-out may be stored all the same, for example if the store
+    /// did not respond in time, or for only one of two addresses
+    /// ([`current_address`](UnsubscribeServiceBuilder::current_address)). Call it again: that does no harm.
     ///
     /// # Example: somebody replied "please stop"
     ///
