@@ -903,7 +903,7 @@ mod tests {
         settings: impl FnOnce(crate::ClientBuilder) -> crate::ClientBuilder,
         options: CallOptions,
     ) -> (Option<RetryPolicy>, Option<Duration>) {
-        let client = settings(Client::builder("https://x.io", "key"))
+        let client = settings(Client::builder("http://127.0.0.1:1", "key"))
             .build()
             .unwrap();
         let options = client.patient(options);
