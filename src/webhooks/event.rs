@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeStruct;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, forward_to_deserialize_any};
 use serde_json::Value;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -256,10 +256,11 @@ macro_rules! define_event_data {
             /// identifies what the event is about.
             ///
             /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received mail.
-            /// If one of them is missing or has another JSON type than the interface shows, or if any member occurs
-            /// twice, the event is `Unknown`. If the type is known, [`is_incomplete`](Self::is_incomplete) returns
-            /// `true`, the verifier emits a [warning](crate::webhooks#tracing), and an `Inbox` counts the event, so
-            /// that a handler's `_ => {}` does not hide it.
+            /// If one of them is missing, has another JSON type than the interface shows, or contains half a surrogate
+            /// pair, or if any member occurs twice, the event is `Unknown`. If the type is known,
+            /// [`is_incomplete`](Self::is_incomplete) returns `true`, the verifier emits a
+            /// [warning](crate::webhooks#tracing), and an `Inbox` counts the event, so that a handler's `_ => {}` does
+            /// not hide it.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,
@@ -648,7 +649,7 @@ enum Data<'de> {
 /// Parses data as `event_type`, or keeps the JSON if it has another shape.
 fn into_data(data: &RawValue, event_type: EventType) -> EventData {
     // Data of another shape is kept as JSON: a genuine event must reach the handler.
-    let typed = DataSeed(&event_type).deserialize(data);
+    let typed = data.deserialize_map(Lossy(DataSeed(&event_type)));
     typed.unwrap_or_else(|_| {
         let json = Value::deserialize(data);
         EventData::Unknown {
@@ -687,6 +688,91 @@ impl<'de> Visitor<'de> for DataSeed<'_> {
     // A map only: the derived models would also accept an array of their members.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EventData, A::Error> {
         EventData::deserialize_known(self.0, MapAccessDeserializer::new(map))
+    }
+}
+
+/// Parses data of a known type, also if an optional member has a value that no [`Value`] can hold.
+struct Lossy<'t>(DataSeed<'t>);
+
+impl<'de> Visitor<'de> for Lossy<'_> {
+    type Value = EventData;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EventData, A::Error> {
+        self.0.visit_map(LossyMembers(map))
+    }
+}
+
+struct LossyMembers<A>(A);
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for LossyMembers<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        self.0.next_key_seed(seed)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        let json: &RawValue = self.0.next_value()?;
+        let read = match Value::deserialize(json) {
+            Ok(_) => seed.deserialize(json),
+            Err(_) => seed.deserialize(Unrepresentable(json)),
+        };
+        read.map_err(de::Error::custom)
+    }
+}
+
+/// JSON that no [`Value`] can hold: text with half a surrogate pair, a number out of range, or deep nesting.
+struct Unrepresentable<'de>(&'de RawValue);
+
+impl<'de> Deserializer<'de> for Unrepresentable<'de> {
+    type Error = serde_json::Error;
+
+    /// For the optional members, which may be any JSON. The end of a text that was cut may be half a surrogate pair.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self.0.deserialize_bytes(LossyText) {
+            Ok(text) => visitor.visit_string(text),
+            Err(_) => visitor.visit_unit(),
+        }
+    }
+
+    /// For the members that identify what the event is about. With another character, they would identify nothing.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        self.0.deserialize_string(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// Reads text, with U+FFFD for each half of a surrogate pair.
+struct LossyText;
+
+impl Visitor<'_> for LossyText {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text")
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<String, E> {
+        let mut text = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            // serde_json writes half a pair as three bytes, each of which is invalid UTF-8. The first one is this.
+            if chunk.invalid() == [0xED] {
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        Ok(text)
     }
 }
 

@@ -10,7 +10,8 @@ use super::mail::{text_or_empty, unless_empty};
 /// A message received at a domain with inbound switched on ([interface section 6.4](crate::interface#6.4)).
 ///
 /// Only `inbound_id`, `from` and `to` must be in the JSON. A member that is missing, `null` or no string is empty or
-/// `None`.
+/// `None`. In an [`Event`](super::Event), half a surrogate pair in another member, such as at the end of a text that
+/// was cut, is read as U+FFFD.
 ///
 /// # Example: data for your own test
 ///

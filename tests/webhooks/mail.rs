@@ -203,6 +203,83 @@ fn data_without_a_member_that_identifies_it_is_unknown() {
     }
 }
 
+/// Values that are JSON, but no `serde_json::Value`, with the text that is read.
+const UNREPRESENTABLE: [(&str, &str); 6] = [
+    (r#""Sale \ud83d""#, "Sale \u{fffd}"),
+    (
+        r#""\ude00\ud83d\ud83d\ude00\n""#,
+        "\u{fffd}\u{fffd}\u{1f600}\n",
+    ),
+    ("1e999", ""),
+    (r#"{"a": 1e999}"#, ""),
+    (r#"["\ud83d"]"#, ""),
+    ("", ""), // deep nesting
+];
+
+/// Returns data with JSON in the place of `member`, and the event with it.
+fn with_json(event_type: &str, whole: &Value, member: &str, json: &str) -> (String, Event) {
+    let deep = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    let json = if json.is_empty() { &deep } else { json };
+    let mut data = whole.clone();
+    data[member] = "<here>".into();
+    let data = data.to_string().replace(r#""<here>""#, json);
+    let body = format!(r#"{{"id":"evt_1","type":"{event_type}","created_at":5,"data":{data}}}"#);
+    let body = body.into_bytes();
+    let event = verifier().verify(&signed(&body), &body).unwrap();
+    (data, event)
+}
+
+#[test]
+fn half_a_surrogate_pair_or_a_number_out_of_range_hides_no_complaint_and_no_reply() {
+    let unless_empty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    for (json, text) in UNREPRESENTABLE {
+        for member in ["from", "subject", "bounce_type", "detail", "unknown"] {
+            let mut expected = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Grüße");
+            match member {
+                "from" => expected.from = text.to_owned(),
+                "subject" => expected.subject = text.to_owned(),
+                "bounce_type" => expected.bounce_type = unless_empty(text).map(BounceType::Other),
+                "detail" => expected.detail = unless_empty(text),
+                _ => {}
+            }
+
+            let (_, event) = with_json("email.complained", &mail("", ""), member, json);
+
+            assert_eq!(
+                event.data,
+                EventData::Complained(expected),
+                "{member}: {json}"
+            );
+        }
+        let mut expected: InboundMail = serde_json::from_value(inbound()).unwrap();
+        expected.text = text.to_owned();
+
+        let (_, event) = with_json("email.received", &inbound(), "text", json);
+
+        assert_eq!(event.data, EventData::Received(expected), "{json}");
+    }
+}
+
+#[test]
+fn what_identifies_an_event_is_not_changed_to_be_readable() {
+    for (json, _) in UNREPRESENTABLE {
+        for (event_type, whole, members) in [
+            ("email.complained", mail("", ""), &["email_id", "to"][..]),
+            ("email.received", inbound(), &["inbound_id", "from", "to"]),
+        ] {
+            for member in members {
+                let (data, event) = with_json(event_type, &whole, member, json);
+
+                let kept = EventData::Unknown {
+                    event_type: event_type.into(),
+                    data: data.into(),
+                };
+                assert_eq!(event.data, kept);
+            }
+        }
+    }
+}
+
 #[test]
 fn inbound_mail_is_parsed_with_its_authentication_results() {
     let event = event("email.received", &inbound());
