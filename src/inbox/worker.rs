@@ -550,27 +550,41 @@ where
     }
 
     async fn run_until_idle(mut self) -> Result<WorkerReport, InboxError> {
+        let mut look_at = Instant::now();
         loop {
-            self.start_turn(self.free());
+            let is_due = look_at <= Instant::now();
+            self.start_turn(if is_due { self.free() } else { 0 });
             let turn = in_progress(&mut self.turn).await;
-            let taken = self.finish_turn(turn);
-            match taken {
+            match self.finish_turn(turn) {
                 Taken::Failed(error) if !error.is_temporary() => {
                     // Returning now would drop the tasks, and cut handlers off in the middle of their effects.
                     self.finish().await;
                     return Err(error.into());
                 }
-                Taken::Failed(_) => tokio::time::sleep(self.store_delay()).await,
+                Taken::Failed(_) => look_at = Instant::now() + self.store_delay(),
                 Taken::Rest if self.tasks.is_empty() => return Ok(self.report),
                 _ => {}
             }
-            let mut has_ended = false;
-            while !(has_ended && self.has_room())
-                && let Some(ended) = self.tasks.join_next().await
-            {
-                has_ended = true;
-                self.end(ended);
-                self.gather().await;
+            self.wait_for_turn(look_at).await;
+        }
+    }
+
+    /// Waits until handled events are to be recorded, or until the store can be asked for more events, but not before
+    /// `look_at`.
+    async fn wait_for_turn(&mut self, look_at: Instant) {
+        let is_early = look_at > Instant::now();
+        // Nobody extends the lease of a handled event, so it is recorded even if there is no room for others.
+        while self.handled.is_empty() {
+            tokio::select! {
+                Some(ended) = self.tasks.join_next() => {
+                    self.end(ended);
+                    self.gather().await;
+                    if !is_early && self.has_room() {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep_until(look_at), if is_early => return,
+                else => return,
             }
         }
     }

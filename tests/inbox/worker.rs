@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::num::ParseIntError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audience::inbox::{Inbox, InboxError, MemoryStore, Receipt, StoreError};
+use audience::inbox::{Attempt, Inbox, InboxError, MemoryStore, Receipt, StoreError};
+use audience::webhooks::Event;
 use support::trace_log::{Entry, Log};
 use tokio::sync::oneshot;
 
@@ -495,6 +497,53 @@ async fn an_event_that_was_handled_while_the_store_was_down_is_completed_afterwa
 
     assert_eq!((report.unwrap().handled, inbox.metrics().handled), (1, 1));
     assert_eq!(inbox.backlog().await.unwrap().in_progress, 0);
+}
+
+/// Handles the event `evt_7` for 7 seconds.
+async fn handle_for_seconds(event: Event, _: Attempt) -> Result<(), ParseIntError> {
+    let seconds = event.id.as_str()[4..].parse()?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_records_a_success_while_all_its_other_handlers_still_run() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1"]).await;
+    accept(&inbox, (601..608).map(|n| format!("evt_{n}"))).await;
+    let job = tokio::spawn(inbox.worker(handle_for_seconds).run_until_idle());
+
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let backlog = inbox.backlog().await.unwrap();
+    let other = inbox.worker(handle_for_seconds).run_until_idle().await;
+
+    assert_eq!((backlog.waiting, backlog.in_progress), (0, 7));
+    assert_eq!(other.unwrap().handled, 0);
+    assert_eq!(inbox.metrics().handled, 1);
+    let report = job.await.unwrap().unwrap();
+    assert_eq!((report.handled, report.lost), (8, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_records_a_success_while_it_waits_for_a_store_that_gives_no_events() {
+    let store = store_in_test_time();
+    let failing = FailingStore::new(store.clone());
+    let inbox = Inbox::builder(failing.clone()).lease(Duration::from_secs(6));
+    let inbox = inbox.build().unwrap();
+    // The job asks for more when one ends, and waits longer after each time that it gets none: at last for 12 s.
+    accept(&inbox, [1, 3, 7, 15, 31, 32].map(|n| format!("evt_{n}"))).await;
+    let job = tokio::spawn(inbox.worker(handle_for_seconds).run_until_idle());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    failing.fail(&["take"], unavailable);
+
+    tokio::time::sleep(Duration::from_secs(41)).await;
+    let other = Inbox::builder(store).build().unwrap();
+    let other = other.worker(handle_for_seconds).run_until_idle().await;
+    failing.recover();
+
+    assert_eq!(other.unwrap().handled, 0);
+    let report = job.await.unwrap().unwrap();
+    assert_eq!((report.handled, report.lost), (6, 0));
 }
 
 #[tokio::test(start_paused = true)]
