@@ -415,3 +415,41 @@ async fn a_transaction_in_postgres_that_is_dropped_after_any_number_of_polls_has
     .await;
     until(|| pool.num_idle() == pool.size() as usize && pool.size() <= 2).await;
 }
+
+#[tokio::test]
+async fn a_connection_of_sqlx_is_in_no_transaction_after_a_call_that_is_dropped_after_any_number_of_polls()
+ {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    client.batch_execute(EFFECTS).await.unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+    let pool: PgPool = pool.connect(&database.url).await.unwrap();
+    // The next caller of the program, whose success is seen from another connection.
+    let write = async |effect: String| {
+        let insert = sqlx::query(INSERT).bind(&effect);
+        in_time(insert.execute(&pool)).await.unwrap();
+        let written = client.query_one(COUNT, &[&effect]).await.unwrap();
+        assert_eq!(written.get::<_, i64>(0), 1, "{effect}");
+    };
+    let named = SqlxPostgresStore::new(pool.clone());
+    for (kind, store) in [
+        ("named", named.clone()),
+        ("unnamed", named.unnamed_statements()),
+    ] {
+        for_each_number_of_polls(async |polls| {
+            let mut is_whole = poll_times(polls, store.migrate()).await.is_some();
+            write(format!("{kind}: migrate, {polls}")).await;
+            is_whole &= poll_times(polls, store.backlog("main")).await.is_some();
+            write(format!("{kind}: backlog, {polls}")).await;
+            let handler =
+                async |_: &mut sqlx::Transaction<'_, sqlx::Postgres>, _: Event| Ok::<_, String>(());
+            let handled = store.handle_in("main", delivery(kind), handler);
+            is_whole &= poll_times(polls, handled).await.is_some();
+            write(format!("{kind}: handle_in, {polls}")).await;
+            is_whole
+        })
+        .await;
+    }
+}

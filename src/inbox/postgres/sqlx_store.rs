@@ -338,7 +338,10 @@ impl SqlxPostgresStore {
     /// The transaction may have savepoints, and may be one of any pool on the same database.
     ///
     /// [`handle_in`](Self::handle_in) does this and all that belongs to it: the transaction, the time limit, and the
-    /// response. [`handler_in`](Self::handler_in) does the same for a worker.
+    /// response. [`handler_in`](Self::handler_in) does the same for a worker. With a transaction of your own, make sure
+    /// that its future is not dropped, for example because the sender disconnects: run it in a task. If sqlx is
+    /// interrupted while it begins a transaction, it may put the connection back into the pool with the transaction
+    /// still open, and whoever gets the connection next writes into that transaction, which nobody commits.
     ///
     /// Once a minute, a task of the store deletes the forgotten ids, on a connection of its own.
     ///
@@ -809,13 +812,17 @@ impl Drop for Connection {
     }
 }
 
-/// Waits for the end of the statement that still runs on a connection, and puts the connection back.
+/// Waits for the end of the statement that still runs on a connection, ends its transaction, and puts it back.
 ///
 /// It keeps its place in the pool until then. Otherwise the pool would open another one while the server still works
 /// for this one, and a lock that lasts would use up all connections of the server. sqlx itself would wait without end
 /// if the server no longer responds, so the connection is closed after a minute.
 async fn put_back_later(mut connection: PoolConnection<Postgres>) {
-    if let Ok(Ok(())) = timeout(UNCANCELLED_TIMEOUT, connection.ping()).await {
+    // If the call was dropped before the response to its `BEGIN`, sqlx does not know of the transaction, and the next
+    // user of the connection would write into it. It is ended with a transaction of its own, because a `ROLLBACK` alone
+    // is a warning in the log of the server if no transaction is open, as after most calls.
+    let ended = async { connection.begin().await?.rollback().await };
+    if let Ok(Ok(())) = timeout(UNCANCELLED_TIMEOUT, ended).await {
         return;
     }
     drop(connection.detach());
