@@ -20,7 +20,7 @@ use crate::webhooks::{Event, EventId};
 #[command(after_help = "\
 The store is the one of the receiver. AUDIENCE_INBOX_URL is its address, or AUDIENCE_INBOX_URL_FILE names a file that
 contains the address:
-  sqlite:inbox.db
+  sqlite:inbox.db, sqlite:/var/lib/app/inbox.db
   postgres://USER:PASSWORD@HOST/DATABASE
   redis://USER:PASSWORD@HOST
 

@@ -14,7 +14,7 @@ use crate::secret::{VariableError, secret_from_variables};
 ///
 /// | address | feature | store |
 /// |---|---|---|
-/// | `sqlite:inbox.db` | `inbox-sqlite` | `SqliteStore::open`, which creates the file if it is absent |
+/// | `sqlite:inbox.db`, `sqlite:/var/lib/app/inbox.db` | `inbox-sqlite` | `SqliteStore::open`, which creates the file if it is absent |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | `inbox-postgres`; for TLS `inbox-postgres-rustls` | `PostgresStore::connect` and `migrate`, which creates the tables if they are absent |
 /// | `redis://USER:PASSWORD@HOST` | `inbox-redis`; for `rediss://` `inbox-redis-rustls` | `RedisStore::connect` |
 ///
@@ -121,6 +121,13 @@ impl StoreAddress {
     fn parse(address: &str) -> Result<Self, ConfigError> {
         #[cfg(feature = "inbox-sqlite")]
         if let Some(file) = address.strip_prefix("sqlite:") {
+            // Another program would read a URL here. Read as a path, it names a file that nobody has in mind.
+            if file.starts_with("//") || file.contains('?') {
+                return Err(ConfigError::new(
+                    "the address of an inbox in SQLite is `sqlite:` and the path of the file, such as `sqlite:inbox.db` \
+                     or `sqlite:/var/lib/app/inbox.db`; it must not have `//` after `sqlite:`, nor a `?`",
+                ));
+            }
             return Ok(Self::Sqlite(file.to_owned()));
         }
         #[cfg(feature = "inbox-postgres")]
@@ -221,6 +228,26 @@ mod tests {
             let parsed = StoreAddress::parse(address);
 
             assert!(matches!(parsed, Ok(StoreAddress::Redis(_))), "{address}");
+        }
+    }
+
+    #[cfg(feature = "inbox-sqlite")]
+    #[test]
+    fn an_address_of_sqlite_in_the_form_of_a_url_is_refused() {
+        for address in [
+            "sqlite://inbox.db",
+            "sqlite:///srv/inbox.db",
+            "sqlite:inbox.db?mode=rwc",
+        ] {
+            let error = StoreAddress::parse(address).err().expect(address);
+
+            let text = error.to_string();
+            assert!(text.contains("such as `sqlite:inbox.db`"), "{text}");
+        }
+        for file in ["inbox.db", "/srv/inbox.db", "./a//b"] {
+            let parsed = StoreAddress::parse(&format!("sqlite:{file}"));
+
+            assert!(matches!(parsed, Ok(StoreAddress::Sqlite(path)) if path == file));
         }
     }
 

@@ -106,6 +106,10 @@ fn an_address_that_cannot_be_used_is_a_usage_error_without_the_address() {
             "mysql://u:hunter2@h/d",
             "must start with one of: sqlite:, postgres:, redis:",
         ),
+        (
+            "sqlite:///srv/hunter2.db",
+            "is `sqlite:` and the path of the file, such as `sqlite:inbox.db`",
+        ),
         ("", "the environment variable `AUDIENCE_INBOX_URL` is empty"),
     ] {
         let mut command = audience(["inbox", "parked"]);
