@@ -156,7 +156,7 @@ impl CsvFile {
 
     /// Returns whether it can be read twice. A pipe cannot.
     fn is_file(&self) -> bool {
-        !self.is_standard_input() && self.file.is_file()
+        !self.is_standard_input() && (self.file.is_file() || !self.file.exists())
     }
 
     /// Opens the input, with the columns mapped as the options say.
@@ -535,22 +535,23 @@ Example:
 /// Sends the changes of the table since the last run. Prints the meaning of each column if it asks or in a dry run, and
 /// then what was done.
 pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
-    let input = options.open()?;
-    if !output.json && (options.dry_run || !options.confirmation.yes) {
-        options.input.show_columns(&input);
+    // A mistake is said before the state is created, if the table can be read twice.
+    let is_file = options.input.is_file();
+    if is_file {
+        drop(options.open_checked(output)?.rows()?);
     }
-    let has_key = |(_, column): (&str, &Column)| *column == Column::Key;
-    if !input.columns().any(has_key) {
-        let problem = "name the column whose value stays with a person: --key COLUMN";
-        return Err(Failure::usage(problem));
-    }
-    let rows = input.rows()?.map(sync_row);
     let connection = options.service.connect().await?;
+    // Before the table and the question: the sync notices only what others change after this.
+    let state = options.open_state()?;
+    let input = match is_file {
+        true => options.open()?,
+        false => options.open_checked(output)?,
+    };
+    let rows = input.rows()?.map(sync_row);
     if !options.dry_run {
         let count = || options.input.count(|| options.open());
         options.confirmation.ask(count, &options.service)?;
     }
-    let state = options.open_state()?;
     let (path, same_command) = (state.path().to_owned(), command_line(None));
 
     let mut line = ProgressLine::new();
@@ -612,6 +613,20 @@ impl SyncOptions {
             Some(column) => input.map(column, Column::Key)?,
             None => input,
         })
+    }
+
+    /// Opens the table, prints the meaning of each column if somebody reads it, and makes sure that the rows have keys.
+    fn open_checked(&self, output: Output) -> Result<CsvInput, Failure> {
+        let input = self.open()?;
+        if !output.json && (self.dry_run || !self.confirmation.yes) {
+            self.input.show_columns(&input);
+        }
+        let has_key = |(_, column): (&str, &Column)| *column == Column::Key;
+        if !input.columns().any(has_key) {
+            let problem = "name the column whose value stays with a person: --key COLUMN";
+            return Err(Failure::usage(problem));
+        }
+        Ok(input)
     }
 
     fn open_state(&self) -> Result<SyncState, Failure> {

@@ -1,5 +1,8 @@
 //! `audience sync`.
 
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
 use audience::mock::MockServer;
 use serde_json::json;
 
@@ -395,6 +398,112 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
     ));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("must not be the state"), "{ended:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_yes_after_another_sync_does_not_send_the_table_from_before_the_question() {
+    let has_script = Command::new("script").arg("--version").output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        return support::skip("the question: the program `script` is not installed");
+    }
+    let folder = Folder::new("sync-question");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE.replace("Bob,0", "Bob,1"));
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    let program = support::examples::program("audience").display();
+    let command = format!("{program} sync {file} --key id --map newsletter=subscribed");
+    let mut asking = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut terminal = asking.stdout.take().unwrap();
+    let mut shown = Vec::new();
+    while !shown.ends_with(b"[y/N] ") {
+        let mut byte = [0];
+        let read = terminal.read(&mut byte).unwrap();
+        assert_eq!(read, 1, "{}", String::from_utf8_lossy(&shown));
+        shown.extend(byte);
+    }
+
+    // The nightly job has a newer table, in which Ada has another name. The file that is open keeps the older one.
+    std::fs::remove_file(&file).unwrap();
+    folder.file("users.csv", TABLE.replace("Ada,1", "Adele,1"));
+    let nightly = end(&mut audience_at(&server, &sync(&file, &[])));
+    changes(&server);
+    let mut input = asking.stdin.take().unwrap();
+    input.write_all(b"y\n").unwrap();
+    drop(input);
+    terminal.read_to_end(&mut shown).unwrap();
+    let status = asking.wait().unwrap();
+
+    assert_eq!(nightly.code, Some(0), "{nightly:?}");
+    let shown = String::from_utf8_lossy(&shown);
+    assert_eq!(status.code(), Some(1), "{shown}");
+    assert!(shown.contains("another sync has used"), "{shown}");
+    assert!(changes(&server).is_empty());
+    let ada = server.contact("ada@example.com").unwrap();
+    assert_eq!(ada.first_name.as_deref(), Some("Adele"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_table_from_a_pipe_is_not_sent_if_another_sync_ran_while_it_was_made() {
+    let folder = Folder::new("sync-pipe");
+    let server = MockServer::builder().start_blocking();
+    let (file, state) = (folder.file("users.csv", TABLE), folder.path("state"));
+    let to_state = ["--state", &state];
+    let mut piped = audience_at(&server, &sync("-", &to_state));
+    let piped = piped.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut piped = piped.stdout(Stdio::piped()).spawn().unwrap();
+    while !std::fs::exists(&state).unwrap() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+
+    let nightly = end(&mut audience_at(&server, &sync(&file, &to_state)));
+    changes(&server);
+    let older = TABLE.replace("Bob,0", "Bob,1");
+    let mut input = piped.stdin.take().unwrap();
+    input.write_all(older.as_bytes()).unwrap();
+    drop(input);
+    let piped = super::ended(piped.wait_with_output().unwrap());
+
+    assert_eq!(nightly.code, Some(0), "{nightly:?}");
+    assert_eq!(piped.code, Some(1), "{piped:?}");
+    assert!(piped.stderr.contains("another sync has used"), "{piped:?}");
+    assert!(changes(&server).is_empty());
+}
+
+#[test]
+fn a_mistake_in_the_options_leaves_no_state_behind() {
+    let folder = Folder::new("sync-mistake");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    let typo = folder.path("user.csv");
+    for arguments in [
+        &["sync", &typo, "--yes", "--key", "id"][..],
+        &["sync", &file, "--yes"],
+        &["sync", &file, "--yes", "--key", "number"],
+        &[
+            "sync",
+            &file,
+            "--yes",
+            "--key",
+            "id",
+            "--map",
+            "email=ignore",
+        ],
+    ] {
+        let ended = end(&mut audience_at(&server, arguments));
+
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        let left = std::fs::read_dir(folder.path("")).unwrap();
+        assert_eq!(left.count(), 1, "{arguments:?}: {ended:?}");
+    }
 }
 
 #[test]
