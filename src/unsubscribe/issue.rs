@@ -45,7 +45,7 @@ impl UnsubscribeService {
     /// `mail` gets the contact as lists have it and the link to its
     /// [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its recipient and, unless
     /// the mail has its own `List-Unsubscribe`, the [headers](super::UnsubscribeLinks::headers) for one click. Each contact is retrieved directly before its mail,
-    /// so that an opt-out counts immediately.
+    /// and once more after a wait that the service asked for, so that an opt-out counts immediately.
     ///
     /// # Stop and go on
     ///
@@ -156,8 +156,8 @@ impl UnsubscribeService {
     ///
     /// Returns `None` if the reader does not want mail about the topic, or if this issue was sent to the address before,
     /// is being sent, or may have been sent, because the response to an earlier call was lost. The mail is sent directly
-    /// after the contact was retrieved, or within the deadline of the client after it, if the service asks to wait. Calls
-    /// may run at the same time. A call continues if its future is dropped.
+    /// after the contact was retrieved. If the service asks to wait before that, the contact is retrieved once more after
+    /// the wait. Calls may run at the same time. A call continues if its future is dropped.
     ///
     /// # Errors
     ///
@@ -241,10 +241,12 @@ impl UnsubscribeService {
                 service: service.clone(),
                 id,
                 token: Token::random(),
+                address,
+                topic,
                 stop,
                 ended: Mutex::default(),
             });
-            let result = sending.claim_and_send(&address, &topic, mail).await;
+            let result = sending.claim_and_send(mail).await;
             let (inbox, id, token) = (&service.0.inbox, &sending.id, sending.token);
             match &result {
                 Ok(IssueMail::Sent(_)) => {
@@ -391,30 +393,19 @@ struct Sending {
     service: UnsubscribeService,
     id: EventId,
     token: Token,
+    address: String,
+    topic: String,
     stop: Option<watch::Receiver<bool>>,
-    /// Why it is not sent although the call did not fail, or the error of the store.
-    ended: Mutex<Option<Result<IssueMail, InboxError>>>,
+    /// Why it is not sent although the call did not fail, or what failed before the next attempt.
+    ended: Mutex<Option<Result<IssueMail, ConsentError>>>,
 }
 
 impl Sending {
-    async fn claim_and_send(
-        self: &Arc<Self>,
-        address: &str,
-        topic: &str,
-        mail: Email,
-    ) -> Result<IssueMail, ConsentError> {
+    async fn claim_and_send(self: &Arc<Self>, mail: Email) -> Result<IssueMail, ConsentError> {
         if let Some(reason) = self.claim(LEASE).await? {
             return Ok(reason);
         }
-        let may_send = tokio::select! {
-            biased;
-            () = self.stopped() => return Ok(IssueMail::Left),
-            may_send = self.service.may_send(address, topic) => may_send?,
-        };
-        if !may_send {
-            return Ok(IssueMail::NotWanted);
-        }
-        if let Some(reason) = self.begin_request().await? {
+        if let Some(reason) = self.begin().await? {
             return Ok(reason);
         }
         let watch = Some(Arc::clone(self) as Arc<dyn AttemptWatch>);
@@ -425,8 +416,21 @@ impl Sending {
         let sent = self.service.0.contacts.emails().send(mail).options(options);
         match (sent.await, lock(&self.ended).take()) {
             (Ok(sent), _) => Ok(IssueMail::Sent(sent)),
-            (Err(_), Some(ended)) => Ok(ended?),
+            (Err(_), Some(ended)) => ended,
             (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    /// Asks whether the reader wants the mail, and begins its request. Returns why this run does not send it, if so.
+    async fn begin(&self) -> Result<Option<IssueMail>, ConsentError> {
+        let may_send = tokio::select! {
+            biased;
+            () = self.stopped() => return Ok(Some(IssueMail::Left)),
+            may_send = self.service.may_send(&self.address, &self.topic) => may_send?,
+        };
+        match may_send {
+            true => Ok(self.begin_request().await?),
+            false => Ok(Some(IssueMail::NotWanted)),
         }
     }
 
@@ -462,13 +466,15 @@ impl Sending {
     }
 
     /// Waits while no request is under way. Returns why the mail is not sent after that, if so.
-    async fn pause(&self, time: Duration) -> Result<Option<IssueMail>, InboxError> {
+    async fn pause(&self, time: Duration) -> Result<Option<IssueMail>, ConsentError> {
         let inbox = &self.service.0.inbox;
-        inbox.extend_hold(&self.id, self.token, LEASE).await?;
+        let extended = inbox.extend_hold(&self.id, self.token, LEASE).await;
+        extended.map_err(InboxError::from)?;
         tokio::select! {
             biased;
             () = self.stopped() => Ok(Some(IssueMail::Left)),
-            () = tokio::time::sleep(time) => self.begin_request().await,
+            // The reader may have opted out meanwhile.
+            () = tokio::time::sleep(time) => self.begin().await,
         }
     }
 }

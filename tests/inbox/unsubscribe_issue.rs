@@ -595,6 +595,36 @@ async fn a_signal_ends_the_wait_after_a_429_and_no_mail_is_lost() {
 }
 
 #[tokio::test]
+async fn who_opts_out_while_a_429_holds_the_mail_back_does_not_get_it() {
+    for is_sent in [false, true] {
+        let server = with_reader().await;
+        let store = MemoryStore::new();
+        let service = service(&server, store.clone());
+        server.fault(Fault::status(429).retry_after(1).path("/emails").times(1));
+        let opting_out = async {
+            until(|| server.requests().iter().any(|sent| sent.path == "/emails")).await;
+            service.opt_out(ADA, Some("news")).await.unwrap();
+            if is_sent {
+                // Not with the client of the service, which the 429 holds back.
+                let worker = self::service(&server, store.clone());
+                worker.worker().run_until_idle().await.unwrap();
+            }
+        };
+
+        let (sent, ()) = tokio::join!(send_to_ada(&service, "1", "news"), opting_out);
+
+        assert!(sent.unwrap().is_none());
+        assert!(server.sent_mail().is_empty());
+        assert_eq!(server.contact(ADA).unwrap().topics["news"], !is_sent);
+        // It is not held back as one that was maybe sent.
+        service.worker().run_until_idle().await.unwrap();
+        service.subscribe(ADA, ["news"]).await.unwrap();
+        let again = send_to_ada(&service, "1", "news").await.unwrap();
+        assert!(again.is_some());
+    }
+}
+
+#[tokio::test]
 async fn a_mail_with_its_own_unsubscribe_header_keeps_it() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
