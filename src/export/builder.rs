@@ -715,7 +715,7 @@ fn stopped(report: ExportReport) -> ExportError {
     )
 }
 
-/// How many full contacts are in a part at the most. A crash loses the work on one part.
+/// How many contacts a part of full contacts covers, also those that it leaves out. A crash loses the work on one part.
 const FULL_CONTACTS: u64 = 50;
 
 /// The lines of consecutive contacts.
@@ -805,8 +805,10 @@ async fn next_full(
 ) -> Option<Result<Part, Error>> {
     let mut part = Part::default();
     let vanished = stream.vanished();
-    while part.contacts < FULL_CONTACTS {
-        match next(stream).await {
+    while part.contacts + part.vanished + (part.malformed.len() as u64) < FULL_CONTACTS {
+        let item = next(stream).await;
+        part.vanished = stream.vanished() - vanished;
+        match item {
             Some(Ok(contact)) => {
                 part.lines.push_str(&format.line(&contact));
                 part.contacts += 1;
@@ -821,7 +823,6 @@ async fn next_full(
         }
     }
     part.cursor = stream.cursor().map(str::to_owned);
-    part.vanished = stream.vanished() - vanished;
     let is_empty = part.contacts == 0 && part.vanished == 0 && part.malformed.is_empty();
     match is_empty {
         false => Some(Ok(part)),

@@ -1,5 +1,6 @@
 //! Exports that cannot begin or go on, and what they leave.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use audience::export::{Csv, JsonLines};
 use audience::import::Journal;
 use audience::mock::{Fault, MockServer, SeedContact};
 use audience::{ErrorKind, RetryPolicy};
-use serde_json::json;
+use serde_json::{Value, json};
 use wiremock::Request;
 
 use super::{Folder, all_addresses};
@@ -195,6 +196,44 @@ async fn a_contact_that_is_malformed_in_full_is_left_out_and_counted_and_the_res
 
     assert_eq!((report.contacts(), report.malformed()), (2, 1));
     assert_eq!(fs::read_to_string(path).unwrap(), "id\n3\n1\n");
+}
+
+#[tokio::test]
+async fn an_export_of_malformed_contacts_only_records_how_far_it_is() {
+    let items = (0..120).map(|id| format!("{id}"));
+    let items: Vec<_> = items.map(|id| with(summary(&id), "email", id)).collect();
+    let list = json!({"data": items, "next": ""});
+    let server = respond_with(move |request: &Request| {
+        let is_end = |query: &str| query.contains("after");
+        match request.url.path().strip_prefix("/contacts/") {
+            Some(id) => ok(json!({"id": id})),
+            None if request.url.query().is_some_and(is_end) => ok(json!({"data": []})),
+            None => ok(&list),
+        }
+    })
+    .await;
+    let folder = Folder::new("malformed-only");
+    let cursor = folder.file("cursor");
+    let lengths = Arc::new(Mutex::new(Vec::new()));
+
+    let export = contacts(server.uri()).list().limit(200);
+    let export = export.export(folder.file("all.csv"), Csv::new(["id"]));
+    let export = export.cursor_file(&cursor).on_malformed({
+        let lengths = lengths.clone();
+        move |_| {
+            let record: Value =
+                serde_json::from_str(&fs::read_to_string(&cursor).unwrap()).unwrap();
+            lengths.lock().unwrap().push(record["malformed"].as_u64());
+        }
+    });
+    let report = export.full().await.unwrap();
+
+    assert_eq!((report.contacts(), report.malformed()), (0, 120));
+    let recorded: BTreeSet<_> = lengths.lock().unwrap().iter().copied().collect();
+    assert_eq!(
+        recorded.into_iter().flatten().collect::<Vec<_>>(),
+        [0, 50, 100]
+    );
 }
 
 #[tokio::test]
