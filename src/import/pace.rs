@@ -167,8 +167,9 @@ impl AttemptWatch for Watch {
     }
 
     fn wait(&self, time: Duration) -> Waiting<'_> {
-        let end = Instant::now() + time;
-        let left = move || end.saturating_duration_since(Instant::now());
+        // The time may be too long to have an end.
+        let start = Instant::now();
+        let left = move || time.saturating_sub(start.elapsed());
         Box::pin(async move {
             self.pace.change_waiting(|waiting| waiting + 1);
             // In short steps, because nothing wakes a call that sleeps.
@@ -281,6 +282,19 @@ mod tests {
         first.request_ended(Some(&down));
         second.request_ended(None);
         assert!(!first.is_down());
+    }
+
+    #[tokio::test]
+    async fn a_wait_without_an_end_is_possible_until_the_import_is_asked_to_stop() {
+        let pace = Arc::new(Pace::new(16));
+        let watch = Watch::new(pace.clone());
+        let mut waiting = watch.wait(Duration::MAX);
+
+        let early = tokio::time::timeout(Duration::from_millis(1), &mut waiting).await;
+        pace.stop_waiting();
+
+        assert!(early.is_err());
+        assert!(!waiting.await);
     }
 
     /// Ends as many batches cleanly as may run simultaneously.
