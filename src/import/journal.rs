@@ -791,6 +791,7 @@ impl JournalText {
 #[cfg(test)]
 mod tests {
     use crate::import::ImportRow;
+    use crate::import::record_file::unlocked;
 
     use super::*;
 
@@ -817,6 +818,31 @@ mod tests {
             .iter()
             .map(|number| (*number, &row, &RowOutcome::Created));
         Record::Finished(Finished::new(outcomes))
+    }
+
+    #[tokio::test]
+    async fn after_half_a_line_an_import_removes_it_and_continues() {
+        let name = format!("audience-journal-half-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let start = || {
+            let mut source = Source::from_iter([row()]);
+            let journal = Journal::open(&path).unwrap();
+            async move { journal.start("s".to_owned(), &mut source).await.unwrap() }
+        };
+        drop(start().await);
+        let whole = unlocked(&path).await;
+        std::fs::write(&path, [&whole, &b"{\"started\":[[0"[..]].concat()).unwrap();
+
+        let (_, journal) = start().await;
+        journal.record_started(vec![7]).await.unwrap();
+        drop(journal);
+
+        let now = unlocked(&path).await;
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            now.strip_prefix(&whole[..]).unwrap(),
+            b"{\"started\":[[7,7]]}\n"
+        );
     }
 
     #[test]

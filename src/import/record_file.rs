@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::BufRead;
+#[cfg(unix)]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -38,8 +39,13 @@ impl Kind {
         let failed =
             |error| Error::config(format!("could not open the {}", self.name)).caused_by(error);
         let mut options = OpenOptions::new();
-        // Appended records cannot overwrite what another process has written in between.
-        options.read(true).append(true).create(true);
+        options.read(true).create(true);
+        // Appended records cannot overwrite what another process has written in between. But on Windows, what a crash
+        // has left could not be removed then.
+        match cfg!(windows) {
+            true => options.write(true).truncate(false),
+            false => options.append(true),
+        };
         let file = for_owner_only(&mut options).open(path).map_err(failed)?;
         // A device such as /dev/zero could be read forever.
         if !file.metadata().map_err(failed)?.is_file() {
@@ -230,11 +236,43 @@ impl Output {
         if self.file.metadata()?.len() != self.length {
             return Err(io::Error::other("another program has changed the file"));
         }
-        self.file.write_all(lines)?;
+        append(&self.file, lines, self.length)?;
         self.file.sync_data()?;
         self.length += lines.len() as u64;
         Ok(())
     }
+}
+
+/// Appends to a file of this length.
+#[cfg(unix)]
+fn append(mut file: &File, lines: &[u8], _length: u64) -> io::Result<()> {
+    file.write_all(lines)
+}
+
+#[cfg(windows)]
+fn append(file: &File, mut lines: &[u8], mut length: u64) -> io::Result<()> {
+    // Not `write_all`: a read moves the place at which it writes.
+    while !lines.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, lines, length)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => {
+                lines = &lines[written..];
+                length += written as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads at a place of a file that another thread may be appending to.
+#[cfg(unix)]
+pub(super) fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, start)
+}
+
+#[cfg(windows)]
+pub(super) fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, start)
 }
 
 /// How long to wait for a file. An import that was dropped releases it a moment later.
@@ -270,6 +308,15 @@ pub(crate) fn try_lock(file: &File) -> bool {
 pub(crate) fn unlock(file: &File) {
     // If it fails, the file is unlocked when it is closed.
     let _ = FileExt::unlock(file);
+}
+
+/// Returns the contents of a file that no import uses any more. On Windows, nobody else can read it before that.
+#[cfg(test)]
+pub(super) async fn unlocked(path: &Path) -> Vec<u8> {
+    let file = File::open(path).unwrap();
+    assert!(lock_in_time(&file).await);
+    unlock(&file);
+    std::fs::read(path).unwrap()
 }
 
 #[cfg(target_os = "linux")]

@@ -1,8 +1,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-#[cfg(not(unix))]
-use std::io::Read;
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::record_file::{Appender, Kind, Lengths, lock_in_time, sync_directory, to_line};
+use super::record_file::{Appender, Kind, Lengths, lock_in_time, read_at, sync_directory, to_line};
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
@@ -378,19 +376,6 @@ fn read_entry(file: &File, start: u64) -> io::Result<Entry> {
         }
         line.extend_from_slice(found);
     }
-}
-
-/// Reads at a place, without a change of the place at which others read.
-#[cfg(unix)]
-fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, buffer, start)
-}
-
-#[cfg(not(unix))]
-fn read_at(mut file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
-    // All others append, or seek before they read.
-    file.seek(SeekFrom::Start(start))?;
-    file.read(buffer)
 }
 
 fn unix_now() -> u64 {
@@ -846,6 +831,7 @@ impl StateWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::record_file::unlocked;
 
     /// Returns a path that no other test uses.
     fn path(name: &str) -> PathBuf {
@@ -872,6 +858,68 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!(whole.unwrap(), entry);
         assert_eq!(cut_off.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    fn entry(key: usize) -> Entry {
+        Entry {
+            key: key.to_string(),
+            ..Entry::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn after_half_a_line_a_sync_removes_it_and_continues() {
+        let path = path("half");
+        let mut state = SyncState::open(&path).unwrap();
+        let writer = state.start("https://service.example").await.unwrap();
+        writer.append([entry(1)].iter()).await.unwrap();
+        drop((state, writer));
+        let whole = unlocked(&path).await;
+        fs::write(&path, [&whole, &b"{\"row\":{\"key\":\"2"[..]].concat()).unwrap();
+
+        let state = SyncState::open(&path).unwrap();
+        let mut state = state.claim("https://service.example").await.unwrap();
+        let writer = state.start("https://service.example").await.unwrap();
+        writer.append([entry(3)].iter()).await.unwrap();
+        drop((state, writer));
+
+        let now = unlocked(&path).await;
+        fs::remove_file(&path).unwrap();
+        let added = now.strip_prefix(&whole[..]).unwrap();
+        assert_eq!(added, to_line(&RowRecord::Row(&entry(3))).unwrap());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn entries_are_read_while_others_are_appended() {
+        let path = path("at-once");
+        let mut state = SyncState::open(&path).unwrap();
+        let writer = state.start("https://service.example").await.unwrap();
+        let entries: Vec<_> = (0..1_000).map(entry).collect();
+        writer.append(entries.iter()).await.unwrap();
+        drop((state, writer));
+        let mut state = SyncState::open(&path).unwrap();
+        let reader = state.reader().unwrap();
+        let writer = state.start("https://service.example").await.unwrap();
+
+        let appending = tokio::spawn(async move {
+            for key in 1_000..1_200 {
+                writer.append([entry(key)].iter()).await.unwrap();
+            }
+        });
+        for slot in state.contents.known.slots.iter().cycle() {
+            let read = reader.read(Place(slot.start())).unwrap();
+            assert_eq!(state.contents.known.hashes.of(&read.key), slot.key);
+            if appending.is_finished() {
+                break;
+            }
+        }
+
+        appending.await.unwrap();
+        drop(state);
+        unlocked(&path).await;
+        let entries = SyncState::open(&path).unwrap().contents.rows;
+        fs::remove_file(&path).unwrap();
+        assert_eq!(entries, 1_200);
     }
 
     #[cfg(unix)]
