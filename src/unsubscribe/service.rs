@@ -8,7 +8,8 @@
 //! everything, which concerns each topic.
 //!
 //! Before a confirmation creates a contact, an opt-out of everything is stored that is held until the contact is paused.
-//! If the process dies, the worker sends it. No opt-in is sent before this opt-out has left the store.
+//! If the process dies, the worker sends it. The service may still be creating the contact then, so the worker retries
+//! for a few minutes if it does not exist. No opt-in is sent before this opt-out has left the store.
 //!
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
 //! current one cannot be looked up, an event is stored that makes the worker do so.
@@ -77,6 +78,9 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than an opt-in holds an id: it does not extend its lease.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
+/// How many attempts to opt out a new contact may find that it does not exist. The first is the confirmation itself.
+/// With the worker's backoff, the others take about 5 minutes.
+const NEW_CONTACT_ATTEMPTS: u32 = 6;
 /// How long the form of a page opts in once only.
 const PAGE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
@@ -241,7 +245,8 @@ impl UnsubscribeService {
     ///
     /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a
     ///   response, too. If the list of the contacts does not have the address, the opt-out is done: nobody sends
-    ///   broadcasts to it.
+    ///   broadcasts to it. After a [confirmation](Self::subscribe) whose create request had no response, the service
+    ///   may create the contact later, so the worker first retries for about 5 minutes.
     /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
     ///   not lost. Otherwise the worker retries.
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
@@ -272,7 +277,14 @@ impl UnsubscribeService {
                     Kind::CurrentAddress => service.store_of_current(opt_out).await,
                     // The confirmation has not claimed it, and creates the contact only if it has.
                     Kind::NewContact if attempt.number() == 1 => Ok(()),
-                    Kind::Address | Kind::NewContact => opt_out.send(&service.0.contacts).await,
+                    Kind::Address => opt_out.send(&service.0.contacts).await.map(drop),
+                    Kind::NewContact => match opt_out.send(&service.0.contacts).await? {
+                        // The service may be slow, and apply the create request after this.
+                        false if attempt.number() <= NEW_CONTACT_ATTEMPTS => {
+                            Err("the contact does not exist yet".into())
+                        }
+                        _ => Ok(()),
+                    },
                 }
             })
         };
@@ -352,13 +364,15 @@ impl UnsubscribeService {
     /// until another click.
     ///
     /// Between its creation and that opt-out, a contact has the topics whose default is `true`. So the opt-out is in
-    /// the store before the contact is created. If the program is killed in between, the worker sends it after 30 s.
-    /// [`may_send`](Self::may_send) returns `false` meanwhile.
+    /// the store before the contact is created. If the program is killed in between, the worker sends it after 30 s. If
+    /// the create request has no response, the worker sends it immediately, and retries for about 5 minutes while there
+    /// is no such contact. [`may_send`](Self::may_send) returns `false` meanwhile.
     ///
     /// # Errors
     ///
     /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence. The worker usually sends it within a second.
-    /// - [`ConsentError::Unfinished`] if the requests took longer than 5 s, if another call for the address was running
+    ///   If an earlier call got no response to its create request, it can take 5 minutes.
+    /// - [`ConsentError::Unfinished`] if the requests did not end in time, if another call for the address was running
     ///   and had another result or did not end, or if a process that made such a call was killed less than 30 s ago.
     /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam,
     ///   and [`Error::is_not_found`] if the service has no such topic.
@@ -1681,8 +1695,8 @@ impl OptOut {
         }
     }
 
-    /// Opts out once, without retries: the worker retries.
-    async fn send(self, contacts: &Contacts) -> Result<(), SendError> {
+    /// Opts out once, without retries: the worker retries. Returns `false` if there is no such contact.
+    async fn send(self, contacts: &Contacts) -> Result<bool, SendError> {
         let result = match &self.topic {
             None => self.send_for(None, contacts).await,
             Some(topic) => match self.send_for(Some(topic), contacts).await {
@@ -1694,15 +1708,15 @@ impl OptOut {
             },
         };
         match result {
-            Ok(()) => Ok(()),
+            Ok(has_contact) => Ok(has_contact),
             // No contact has an address that cannot be sent.
             Err(error) if error.kind() == ErrorKind::Input => {
                 #[cfg(feature = "tracing")]
                 tracing::error!(target: "audience::unsubscribe", %error, "an opt-out can never be sent, and is dropped");
-                Ok(())
+                Ok(true)
             }
             // The call has proved it: an address that is no contact gets no broadcasts.
-            Err(error) if error.missing() == Some(Missing::Contact) => Ok(()),
+            Err(error) if error.missing() == Some(Missing::Contact) => Ok(false),
             Err(error) if is_about_the_request(&error) => self.finish(error, contacts).await,
             Err(error) => Err(error.into()),
         }
@@ -1717,9 +1731,10 @@ impl OptOut {
         found.is_ok_and(|found| found.and_then(reason) == Some(UnsubscribeReason::Complaint))
     }
 
-    async fn send_for(&self, topic: Option<&str>, contacts: &Contacts) -> Result<(), Error> {
+    /// Returns `false` if the opt-out was accepted, and there is no contact, or none that can be read.
+    async fn send_for(&self, topic: Option<&str>, contacts: &Contacts) -> Result<bool, Error> {
         if topic.is_none() && self.has_reported_spam(contacts).await {
-            return Ok(());
+            return Ok(true);
         }
         let call = contacts.unsubscribe(&self.address);
         let call = match topic {
@@ -1727,12 +1742,12 @@ impl OptOut {
             Some(topic) => call.topic(topic),
         };
         let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
-        call.apply().await.map(drop)
+        call.apply().await.map(|contact| contact.is_some())
     }
 
     /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof,
     /// because a gateway may have sent it.
-    async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<(), SendError> {
+    async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<bool, SendError> {
         let call = contacts.retrieve_own(&self.address);
         match call
             .retry(RetryPolicy::none())
@@ -1754,7 +1769,7 @@ impl OptOut {
                 };
                 // An address that is no contact gets no broadcasts.
                 match contacts.is_absent(&self.address, options).await? {
-                    true => Ok(()),
+                    true => Ok(false),
                     false => Err(refusal.into()),
                 }
             }

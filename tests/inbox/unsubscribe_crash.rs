@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use audience::RetryPolicy;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, UnsubscribeService};
@@ -20,6 +21,9 @@ use super::unsubscribe_outage::end_leases;
 
 const BOB: &str = "bob@example.com";
 const LEASE: Duration = Duration::from_secs(30);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Longer than the worker looks for a contact that does not exist yet.
+const FEW_MINUTES: Duration = Duration::from_secs(6 * 60);
 /// How long `subscribe` may take.
 const CLICK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -63,6 +67,15 @@ async fn crash(server: &MockServer, store: impl Store, address: &'static str, pa
     assert!(crashed.await.is_err());
 }
 
+/// Runs the worker for this long.
+async fn work_for(time: Duration, service: &UnsubscribeService, clock: &TestClock) {
+    let step = Duration::from_secs(1);
+    for _ in 0..time.as_secs() {
+        service.worker().run_until_idle().await.unwrap();
+        clock.advance(step);
+    }
+}
+
 #[tokio::test]
 async fn after_a_crash_the_worker_opts_a_new_contact_out_and_the_next_click_subscribes_it() {
     let server = mock().await;
@@ -101,11 +114,70 @@ async fn after_a_crash_before_the_creation_the_opt_out_ends() {
     let service = service(&server, store);
     clock.advance(LEASE);
 
-    service.worker().run_until_idle().await.unwrap();
+    work_for(FEW_MINUTES, &service, &clock).await;
 
     assert_eq!(service.pending().await.unwrap(), 0);
     assert!(server.contact(BOB).is_none());
     service.subscribe(BOB, ["offers"]).await.unwrap();
+}
+
+/// Confirms an address while the service is so slow that the create request has no response.
+async fn give_up_creation(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    server.fault(Fault::status(504).path("/contacts").method("POST").times(1));
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, store).build();
+    let confirmed = service.subscribe(BOB, ["offers"]).await;
+    assert!(matches!(confirmed, Err(ConsentError::Service(_))));
+    assert!(server.contact(BOB).is_none());
+    service
+}
+
+#[tokio::test]
+async fn a_contact_that_is_created_after_its_confirmation_failed_gets_no_topic_that_nobody_chose() {
+    for response in [
+        None,
+        Some(Fault::status(204)),
+        Some(Fault::status(410)),
+        Some(Fault::status(422)),
+    ] {
+        let described = format!("{response:?}");
+        let server = mock().await;
+        let clock = TestClock::new();
+        let service = give_up_creation(&server, clock.store()).await;
+        if let Some(response) = response {
+            server.fault(response.path("*/unsubscribe"));
+        }
+        work_for(MINUTE, &service, &clock).await;
+        assert!(!service.may_send(BOB, "news").await.unwrap());
+        let again = service.subscribe(BOB, ["offers"]).await;
+        assert!(matches!(again, Err(ConsentError::OptedOut)), "{again:?}");
+        server.clear_faults();
+
+        // The service applies the request now.
+        server.client().contacts().create(BOB).await.unwrap();
+        work_for(FEW_MINUTES, &service, &clock).await;
+
+        assert!(server.contact(BOB).unwrap().unsubscribed, "{described}");
+        assert_eq!(service.pending().await.unwrap(), 0, "{described}");
+        let bob = service.subscribe(BOB, ["offers"]).await.unwrap();
+        assert!(!bob.unsubscribed && bob.topics["offers"] && !bob.topics["news"]);
+    }
+}
+
+#[tokio::test]
+async fn the_worker_looks_for_a_contact_that_was_never_created_for_a_few_minutes_only() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = give_up_creation(&server, clock.store()).await;
+
+    work_for(3 * MINUTE, &service, &clock).await;
+    let waiting = service.pending().await.unwrap();
+    work_for(3 * MINUTE, &service, &clock).await;
+
+    assert_eq!((waiting, service.pending().await.unwrap()), (1, 0));
+    let bob = service.subscribe(BOB, ["offers"]).await.unwrap();
+    assert!(bob.topics["offers"] && !bob.topics["news"]);
 }
 
 #[tokio::test]

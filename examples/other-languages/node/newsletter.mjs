@@ -18,7 +18,8 @@ export class Unusable extends Error {}
 
 export class Newsletter {
   unreachable = new Set(); // addresses
-  optOuts = new Set(); // addresses to opt out of everything; in your program: a table
+  // Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
+  optOuts = new Map();
   #pending = new Map(); // in your program: a table, whose rows expire
   #clicks = new Map(); // the last click of each address that is running
   #seenEvents = new Set();
@@ -61,7 +62,7 @@ export class Newsletter {
     // In the last case, an earlier click has created the contact, and then it failed.
     const startsOver = !contact || contact.unsubscribed || this.optOuts.has(address);
     if (!contact) {
-      this.optOuts.add(address); // before the create: a new contact has the default of every topic
+      this.optOuts.set(address, 0); // before the create: a new contact has the default of every topic
       await this.#send("POST", "/contacts", { email: address, first_name: firstName, on_conflict: "skip" }, 3);
     }
     if (this.optOuts.has(address)) {
@@ -79,13 +80,16 @@ export class Newsletter {
     return true;
   }
 
-  /** Opts out whom a click has created, before it failed. A job calls it until `optOuts` is empty. */
+  /** Opts out whom a click has created, before it failed. A job calls it each minute until `optOuts` is empty. */
   async sendOptOuts() {
     let failed;
-    for (const address of [...this.optOuts]) {
+    for (const address of [...this.optOuts.keys()]) {
       try {
         await this.#oneByOne(address, async () => {
-          if (this.optOuts.has(address) && await this.#find(address)) await this.#record(address, "unsubscribe");
+          const missed = this.optOuts.get(address);
+          if (missed === undefined) return;
+          if (await this.#find(address)) await this.#record(address, "unsubscribe");
+          else if (missed < 5) return this.optOuts.set(address, missed + 1); // the service may still create the contact
           this.optOuts.delete(address);
         });
       } catch (error) {

@@ -32,7 +32,8 @@ class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
         self.unreachable = set()  # addresses
-        self.opt_outs = set()  # addresses to opt out of everything; in your program: a table
+        # Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
+        self.opt_outs = {}
         self._clicks = {}
         self._pending = {}  # in your program: a table, whose rows expire
         self._seen_events = set()
@@ -67,12 +68,12 @@ class Newsletter:
             # In the last case, an earlier click has created the contact, and then it failed.
             starts_over = contact is None or contact["unsubscribed"] or address in self.opt_outs
             if contact is None:
-                self.opt_outs.add(address)  # before the create: a new contact has the default of every topic
+                self.opt_outs[address] = 0  # before the create: a new contact has the default of every topic
                 new = {"email": address, "first_name": signup["first_name"], "on_conflict": "skip"}
                 self._send("POST", "/contacts", new, attempts=3)
             if address in self.opt_outs:
                 contact = self._record(address, "unsubscribe")
-                self.opt_outs.discard(address)
+                del self.opt_outs[address]
             for topic, is_subscribed in contact["topics"].items():
                 # The other answers "no" are recorded again: they may be mere defaults, and a default can change.
                 if topic != "news" and (starts_over or not is_subscribed):
@@ -84,14 +85,19 @@ class Newsletter:
             return True
 
     def send_opt_outs(self):
-        """Opts out whom a click has created, before it failed. A job calls it until `opt_outs` is empty."""
+        """Opts out whom a click has created, before it failed. A job calls it each minute until `opt_outs` is empty."""
         failed = None
         for address in list(self.opt_outs):
             try:
                 with self._click(address):
-                    if address in self.opt_outs and self._find(address) is not None:
+                    if address not in self.opt_outs:
+                        continue
+                    if self._find(address) is not None:
                         self._record(address, "unsubscribe")
-                    self.opt_outs.discard(address)
+                    elif self.opt_outs[address] < 5:  # the service may still apply the create request
+                        self.opt_outs[address] += 1
+                        continue
+                    del self.opt_outs[address]
             except (Refused, Unusable, OSError, http.client.HTTPException) as error:
                 failed = error  # the other addresses do not wait for this one
         if failed:

@@ -68,7 +68,7 @@ def test_a_new_contact_whose_click_failed_is_opted_out_by_the_job_or_by_another_
         mock.control("POST", "faults", {"status": 501, "times": 1, "path": "*/unsubscribe"})
         with refused_with(501):
             newsletter.confirm(mailed_token(mock))
-        assert newsletter.opt_outs == {address}
+        assert newsletter.opt_outs == {address: 0}
         if has_job:
             newsletter.send_opt_outs()
             assert mock.contact(address)["unsubscribed"]
@@ -78,7 +78,25 @@ def test_a_new_contact_whose_click_failed_is_opted_out_by_the_job_or_by_another_
 
         contact = mock.contact(address)
         assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True, "offers": False})
-        assert newsletter.opt_outs == set()
+        assert newsletter.opt_outs == {}
+
+
+def test_the_job_looks_a_few_times_for_a_contact_whose_creation_had_no_response(mock, newsletter):
+    for address, is_created in [("cy@example.com", True), ("dee@example.com", False)]:
+        newsletter.sign_up(address, "Cy")
+        mock.control("POST", "faults", {"status": 504, "times": 3, "method": "POST", "path": "/contacts"})
+        with refused_with(504):
+            newsletter.confirm(mailed_token(mock))
+        newsletter.send_opt_outs()
+        assert newsletter.opt_outs == {address: 1}
+        if is_created:
+            mock.control("PUT", f"contacts/{address}", {})
+            newsletter.send_opt_outs()
+            assert mock.contact(address)["unsubscribed"]
+        else:
+            for _ in range(5):
+                newsletter.send_opt_outs()
+        assert newsletter.opt_outs == {}
 
 
 def test_a_404_of_a_gateway_changes_nothing(mock, newsletter):
@@ -108,7 +126,7 @@ def test_an_answer_of_a_gateway_loses_no_opt_out_and_confirms_nothing(mock, news
             with not_from_the_service():
                 newsletter.confirm(mailed_token(mock))
 
-            assert newsletter.opt_outs == ({address} if path == "*/unsubscribe" else set())
+            assert newsletter.opt_outs == ({address: 0} if path == "*/unsubscribe" else {})
         assert mock.contact(address)["unsubscribed"]
         assert newsletter.confirm(mailed_token(mock))
         assert mock.contact(address)["answers"] == {"news": True, "offers": False}
@@ -125,10 +143,10 @@ def test_the_job_sends_an_opt_out_until_the_service_has_it(mock, newsletter):
         with not_from_the_service():
             newsletter.send_opt_outs()
 
-        assert newsletter.opt_outs == {f"cy{number}@example.com"}
+        assert newsletter.opt_outs == {f"cy{number}@example.com": 0}
         newsletter.send_opt_outs()
         assert mock.contact(f"cy{number}@example.com")["unsubscribed"]
-        assert newsletter.opt_outs == set()
+        assert newsletter.opt_outs == {}
 
 
 def test_of_two_clicks_at_once_one_is_recorded(mock, newsletter):
