@@ -354,7 +354,8 @@ impl UnsubscribeService {
     /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it
     /// runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
     /// click wins. If an opt-out waits that was acknowledged before, the call fails, and sends nothing. The requests have
-    /// 5 s. The call continues if its future is dropped, for example because the visitor went away.
+    /// 5 s, or less if the store is slow. The call continues if its future is dropped, for example because the visitor
+    /// went away.
     ///
     /// If another call for the address is running, as after a double click, this one waits for it up to 3 s. Then it
     /// sends nothing, because an opt-out may be newer by then: it succeeds if the contact has these topics.
@@ -939,15 +940,20 @@ impl UnsubscribeService {
         topics: &BTreeSet<String>,
         sending: impl Future<Output = Result<Contact, ConsentError>>,
     ) -> Result<Contact, ConsentError> {
+        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
+        let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         let mut held = Vec::new();
         let has_waited = self.hold_all(address, topics, &mut held).await;
+        let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
         let sending = async {
             match has_waited? {
+                // A future is polled before its timeout.
+                _ if Instant::now() >= end => Err(ConsentError::Unfinished),
                 true => self.opted_in(address, topics).await,
                 false => sending.await,
             }
         };
-        let result = match tokio::time::timeout(OPT_IN_DEADLINE, sending).await {
+        let result = match tokio::time::timeout_at(end, sending).await {
             Err(_) => Err(ConsentError::Unfinished),
             // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
             Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),

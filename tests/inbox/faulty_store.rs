@@ -52,6 +52,8 @@ pub(super) struct FaultyStore {
     store: MemoryStore,
     fault: Fault,
     is_down: Arc<AtomicBool>,
+    /// How long each claim takes.
+    claim_delay: Duration,
     /// The newest token that each event was claimed with, for the faults that need it.
     tokens: Arc<Mutex<ByEvent<Token>>>,
     /// Bodies that are never deleted.
@@ -68,6 +70,7 @@ impl FaultyStore {
             store,
             fault,
             is_down: Arc::default(),
+            claim_delay: Duration::ZERO,
             tokens: Arc::default(),
             bodies: Arc::default(),
         }
@@ -78,6 +81,14 @@ impl FaultyStore {
         Self {
             is_down,
             ..Self::new(store, Fault::None)
+        }
+    }
+
+    /// A store that is right, and takes this long for each claim.
+    pub(super) fn slow_claims(delay: Duration) -> Self {
+        Self {
+            claim_delay: delay,
+            ..Self::new(MemoryStore::new(), Fault::None)
         }
     }
 
@@ -152,6 +163,9 @@ impl FaultyStore {
 impl Store for FaultyStore {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
         self.check()?;
+        if !self.claim_delay.is_zero() {
+            tokio::time::sleep(self.claim_delay).await;
+        }
         let id = self.id(claim.key.id);
         let mut claim = claim;
         claim.key = self.key(claim.key, &id);

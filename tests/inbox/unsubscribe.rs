@@ -912,6 +912,36 @@ async fn an_opt_out_during_an_opt_in_comes_after_it() {
     worker.abort();
 }
 
+/// An opt-out waits 8 s for an opt-in, counted from the first id that the opt-in holds.
+#[tokio::test]
+async fn an_opt_in_with_a_slow_store_has_ended_before_an_opt_out_stops_waiting_for_it() {
+    let limit = Duration::from_secs(8);
+    for (seconds, may_send) in [(1, true), (4, false)] {
+        let server = mock().await;
+        let store = FaultyStore::slow_claims(Duration::from_secs(seconds));
+        let service = service(&server, store);
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let topics = ["news", "offers", "internal"];
+
+        // The store delays four claims, and the service does not respond.
+        server.fault(Fault::delay(MINUTES));
+        let result = service.subscribe(ADA, topics).await;
+
+        assert!(
+            matches!(result, Err(ConsentError::Unfinished)),
+            "{result:?}"
+        );
+        if may_send {
+            let took = began.elapsed();
+            assert!(took < limit + Duration::from_millis(500), "{took:?}");
+        } else {
+            assert!(server.requests().is_empty());
+        }
+        tokio::time::resume();
+    }
+}
+
 #[tokio::test]
 async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
     let server = mock().await;
