@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use audience::mock::MockServer;
 use serde_json::json;
@@ -460,8 +461,10 @@ fn a_table_from_a_pipe_is_not_sent_if_another_sync_ran_while_it_was_made() {
     let mut piped = audience_at(&server, &sync("-", &to_state));
     let piped = piped.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut piped = piped.stdout(Stdio::piped()).spawn().unwrap();
+    let latest = Instant::now() + support::PATIENCE;
     while !std::fs::exists(&state).unwrap() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(Instant::now() < latest, "the state is opened first");
+        std::thread::sleep(Duration::from_millis(5));
     }
 
     let nightly = end(&mut audience_at(&server, &sync(&file, &to_state)));
