@@ -22,13 +22,15 @@
 //! ```
 
 use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::client::{
     Endpoint, Operation, RawResponse, Request, ResponseFuture, RetrySafety, Success,
     endpoint_builder,
 };
+use crate::contacts::optional_id;
 use crate::{Client, Error};
 
 impl Client {
@@ -254,12 +256,29 @@ fn is_control(character: char) -> bool {
 }
 
 /// The response to a mail that the service accepted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SentEmail {
     /// The id of the mail. The events about it have it as [`email_id`](crate::interface#6.3).
-    #[serde(alias = "email_id")]
     pub id: String,
+}
+
+/// Reads the id from the member `id` or `email_id`. The document does not show its name.
+impl<'de> Deserialize<'de> for SentEmail {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Ids {
+            #[serde(default, deserialize_with = "optional_id")]
+            id: Option<String>,
+            #[serde(default, deserialize_with = "optional_id")]
+            email_id: Option<String>,
+        }
+
+        let Ids { id, email_id } = Ids::deserialize(deserializer)?;
+        let id = id.or(email_id);
+        id.map(Self::new)
+            .ok_or_else(|| D::Error::missing_field("id"))
+    }
 }
 
 impl SentEmail {

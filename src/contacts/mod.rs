@@ -102,6 +102,7 @@ pub use matches::{MatchRule, MatchRules};
 pub use merge::MergeProperties;
 #[cfg(feature = "unsubscribe")]
 pub(crate) use model::address_in_path;
+pub(crate) use model::optional_id;
 pub use model::{
     Contact, ContactRecord, ContactSummary, OptOutReason, Reachability, UnsubscribeReason,
 };

@@ -528,7 +528,7 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
 }
 
 /// Reads an id or a cursor. Returns `None` for `null` and `""`.
-pub(super) fn optional_id<'de, D: Deserializer<'de>>(
+pub(crate) fn optional_id<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     match PropertyValue::deserialize(deserializer)? {

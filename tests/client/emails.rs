@@ -87,6 +87,23 @@ async fn a_response_without_an_id_is_an_error_that_says_that_the_mail_was_accept
 }
 
 #[tokio::test]
+async fn the_id_is_read_from_either_member_and_may_be_a_number() {
+    for (body, id) in [
+        (json!({"email_id": "em_1"}), "em_1"),
+        (json!({"id": "em_1", "email_id": "em_1"}), "em_1"),
+        (json!({"id": null, "email_id": "em_1"}), "em_1"),
+        (json!({"id": 17}), "17"),
+        (json!({"email_id": 17}), "17"),
+    ] {
+        let server = respond_with(ok(body.clone())).await;
+
+        let sent = client(server.uri()).emails().send(mail()).await;
+
+        assert_eq!(sent.unwrap().id, id, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
     let server = MockServer::start().await;
     let emails = mock_builder(&server).build().unwrap().emails();
