@@ -159,7 +159,7 @@ impl RetrieveHistory {
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         // No list has an unknown address, so it is found out first.
-        let retrieve = self.contacts.retrieve(&self.address);
+        let retrieve = self.contacts.retrieve_own(&self.address);
         self.address = match retrieve.options(self.options.clone()).await {
             Ok(contact) => contact.email,
             Err(error) => {

@@ -18,7 +18,7 @@ impl Contacts {
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the rule cannot be
     ///   sent: see [`list`](Self::list). Nothing was sent.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is not listed, but a listed item is malformed
-    ///   and may be the contact.
+    ///   and may be the contact, or if the contact in the response has another address: see [`find`](Self::find).
     /// - The errors of [`retrieve`](Self::retrieve) and [`list`](Self::list).
     ///
     /// # Example: whether a mail bounced lately
@@ -136,7 +136,7 @@ impl MatchRules {
         }
         // All requests of the call share one deadline.
         let options = self.contacts.client.start_deadline(self.options);
-        let retrieve = self.contacts.retrieve(self.address);
+        let retrieve = self.contacts.retrieve_own(self.address);
         // The list has neither an unknown address nor a contact that does not match. An unknown address is an error, so
         // it is found out first.
         let address = retrieve.options(options.clone()).await?.email;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use audience::ErrorKind;
 use audience::contacts::{Contacts, History, LastTime};
 use audience::mock::{EngagementKind, Fault, MockServer};
 use serde_json::json;
 
-use support::{ADA, in_time, mock_builder};
+use support::{ADA, contact, in_time, mock_builder, with};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -78,6 +79,20 @@ async fn an_address_that_is_no_contact_has_no_history() {
         2,
         "the contact, and a list that shows that it is missing"
     );
+}
+
+/// As from a wrong cache.
+#[tokio::test]
+async fn the_history_of_another_contact_is_not_returned() {
+    let (server, contacts) = start().await;
+    let bob = with(contact(), "email", "bob@example.com");
+    server.fault(Fault::wrong_body(bob.to_string()).path("/contacts/*"));
+
+    let error = contacts.history(ADA).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+    assert!(error.is_malformed_contact(), "{error}");
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]

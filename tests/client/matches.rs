@@ -134,6 +134,23 @@ async fn a_malformed_item_is_an_error_only_if_it_may_be_the_contact() {
     assert!(found.unwrap());
 }
 
+/// As from a wrong cache.
+#[tokio::test]
+async fn another_contact_that_the_response_has_is_not_looked_for() {
+    let (server, contacts) = start().await;
+    let bob = with(contact(), "email", "bob@example.com");
+    server.fault(Fault::wrong_body(bob.to_string()).path("/contacts/*"));
+
+    let one = contacts.matches(ADA, on("pro")).await.unwrap_err();
+    let each = contacts.matches_each(ADA, [on("pro"), on("free")]).await;
+
+    for error in [one, each.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+        assert!(error.is_malformed_contact(), "{error}");
+    }
+    assert_eq!(server.requests().len(), 2);
+}
+
 #[tokio::test]
 async fn all_requests_share_the_deadline() {
     let (server, contacts) = start().await;
