@@ -42,6 +42,8 @@ impl Contacts {
     /// - [`Error::is_complaint_locked`] if the contact reported spam.
     /// - [`Error::is_not_found`] if the service has no such topic. The contact may exist by then.
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is new or opted out of everything, and the service
+    ///   does not show its topics.
     /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
     ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
     ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`]. It is
@@ -129,6 +131,10 @@ impl ConfirmOptIn {
     /// Subscribes a contact that was found or created.
     pub(crate) async fn confirm(self, contact: Contact) -> Result<Contact, Error> {
         let is_paused = contact.unsubscribed;
+        if is_paused {
+            // The last request would subscribe the contact to each topic that is not known here.
+            contact.require_topics()?;
+        }
         let others = contact.topics.into_iter();
         // A recorded "no" stays if the default of its topic changes.
         let others = others.filter(|(_, answer)| is_paused || !answer);
@@ -160,12 +166,13 @@ impl ConfirmOptIn {
         }
         let opt_out = self.contacts.unsubscribe(&self.contact.email);
         let opted_out = opt_out.options(self.options.clone()).await;
-        let contact = opted_out.map_err(|error| as_existing(error).before_others())?;
+        opted_out.map_err(|error| as_existing(error).before_others())?;
         written.has_defaults = false;
-        match contact.shows_topics() {
-            true => Ok(contact),
-            false => self.retrieve().await.map_err(as_existing),
-        }
+        // The response to the opt-out does not have to show every topic (section 4.5).
+        let mut contact = self.retrieve().await.map_err(as_existing)?;
+        // Also if the service has retrieved an older state.
+        contact.unsubscribed = true;
+        Ok(contact)
     }
 
     /// Records a "no" for the others, and then a "yes" for the topics.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::client::{NOT_SECONDS, is_path_segment};
 use crate::properties::{Properties, PropertyValue};
 use crate::string_enum::string_enum;
-use crate::{Error, Timestamp};
+use crate::{Error, Outcome, Timestamp};
 
 /// A contact in its full form, as retrieve and the consent calls return it
 /// ([interface section 2.1](crate::interface#2.1)).
@@ -125,6 +125,24 @@ impl Contact {
     #[must_use]
     pub fn shows_unsubscribe_reason(&self) -> bool {
         self.shows_reason || self.unsubscribe_reason.is_some()
+    }
+
+    /// Returns whether no broadcast reaches the contact, whatever its topics. After a spam report, the flag may be
+    /// `false` nevertheless: the address is suppressed all the same (interface section 3.1).
+    pub(crate) fn is_opted_out(&self) -> bool {
+        self.unsubscribed || self.unsubscribe_reason == Some(UnsubscribeReason::Complaint)
+    }
+
+    /// Fails if the service did not send the topics of a retrieved contact, although interface section 4.3 promises them.
+    /// A caller that takes the opt-outs from the topics would lose them.
+    pub(crate) fn require_topics(&self) -> Result<(), Error> {
+        if self.shows_topics() {
+            return Ok(());
+        }
+        let error = Error::decode(
+            "the contact that was retrieved has no member `topics`, so its opt-outs are not known",
+        );
+        Err(error.with_outcome(Outcome::Unchanged).malformed_contact())
     }
 
     /// Returns whether broadcasts can reach the contact, and if not, why. It says nothing about the answers for topics:

@@ -1800,7 +1800,9 @@ async fn send_opt_ins(
     if ends_pause {
         // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not
         // show.
-        others.extend(contacts.retrieve_own(address).await?.topics.into_keys());
+        let contact = contacts.retrieve_own(address).await?;
+        contact.require_topics()?;
+        others.extend(contact.topics.into_keys());
     }
     contacts
         .record_answers(address, topics, others, ends_pause)

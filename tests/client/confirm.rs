@@ -2,7 +2,8 @@
 
 use audience::contacts::Contacts;
 use audience::mock::{ConsentForm, Dialect, Fault, MockServer, Reason, SeedContact};
-use audience::{Outcome, RetryPolicy};
+use audience::{ErrorKind, Outcome, RetryPolicy};
+use serde_json::json;
 
 use support::{ADA, mock_builder};
 
@@ -46,16 +47,18 @@ async fn a_new_contact_is_opted_out_of_everything_until_the_last_request() {
     assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
     let sent = sent(&server);
     assert_eq!(sent[1..3], ["POST contacts", "POST unsubscribe"]);
-    let mut answers = sent[3..5].to_vec();
+    // The topics of the contact, which no other response has to show.
+    assert!(sent[3].starts_with("GET "), "{sent:?}");
+    let mut answers = sent[4..6].to_vec();
     answers.sort();
     assert_eq!(answers, ["POST subscribe news", "POST unsubscribe offers"]);
-    assert_eq!(sent[5..], ["POST subscribe"]);
+    assert_eq!(sent[6..], ["POST subscribe"]);
 }
 
 #[tokio::test]
 async fn after_any_failure_a_new_contact_gets_nothing_until_the_next_click() {
     // The request of the call after which everything fails, and whether the opt-out of everything was recorded.
-    for succeed in 0..6 {
+    for succeed in 0..7 {
         let (server, contacts) = start(None).await;
         let fault = Fault::status(500).times(1);
         server.fault(fault.after(succeed));
@@ -84,9 +87,9 @@ async fn an_applied_request_without_a_contact_in_its_response_does_not_end_the_c
     let no_content = |path| Fault::status(204).applied().method("POST").path(path);
     for (fault, retrieved) in [
         (no_content("*/unsubscribe").times(1), 1),
-        (no_content("*/unsubscribe").after(1), 1),
-        (no_content("*/subscribe").times(1), 1),
-        (no_content("*/subscribe").after(1), 1),
+        (no_content("*/unsubscribe").after(1), 2),
+        (no_content("*/subscribe").times(1), 2),
+        (no_content("*/subscribe").after(1), 2),
     ] {
         let (server, contacts) = start(None).await;
         server.fault(fault);
@@ -223,5 +226,54 @@ async fn an_unknown_topic_and_a_complaint_are_said_and_subscribe_to_nothing() {
     let (server, contacts) = start(Some(seed)).await;
     let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
     assert!(error.is_complaint_locked(), "{error}");
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+/// A contact as a response has it, with these topics.
+fn with_topics(unsubscribed: bool, topics: &serde_json::Value) -> String {
+    let contact = json!({"id": "con_1", "email": ADA, "unsubscribed": unsubscribed,
+        "unsubscribe_reason": "manual", "created_at": 1_700_000_000, "topics": topics});
+    contact.to_string()
+}
+
+#[tokio::test]
+async fn a_new_contact_keeps_no_other_topic_if_the_response_to_the_opt_out_does_not_show_all() {
+    for topics in [json!({}), json!([]), json!({"news": false})] {
+        let (server, contacts) = start(None).await;
+        let short = Fault::wrong_body(with_topics(true, &topics));
+        server.fault(short.path("*/unsubscribe").times(1));
+
+        let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+        assert!(!ada.unsubscribed && ada.topics["news"], "{topics}");
+        assert!(!server.contact(ADA).unwrap().topics["offers"], "{topics}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_contact_keeps_no_other_topic_if_an_older_state_is_retrieved_after_its_opt_out() {
+    let (server, contacts) = start(None).await;
+    let older = with_topics(false, &json!({"news": false, "offers": true}));
+    let older = Fault::wrong_body(older).method("GET").path("/contacts/*");
+    server.fault(older.after(1).times(1));
+
+    contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_everything_does_not_end_if_the_service_does_not_show_the_topics() {
+    let seed = SeedContact::new(ADA).unsubscribed(Reason::Manual);
+    let (server, contacts) = start(Some(seed)).await;
+    let without = Fault::wrong_body(with_topics(true, &json!(null)));
+    server.fault(without.method("GET"));
+
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert!(error.is_malformed_contact(), "{error}");
+    assert_eq!(sent(&server).len(), 1);
     assert!(server.contact(ADA).unwrap().unsubscribed);
 }

@@ -1417,6 +1417,21 @@ async fn a_yes_in_a_form_of_your_own_ends_an_opt_out_of_everything_and_no_other_
 }
 
 #[tokio::test]
+async fn a_yes_in_a_form_of_your_own_ends_no_opt_out_of_everything_if_the_topics_are_not_shown() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    let short =
+        format!(r#"{{"id": "con_1", "email": "{ADA}", "unsubscribed": true, "created_at": 1}}"#);
+    server.fault(Fault::wrong_body(short).method("GET").path("/contacts/*"));
+
+    let saved = service.set_topics(ADA, [("offers", true)]).await;
+
+    assert!(matches!(saved, Err(ConsentError::Service(_))), "{saved:?}");
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_yes_in_a_form_of_your_own_waits_for_no_older_opt_out_and_creates_nobody() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
