@@ -1468,7 +1468,8 @@ pub enum ErrorKind {
     /// A write may have been applied.
     Transport,
     /// An import, a sync or the sending of an issue ran to its end, but not everything is done: an opt-out failed, or a
-    /// row has no known outcome. `finished` of its report returns this.
+    /// row has no known outcome. `finished` of its report returns this. Or
+    /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs.
     ///
     /// [`Error::is_retryable`] says whether the next run may do the rest without a change.
     Unfinished,

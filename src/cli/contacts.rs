@@ -575,7 +575,7 @@ impl ChangeAddress {
                 )
             }
         });
-        if old.unsubscribed && may_be_own(old) && new.is_some_and(|new| !new.unsubscribed) {
+        if old.unsubscribed && may_be_own(old) && new.is_some_and(|new| !new.is_opted_out()) {
             plan.push(format!(
                 "{from} is opted out and {to} is not, so an earlier call may have changed the address: nothing would be changed"
             ));
@@ -583,13 +583,13 @@ impl ChangeAddress {
         }
         let topics = old.topics.iter().filter(|(_, answer)| !**answer);
         let topics = topics.map(|(topic, _)| printable(topic));
-        let everything = old.unsubscribed.then(|| "everything".to_owned());
+        let everything = old.is_opted_out().then(|| "everything".to_owned());
         let opt_outs: Vec<_> = everything.into_iter().chain(topics).collect();
         plan.push(match &*opt_outs {
             [] => format!("no opt-out would be recorded for {to}"),
             all => format!("{to} would be opted out of: {}", all.join(", ")),
         });
-        if !old.unsubscribed {
+        if !old.is_opted_out() {
             plan.push(format!("{from} would be opted out of everything"));
         } else if may_be_own(old) {
             plan.push(mistyped(&from));

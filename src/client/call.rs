@@ -140,6 +140,9 @@ impl Client {
     ) -> ResponseFuture<Option<E::Output>> {
         ResponseFuture::new(async move {
             let options = self.start_deadline(options);
+            if let Some(found) = self.looked(&endpoint, &options).await? {
+                return Ok(Some(found.into_inner()));
+            }
             let written = self.send_write(&endpoint, read_back, true, &options);
             let written = written.await.map(Response::into_inner);
             match value_of_write(written) {
@@ -157,16 +160,24 @@ impl Client {
         options: CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let options = self.start_deadline(options);
-        if let Some(looking) = endpoint.look_before(&self, &options) {
-            let found = looking.await;
-            if let Some(found) = found.map_err(|error| error.at(endpoint.operation().name))? {
-                return Ok(found);
-            }
+        if let Some(found) = self.looked(&endpoint, &options).await? {
+            return Ok(found);
         }
         let written = self.send_write(&endpoint, read_back, false, &options);
         match written.await {
             Ok(response) => Ok(response),
             Err(error) => Err(self.checked(&endpoint, error, &options).await),
+        }
+    }
+
+    /// See [`Endpoint::look_before`].
+    async fn looked<E: Endpoint>(&self, endpoint: &E, options: &CallOptions) -> Looked<E::Output> {
+        match endpoint.look_before(self, options) {
+            None => Ok(None),
+            Some(looking) => {
+                let found = looking.await;
+                found.map_err(|error| error.at(endpoint.operation().name))
+            }
         }
     }
 

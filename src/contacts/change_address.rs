@@ -9,7 +9,7 @@ use super::{
 use crate::client::{
     CallOptions, Endpoint as _, TakesOptions, call_settings, opaque_debug, wait_for_call,
 };
-use crate::{Error, Outcome};
+use crate::{Error, ErrorKind, Outcome};
 
 impl Contacts {
     /// Gives a contact another address: creates the contact of the new address with the names, the properties and the
@@ -25,7 +25,8 @@ impl Contacts {
     /// 2. It creates the new contact with the names and properties of the old one. If the new address is a contact
     ///    already, its names and properties stay.
     /// 3. It records for the new contact every opt-out that the old one shows. An opt-out of everything gets the reason
-    ///    `preferences`. For a topic that the old contact never answered, the default counts.
+    ///    `preferences`. If the new address was a contact already, it is retrieved before, and keeps its own opt-out of
+    ///    everything. For a topic that the old contact never answered, the default counts.
     /// 4. It retrieves the new contact, and then the old one again. If the old one has another opt-out by now, the call
     ///    repeats step 3 for it.
     /// 5. It opts the old contact out with the reason `manual`, unless it is opted out already.
@@ -64,9 +65,9 @@ impl Contacts {
     /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it
     ///   creates the new contact, so that a further call does not take it for its own.
     /// - If it is opted out, too, nobody is subscribed, and the call records the other opt-outs.
-    /// - If it is subscribed, the call cannot know. It changes nothing and fails with
-    ///   [`ErrorKind::Input`](crate::ErrorKind::Input). If an earlier call made the opt-out, there is nothing left to
-    ///   do. If not, [`unsubscribe`](Self::unsubscribe) the new contact and call again.
+    /// - If it is subscribed, the call cannot know. It changes nothing and fails with [`ErrorKind::Input`]. If an earlier
+    ///   call made the opt-out, there is nothing left to do. If not, [`unsubscribe`](Self::unsubscribe) the new contact
+    ///   and call again.
     ///
     /// If the old contact is opted out with one of these reasons while the call runs, it fails in the same way: a second
     /// call, after a double click, may have made the change, or somebody has opted the person out. The outcome is then
@@ -81,8 +82,10 @@ impl Contacts {
     ///   404, too, so the call lists the contacts with this address after it.
     /// - `validation_error` (422) if the new address is not an email address.
     /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if an address is empty, `.` or `..`, or if the new contact is
-    ///   subscribed although the old one is opted out: see above.
+    /// - [`ErrorKind::Input`] if an address is empty, `.` or `..`, or if the new contact is subscribed although the old
+    ///   one is opted out: see above.
+    /// - [`ErrorKind::Decode`] if the service does not show the topics of the old contact.
+    /// - [`ErrorKind::Unfinished`] if the old contact got other opt-outs as fast as the call recorded them.
     /// - The errors of [`retrieve`](Self::retrieve), [`create`](Self::create) and [`unsubscribe`](Self::unsubscribe).
     ///
     /// [`Error::outcome`] is about all requests. [`Unknown`](Outcome::Unknown) means that changes were made, or may
@@ -141,23 +144,24 @@ impl ChangeAddress {
         if normalized_address(&self.old) == normalized_address(&self.new) {
             return Ok(old);
         }
+        old.require_topics()?;
         if old.unsubscribed && may_be_own(&old) {
             self.tell_opt_out_from_own(written).await?;
         }
-        self.create(&old).await?;
+        let is_new = self.create(&old).await?;
         *written = Outcome::Unknown;
         // Both contacts exist by now, or the service has not responded to the requests before.
-        let opted_out = self.opt_out_both(&mut old).await;
+        let opted_out = self.opt_out_both(&mut old, is_new).await;
         opted_out.map_err(|error| match error.is_not_found() {
             true => error.not_from_service(),
             false => error,
         })
     }
 
-    async fn opt_out_both(&self, old: &mut Contact) -> Result<Contact, Error> {
-        let new = self.record_opt_outs(old).await?;
+    async fn opt_out_both(&self, old: &mut Contact, is_new: bool) -> Result<Contact, Error> {
+        let new = self.record_opt_outs(old, is_new).await?;
         // This is the last step, because a further call does the rest only while the old contact is subscribed.
-        if !old.unsubscribed {
+        if !old.is_opted_out() {
             self.opt_out(self.contacts.unsubscribe(&self.old)).await?;
         }
         Ok(new)
@@ -165,7 +169,7 @@ impl ChangeAddress {
 
     /// Records the opt-outs of the old contact for the new one, and retrieves both, until the old one has no others.
     /// Returns the new contact.
-    async fn record_opt_outs(&self, old: &mut Contact) -> Result<Contact, Error> {
+    async fn record_opt_outs(&self, old: &mut Contact, is_new: bool) -> Result<Contact, Error> {
         let mut recorded = BTreeSet::new();
         let mut left = opt_outs(old);
         // Each round records at least one opt-out, so only a service that keeps adding topics reaches the bound.
@@ -175,7 +179,10 @@ impl ChangeAddress {
             for topic in left {
                 let call = self.contacts.unsubscribe(&self.new);
                 let call = match &topic {
-                    None => call.reason(OptOutReason::Preferences),
+                    // No request may fail between the creation and the opt-out.
+                    None if is_new => call.reason(OptOutReason::Preferences),
+                    // Another opt-out could replace the reason `complaint`, and so end the lock after a spam report.
+                    None => call.reason(OptOutReason::Preferences).unless_opted_out(),
                     Some(topic) => call.topic(topic),
                 };
                 self.opt_out(call).await?;
@@ -183,14 +190,20 @@ impl ChangeAddress {
             }
             let new = self.retrieve(&self.new).await?;
             *old = self.retrieve(&self.old).await?;
+            old.require_topics()?;
             if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) {
                 return Err(Error::input(
                     "the old contact was opted out during the call: by another call that changes the address, or on behalf of the person; in the second case, unsubscribe the new contact, too",
                 ));
             }
             left = &opt_outs(old) - &recorded;
-            if left.is_empty() || recorded.len() > most {
+            if left.is_empty() {
                 return Ok(new);
+            }
+            if recorded.len() > most {
+                let message = "the old contact got other opt-outs all the time, and not all of them are recorded for the new contact";
+                let error = Error::new(ErrorKind::Unfinished, Outcome::Unknown, message);
+                return Err(error.retryable());
             }
         }
     }
@@ -199,7 +212,7 @@ impl ChangeAddress {
     async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
         let new = self.contacts.find(&self.new);
         match new.options(self.options.clone()).await? {
-            Some(new) if new.unsubscribed => Ok(()),
+            Some(new) if new.is_opted_out() => Ok(()),
             Some(_) => Err(Error::input(
                 "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
             )),
@@ -214,7 +227,8 @@ impl ChangeAddress {
         }
     }
 
-    async fn create(&self, old: &Contact) -> Result<(), Error> {
+    /// Creates the new contact, unless it exists. Returns whether it is certainly new.
+    async fn create(&self, old: &Contact) -> Result<bool, Error> {
         let mut new = NewContact::new(&self.new).on_conflict(OnConflict::Skip);
         new.first_name.clone_from(&old.first_name);
         new.last_name.clone_from(&old.last_name);
@@ -224,8 +238,8 @@ impl ChangeAddress {
         let create = self.contacts.create(new).options(self.options.clone());
         match create.await {
             // The contact is retrieved later.
-            Err(error) if error.outcome() == Outcome::Applied => Ok(()),
-            created => created.map(drop),
+            Err(error) if error.outcome() == Outcome::Applied => Ok(false),
+            created => created.map(|created| created.is_new()),
         }
     }
 
@@ -244,7 +258,7 @@ impl ChangeAddress {
 fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
     let topics = contact.topics.iter().filter(|(_, answer)| !**answer);
     let topics = topics.map(|(topic, _)| Some(topic.clone()));
-    let everything = contact.unsubscribed.then_some(None);
+    let everything = contact.is_opted_out().then_some(None);
     everything.into_iter().chain(topics).collect()
 }
 

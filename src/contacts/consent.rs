@@ -256,8 +256,8 @@ impl Unsubscribe {
         self
     }
 
-    /// Retrieves the contact first, and sends nothing if it is opted out already, so that its reason stays. Default:
-    /// sends the opt-out, which replaces the reason.
+    /// Retrieves the contact first, and sends nothing if it is opted out already or has reported spam, so that its reason
+    /// stays. Default: sends the opt-out, which replaces the reason.
     ///
     /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
     /// opt-out was not sent. Both requests share the deadline.
@@ -397,7 +397,7 @@ impl Endpoint for Consent {
         Some(Box::pin(async move {
             let retrieve = contacts.retrieve_own(&address).options(options);
             match retrieve.response().await {
-                Ok(response) => Ok(response.value().unsubscribed.then_some(response)),
+                Ok(response) => Ok(response.value().is_opted_out().then_some(response)),
                 // The opt-out finds out whether there is no such contact.
                 Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
                 Err(error) => Err(error),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use audience::contacts::{Contacts, OptOutReason, UnsubscribeReason};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, StoredContact};
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use support::cancellation::{for_each_number_of_polls, poll_times};
 use support::{ADA, in_time, mock_builder};
@@ -118,19 +118,21 @@ async fn a_contact_of_the_new_address_keeps_its_names_properties_and_opt_ins() {
 async fn an_opt_out_of_everything_goes_along_and_the_old_contact_keeps_its_reason() {
     for reason in [Reason::Preferences, Reason::Complaint] {
         for new in [None, Some(None)] {
-            let (server, contacts) = start(Some(reason), new).await;
+            let (existed, (server, contacts)) = (new.is_some(), start(Some(reason), new).await);
 
             let new = contacts.change_address(ADA, NEW).await.unwrap();
 
             let preferences = Some(UnsubscribeReason::Preferences);
             assert_eq!(new.unsubscribe_reason, preferences, "{reason:?}");
-            // Nothing can fail between the new contact and its opt-out.
-            let first = [
-                "GET /ada@example.com",
-                "POST",
-                "POST /ada@example.net/unsubscribe preferences",
-            ];
-            assert_eq!(sent(&server)[..3], first);
+            let sent = sent(&server);
+            assert_eq!(sent[..2], ["GET /ada@example.com", "POST"]);
+            let opt_out = "POST /ada@example.net/unsubscribe preferences";
+            match existed {
+                // Nothing can fail between the new contact and its opt-out.
+                false => assert_eq!(sent[2], opt_out),
+                // It could be opted out already.
+                true => assert_eq!(sent[2..4], ["GET /ada@example.net", opt_out]),
+            }
             let [old, new] = stored(&server);
             let is_complaint = reason == Reason::Complaint;
             assert_eq!(old.unsubscribe_reason == "complaint", is_complaint);
@@ -209,6 +211,111 @@ async fn a_new_address_that_is_opted_out_or_reported_spam_stays_so() {
         assert_eq!(new.unsubscribe_reason, reason);
         assert!(old.unsubscribed);
     }
+}
+
+#[tokio::test]
+async fn a_contact_of_the_new_address_that_is_opted_out_gets_no_other_opt_out_of_everything() {
+    let reasons = [Reason::Manual, Reason::Preferences, Reason::Complaint];
+    for old in reasons {
+        for new in reasons {
+            let (server, contacts) = start(Some(old), Some(Some(new))).await;
+
+            contacts.change_address(ADA, NEW).await.unwrap();
+
+            // It could replace the reason, and so end the lock after a spam report.
+            let sent = sent(&server);
+            let is_of_everything = |line: &&String| {
+                line.contains("ada@example.net/unsubscribe")
+                    && (line.ends_with("unsubscribe") || line.ends_with("preferences"))
+            };
+            assert_eq!(sent.iter().find(is_of_everything), None, "{old:?} {new:?}");
+            assert!(sent.contains(&"POST /ada@example.net/unsubscribe news".to_owned()));
+            let reason = format!("{new:?}").to_lowercase();
+            assert_eq!(stored(&server)[1].unsubscribe_reason, reason);
+        }
+    }
+}
+
+/// A contact as a response has it.
+fn shown(address: &str, reason: &str, topics: &Value) -> String {
+    let contact = json!({"id": "con_1", "email": address, "unsubscribed": false, "topics": topics,
+        "unsubscribe_reason": reason, "created_at": 1_700_000_000});
+    contact.to_string()
+}
+
+fn retrieved(address: &str, contact: String) -> Fault {
+    let path = format!("/contacts/{address}");
+    Fault::wrong_body(contact).method("GET").path(path)
+}
+
+#[tokio::test]
+async fn a_spam_report_counts_as_an_opt_out_whatever_the_flag_says() {
+    let reported = |address| shown(address, "complaint", &json!({"news": false}));
+    let (server, contacts) = start(Some(Reason::Complaint), None).await;
+    server.fault(retrieved(ADA, reported(ADA)));
+
+    contacts.change_address(ADA, NEW).await.unwrap();
+
+    assert!(stored(&server)[1].unsubscribed);
+    let of_old = "POST /ada@example.com/unsubscribe".to_owned();
+    assert!(!sent(&server).contains(&of_old));
+
+    for old in [Reason::Manual, Reason::Preferences] {
+        let (server, contacts) = start(Some(old), Some(Some(Reason::Complaint))).await;
+        server.fault(retrieved(NEW, reported(NEW)));
+
+        contacts.change_address(ADA, NEW).await.unwrap();
+
+        let of_new = "POST /ada@example.net/unsubscribe preferences".to_owned();
+        assert!(!sent(&server).contains(&of_new), "{old:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_not_changed_if_the_service_does_not_show_the_topics_of_the_old_contact() {
+    let mut absent: Value = serde_json::from_str(&shown(ADA, "", &json!(null))).unwrap();
+    absent.as_object_mut().unwrap().remove("topics");
+    for body in [shown(ADA, "", &json!(null)), absent.to_string()] {
+        // The first time that the old contact is retrieved, and the second time.
+        for (retrieve, outcome) in [(0, Outcome::Unchanged), (1, Outcome::Unknown)] {
+            let (server, contacts) = start(None, None).await;
+            server.fault(retrieved(ADA, body.clone()).after(retrieve).times(1));
+
+            let error = contacts.change_address(ADA, NEW).await.unwrap_err();
+
+            let found = (error.kind(), error.outcome());
+            assert_eq!(found, (ErrorKind::Decode, outcome), "{error}");
+            assert!(error.is_malformed_contact(), "{error}");
+            assert!(!server.contact(ADA).unwrap().unsubscribed);
+            assert_eq!(server.contact(NEW).is_none(), retrieve == 0);
+            contacts.change_address(ADA, NEW).await.unwrap();
+            assert!(!stored(&server)[1].answers["news"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_keep_up_with_the_opt_outs_fails_and_can_be_repeated() {
+    let ada = contact(ADA, None).answer("news", false);
+    let server = MockServer::builder().topic("news", true).seed_contact(ada);
+    let server = server.start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let mut call = pin!(contacts.change_address(ADA, NEW).into_future());
+    // In each round, the new contact was retrieved, and the old one was not.
+    for (requests, topic) in [(4, "offers"), (7, "deals"), (10, "beta")] {
+        until_sent(&server, requests, call.as_mut()).await;
+        server.topic(topic, false);
+    }
+
+    let error = in_time(call).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unfinished, "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(error.is_retryable(), "{error}");
+    assert!(!stored(&server)[0].unsubscribed);
+    contacts.change_address(ADA, NEW).await.unwrap();
+    let [old, new] = stored(&server);
+    assert!(old.unsubscribed && !new.answers["beta"]);
 }
 
 #[tokio::test]
