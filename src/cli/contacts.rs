@@ -932,8 +932,8 @@ impl Unsubscribe {
         async move {
             // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
             if is_of_everything {
-                match contacts.retrieve(&address).await {
-                    Ok(contact) if contact.unsubscribed && !replaces(reason, &contact) => {
+                match contacts.retrieve_own(&address).await {
+                    Ok(contact) if contact.is_opted_out() && !replaces(reason, &contact) => {
                         return Ok((contact, true));
                     }
                     Err(error) if !error.is_not_found() => return Err(error),

@@ -576,6 +576,24 @@ fn a_contact_that_is_unsubscribed_already_keeps_its_reason_unless_another_one_is
     assert_eq!(reason("eve@example.com"), "manual");
 }
 
+/// As from a wrong cache.
+#[test]
+fn an_opt_out_of_another_contact_that_the_response_has_is_not_taken_for_the_one_that_was_named() {
+    let server = server();
+    let bob = r#"{"id": "con_9", "email": "bob@example.com", "unsubscribed": true, "topics": {},
+        "unsubscribe_reason": "manual", "created_at": 1}"#;
+    server.fault(Fault::wrong_body(bob).method("GET").path("/contacts/*"));
+
+    let ada = end(&mut audience_at(
+        &server,
+        &["contacts", "unsubscribe", "ada@example.com"],
+    ));
+
+    assert_eq!(ada.code, Some(1), "{ada:?}");
+    assert!(!ada.stdout.contains("unsubscribed already"), "{ada:?}");
+    assert!(ada.stderr.contains("another address"), "{ada:?}");
+}
+
 #[test]
 fn addresses_from_a_file_or_a_pipe_are_unsubscribed_and_those_that_are_no_contacts_are_exit_status_3()
  {
