@@ -37,6 +37,8 @@ impl Contacts {
     ///   the contacts with this address after it.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a
     ///   number that JSON cannot represent. Nothing was sent.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) with [`Outcome::Unknown`] if the response still shows a name or
+    ///   a property that was to be removed.
     /// - The errors of [`merge_properties`](Self::merge_properties), [`retrieve`](Self::retrieve) and
     ///   [`create`](Self::create).
     ///
@@ -186,14 +188,20 @@ impl UpdateContact {
                     _ => error,
                 });
                 let contact = created?.contact;
-                match are_different(&contact.email, &self.address) {
-                    true => Err(Error::not_applied("contact", true).with_outcome(Outcome::Unknown)),
-                    false => Ok(contact),
+                if are_different(&contact.email, &self.address) {
+                    return Err(Error::not_applied("contact", true).with_outcome(Outcome::Unknown));
                 }
+                if !changes.are_removed_from(&contact) {
+                    return Err(Error::decode(STILL_THERE).repeatable(true));
+                }
+                Ok(contact)
             }
         }
     }
 }
+
+const STILL_THERE: &str =
+    "the contact in the response still has a name or a property that was to be removed";
 
 /// The member of the body of a `PATCH` that holds the properties.
 const MEMBER: &str = "properties";
@@ -270,6 +278,19 @@ impl Changes {
         let keeps_names = self.first_name.is_none() && self.last_name.is_none();
         let removes_none = self.properties.values().all(Option::is_some);
         (keeps_names && removes_none && !self.properties.is_empty()).then(|| self.new_properties())
+    }
+
+    /// Returns whether a contact does not show what these changes remove. The document does not say that an empty name
+    /// removes a name. A value that is set is not compared, because the service may store it in another form.
+    fn are_removed_from(&self, contact: &ContactRecord) -> bool {
+        let is_gone = |change: &Option<String>, shown: &Option<String>| {
+            change.as_deref() != Some("") || shown.is_none()
+        };
+        let mut properties = self.properties.iter();
+        is_gone(&self.first_name, &contact.first_name)
+            && is_gone(&self.last_name, &contact.last_name)
+            && properties
+                .all(|(name, change)| change.is_some() || contact.properties.get(name).is_none())
     }
 
     /// Returns the upsert that makes these changes and keeps everything else. `None` if nothing would change.

@@ -251,6 +251,48 @@ async fn a_contact_that_reported_spam_stays_locked_when_it_is_erased() {
 }
 
 #[tokio::test]
+async fn a_spam_report_stays_locked_in_an_erasure_whatever_the_flag_says() {
+    let server = MockServer::builder().seed_contact(ADA).start().await;
+    server.report_spam(ADA);
+    let shown = r#"{"id": "con_1", "email": "ada@example.com", "unsubscribed": false,
+        "unsubscribe_reason": "complaint", "created_at": 1, "topics": {}}"#;
+    server.fault(Fault::wrong_body(shown).method("GET").path(PATH));
+
+    let erasure = server.client().contacts().erase(ADA).await.unwrap();
+
+    assert_eq!(erasure, Erasure::Emptied);
+    let requests = server.requests();
+    // It could replace the reason, and so end the lock.
+    let is_opt_out = |path: &str| path.ends_with("/unsubscribe");
+    assert!(!requests.iter().any(|sent| is_opt_out(&sent.path)));
+}
+
+#[tokio::test]
+async fn an_erasure_of_which_a_name_or_a_property_is_left_is_not_reported_as_done() {
+    for left in [
+        r#""first_name": "Ada", "properties": {}"#,
+        r#""first_name": "", "properties": {"plan": "pro"}"#,
+    ] {
+        let ada = SeedContact::new(ADA).first_name("Ada");
+        let server = MockServer::builder().seed_contact(ada.property("plan", "pro"));
+        let server = server.start().await;
+        let contacts = server.client().contacts();
+        let shown = format!(
+            r#"{{"id": "con_1", "email": "{ADA}", "unsubscribed": true, "created_at": 1, {left}}}"#
+        );
+        let create = Fault::wrong_body(shown).method("POST").path("/contacts");
+        server.fault(create);
+
+        let error = contacts.erase(ADA).await.unwrap_err();
+
+        let found = (error.kind(), error.outcome());
+        assert_eq!(found, (ErrorKind::Decode, Outcome::Unknown), "{error}");
+        assert!(error.to_string().starts_with("erase: "), "{error}");
+        assert!(server.contact(ADA).unwrap().unsubscribed);
+    }
+}
+
+#[tokio::test]
 async fn a_contact_that_may_be_deleted_later_is_not_changed_and_a_failed_step_can_be_repeated() {
     let server = MockServer::builder().seed_contact(SeedContact::new(ADA).first_name("Ada"));
     let server = server.start().await;

@@ -244,6 +244,42 @@ async fn an_update_whose_response_has_no_contact_may_be_lost_and_is_to_be_repeat
 }
 
 #[tokio::test]
+async fn an_update_whose_response_still_shows_what_was_to_be_removed_is_an_error() {
+    let shown = |first: &str, last: &str, properties: Value| {
+        json!({"id": "con_1", "email": ADA, "unsubscribed": false, "created_at": 1,
+            "first_name": first, "last_name": last, "properties": properties})
+    };
+    let plan = json!({"plan": "pro"});
+    for (body, is_removed) in [
+        (shown("Ada", "", plan.clone()), false),
+        (shown("", "Byron", plan.clone()), false),
+        (shown("", "", json!({"plan": "pro", "seats": 3})), false),
+        (shown("", "", plan), true),
+        // A short form shows nothing of it.
+        (
+            json!({"id": "con_1", "email": ADA, "unsubscribed": false, "created_at": 1}),
+            true,
+        ),
+    ] {
+        let (server, contacts) = start(Dialect::default()).await;
+        let fault = Fault::wrong_body(body.to_string()).method("POST");
+        server.fault(fault.path("/contacts"));
+
+        let update = contacts.update(ADA).first_name("").last_name("");
+        let updated = update.remove_property("seats").await;
+
+        assert_eq!(updated.is_ok(), is_removed, "{body}: {updated:?}");
+        if let Err(error) = updated {
+            let found = (error.kind(), error.outcome());
+            assert_eq!(found, (ErrorKind::Decode, Outcome::Unknown), "{error}");
+            let text = error.explanation();
+            assert!(text.contains("still has a name or a property"), "{text}");
+            assert!(text.contains("it is safe to repeat it"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_update_that_cannot_be_sent_is_refused_before_any_request() {
     let (server, contacts) = start(Dialect::default()).await;
 
