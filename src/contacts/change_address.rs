@@ -65,9 +65,9 @@ impl Contacts {
     /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it
     ///   creates the new contact, so that a further call does not take it for its own.
     /// - If it is opted out, too, nobody is subscribed, and the call records the other opt-outs.
-    /// - If it is subscribed, the call cannot know. It changes nothing and fails with [`ErrorKind::Input`]. If an earlier
-    ///   call made the opt-out, there is nothing left to do. If not, [`unsubscribe`](Self::unsubscribe) the new contact
-    ///   and call again.
+    /// - If it is subscribed, the call cannot know. It changes nothing and fails with [`ErrorKind::Input`]. If an
+    ///   earlier call made the opt-out, there is nothing left to do. If not, [`unsubscribe`](Self::unsubscribe) the new
+    ///   contact and call again.
     ///
     /// If the old contact is opted out with one of these reasons while the call runs, it fails in the same way: a second
     /// call, after a double click, may have made the change, or somebody has opted the person out. The outcome is then

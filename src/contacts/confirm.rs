@@ -42,8 +42,8 @@ impl Contacts {
     /// - [`Error::is_complaint_locked`] if the contact reported spam.
     /// - [`Error::is_not_found`] if the service has no such topic. The contact may exist by then.
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is new or opted out of everything, and the service
-    ///   does not show its topics.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is new or opted out of everything, and the
+    ///   service does not show its topics.
     /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
     ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
     ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`]. It is

@@ -19,8 +19,8 @@ impl Contacts {
     ///
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,
     ///   but still lists it. Nothing more was sent, because a change could create the contact anew.
-    /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a name
-    ///   or a property. Then its support has to remove them.
+    /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a
+    ///   name or a property. Then its support has to remove them.
     /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
     ///   [`update`](Self::update). A gateway can send a 404, too, so the result is [`Erasure::NoContact`] only if no list
     ///   has the contact either.

@@ -133,8 +133,8 @@ impl Contact {
         self.unsubscribed || self.unsubscribe_reason == Some(UnsubscribeReason::Complaint)
     }
 
-    /// Fails if the service did not send the topics of a retrieved contact, although interface section 4.3 promises them.
-    /// A caller that takes the opt-outs from the topics would lose them.
+    /// Fails if the service did not send the topics of a retrieved contact, although interface section 4.3 promises
+    /// them. A caller that takes the opt-outs from the topics would lose them.
     pub(crate) fn require_topics(&self) -> Result<(), Error> {
         if self.shows_topics() {
             return Ok(());

@@ -37,8 +37,8 @@ impl Contacts {
     ///   the contacts with this address after it.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a
     ///   number that JSON cannot represent. Nothing was sent.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) with [`Outcome::Unknown`] if the response still shows a name or
-    ///   a property that was to be removed.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) with [`Outcome::Unknown`] if the response still shows a name
+    ///   or a property that was to be removed.
     /// - The errors of [`merge_properties`](Self::merge_properties), [`retrieve`](Self::retrieve) and
     ///   [`create`](Self::create).
     ///
