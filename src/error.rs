@@ -1092,7 +1092,8 @@ impl Error {
 /// Returns the status of your own response to a visitor, if an error or one of its causes is of this crate.
 ///
 /// It is for a web program whose handlers return any error, for example as a `Box<dyn Error>`. The first error that it
-/// finds decides:
+/// finds decides. Show your text for the status, and not the error: after a confirmation mail that the service refused,
+/// the status is 200.
 ///
 /// | error | status |
 /// |---|---|
@@ -1468,7 +1469,7 @@ pub enum ErrorKind {
     /// A write may have been applied.
     Transport,
     /// An import, a sync or the sending of an issue ran to its end, but not everything is done: an opt-out failed, or a
-    /// row has no known outcome. `finished` of its report returns this. Or
+    /// row has no known outcome, or an issue had no reader. `finished` of its report returns this. Or
     /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs.
     ///
     /// [`Error::is_retryable`] says whether the next run may do the rest without a change.

@@ -50,6 +50,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
+/// A handler that [`Inbox::handle`](crate::inbox::Inbox::handle) starts for a delivery whose body arrives after the
+/// shutdown has begun is waited for only until its response. Call [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle)
+/// afterwards, within a limit of your own; [`Inbox::accept`](crate::inbox::Inbox::accept) needs nothing.
+///
 /// For another server, use [`Worker::run_until`] and the server's own shutdown.
 ///
 /// # Example: webhooks, with a worker and probes

@@ -527,7 +527,7 @@ impl Sender {
     ) -> SentBatch {
         let address = row.row.address();
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
-        let contact = match self.retrieve(address, watch).await {
+        let contact = match self.retrieve_with_topics(address, watch).await {
             Ok(contact) => contact,
             Err(error) => return opt_out_not_sent(&EVERYTHING, error),
         };
@@ -655,7 +655,7 @@ impl Sender {
         address: &str,
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
-        let retrieved = self.retrieve(address, watch).await;
+        let retrieved = self.retrieve_with_topics(address, watch).await;
         retrieved.map_err(|error| {
             let outcome = match error.is_not_found() {
                 // The 404 says nothing about the row.
@@ -667,6 +667,19 @@ impl Sender {
                 stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
             }
         })
+    }
+
+    /// Retrieves a contact whose opt-outs another address is to get.
+    async fn retrieve_with_topics(
+        &self,
+        address: &str,
+        watch: &Arc<Watch>,
+    ) -> Result<Option<Contact>, Error> {
+        let contact = self.retrieve(address, watch).await?;
+        if let Some(contact) = &contact {
+            contact.require_topics()?;
+        }
+        Ok(contact)
     }
 
     /// Retrieves a contact; `None` if there certainly is none.

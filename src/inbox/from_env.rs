@@ -122,7 +122,9 @@ impl StoreAddress {
         #[cfg(feature = "inbox-sqlite")]
         if let Some(file) = address.strip_prefix("sqlite:") {
             // Another program would read a URL here. Read as a path, it names a file that nobody has in mind.
-            if file.starts_with("//") || file.contains('?') {
+            // A path of Windows may begin with `\\?\`.
+            let plain = file.strip_prefix(r"\\?\").unwrap_or(file);
+            if file.starts_with("//") || plain.contains('?') {
                 return Err(ConfigError::new(
                     "the address of an inbox in SQLite is `sqlite:` and the path of the file, such as `sqlite:inbox.db` \
                      or `sqlite:/var/lib/app/inbox.db`; it must not have `//` after `sqlite:`, nor a `?`",
@@ -244,7 +246,7 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("such as `sqlite:inbox.db`"), "{text}");
         }
-        for file in ["inbox.db", "/srv/inbox.db", "./a//b"] {
+        for file in ["inbox.db", "/srv/inbox.db", "./a//b", r"\\?\C:\a.db"] {
             let parsed = StoreAddress::parse(&format!("sqlite:{file}"));
 
             assert!(matches!(parsed, Ok(StoreAddress::Sqlite(path)) if path == file));

@@ -950,7 +950,7 @@ impl StdError for IssueError {
 }
 
 impl ConsentError {
-    /// Returns whether a mail that failed may have been sent.
+    /// Returns whether a mail or an opt-in that failed may have been sent.
     pub(super) fn maybe_sent(&self) -> bool {
         let outcome = match self {
             Self::Service(error) => error.outcome(),

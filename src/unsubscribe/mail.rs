@@ -206,10 +206,12 @@ impl UnsubscribeService {
         confirmation: &Confirmation,
         mail: Email,
     ) -> Result<(), ConsentError> {
-        let mut held = Vec::new();
-        let sent = self.send_unless_sent(confirmation, mail, &mut held).await;
-        if sent.is_err() {
-            for id in held {
+        let sent = self.send_unless_sent(confirmation, mail).await;
+        if let Err(error) = &sent {
+            // Of all ids: a claim may have succeeded although the store said otherwise.
+            // A mail that may have been sent counts among those of a day, or each further form would send another one.
+            let of_day = confirmation.ids_of_day().filter(|_| !error.maybe_sent());
+            for id in confirmation.mail_ids().chain(of_day) {
                 self.0.inbox.end_hold(&id, confirmation.token()).await;
             }
         }
@@ -217,15 +219,18 @@ impl UnsubscribeService {
     }
 
     /// Sends a mail, unless each of its topics was in another one not long ago, or the address got enough mails.
+    ///
+    /// The ids are held for a moment, and longer once the mail is sent. So a process that is killed before that keeps
+    /// nobody from another mail.
     async fn send_unless_sent(
         &self,
         confirmation: &Confirmation,
         mail: Email,
-        held: &mut Vec<EventId>,
     ) -> Result<(), ConsentError> {
-        let token = confirmation.token();
+        let (inbox, token) = (&self.0.inbox, confirmation.token());
+        let mut held = Vec::new();
         for id in confirmation.mail_ids() {
-            if self.hold(&id, token, MAIL_INTERVAL).await? {
+            if self.hold(&id, token, LEASE).await? {
                 held.push(id);
             }
         }
@@ -233,14 +238,18 @@ impl UnsubscribeService {
             return Ok(());
         }
         for id in confirmation.ids_of_day() {
-            if self.hold(&id, token, DAY).await? {
+            if self.hold(&id, token, LEASE).await? {
                 let sending = self.0.contacts.emails().send(mail).deadline(MAIL_DEADLINE);
                 let sent = sending.await.map_err(ConsentError::of_confirmation_mail);
-                // A mail that may have been sent counts, or each further form would send another one.
-                if sent.as_ref().is_err_and(|error| !error.maybe_sent()) {
-                    self.0.inbox.end_hold(&id, token).await;
+                // If the store fails now, another mail may be sent sooner.
+                if sent.as_ref().err().is_none_or(ConsentError::maybe_sent) {
+                    inbox.extend_hold(&id, token, DAY).await.ok();
                 }
-                return sent.map(drop);
+                sent?;
+                for id in &held {
+                    inbox.extend_hold(id, token, MAIL_INTERVAL).await.ok();
+                }
+                break;
             }
         }
         Ok(())

@@ -23,6 +23,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -919,14 +920,26 @@ impl UnsubscribeService {
             return Ok(notice == PageNotice::Confirmed);
         }
         let sending = send_opt_ins(&self.0.contacts, &address, &opt_ins, boxes.is_paused);
+        let has_begun = AtomicBool::new(false);
         let sending = async {
             self.record_consent(consent).await?;
+            // From here on, this form may have opted in. The page of an error is another form.
+            if let Some(id) = &id {
+                let extended = inbox.extend_hold(id, token, PAGE_INTERVAL).await;
+                extended.map_err(InboxError::from)?;
+            }
+            has_begun.store(true, Ordering::Relaxed);
             Ok(sending.await?)
         };
         let opted_in = self.opt_in(&address, &opt_ins, sending).await;
         if let Some(id) = &id {
+            let maybe_opted_in = match &opted_in {
+                Err(error @ ConsentError::Service(_)) => error.maybe_sent(),
+                _ => has_begun.into_inner(),
+            };
             match &opted_in {
                 Ok(_) => _ = inbox.complete_hold(id, token, PAGE_INTERVAL).await,
+                Err(_) if maybe_opted_in => {}
                 Err(_) => _ = inbox.end_hold(id, token).await,
             }
         }
@@ -1564,6 +1577,7 @@ impl ConsentError {
     ///
     /// fn text(error: &ConsentError) -> &'static str {
     ///     match error.visitor_status() {
+    ///         StatusCode::OK => "Thank you. Please open the link in our mail.",
     ///         StatusCode::CONFLICT => "You reported our mail as spam.",
     ///         StatusCode::UNPROCESSABLE_ENTITY => "We cannot write to this address.",
     ///         _ => "That did not work. Please try again in a few minutes.",

@@ -936,6 +936,26 @@ async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_o
 }
 
 #[tokio::test]
+async fn a_form_that_may_have_opted_in_does_not_do_it_again_when_its_page_is_loaded_again() {
+    let server = with_reader().await;
+    let service = service_without_retries(&server);
+    let link = super::unsubscribe::links().link(ADA);
+    let form = get(&service, &link).await.form(&["news", "offers"]);
+    server.fault(Fault::close_after().path("*/subscribe").times(1));
+
+    let failed = post(&service, &link, FORM, form.clone()).await;
+    service.opt_out(ADA, Some("offers")).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+    let reloaded = post(&service, &link, FORM, form).await;
+
+    assert_eq!([failed.status, reloaded.status], [503, 503]);
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+    let new_form = reloaded.form(&["news", "offers"]);
+    assert_eq!(post(&service, &link, FORM, new_form).await.status, 200);
+    assert!(server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
 async fn an_opt_out_that_came_another_way_is_stored_and_sent_like_a_click() {
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());

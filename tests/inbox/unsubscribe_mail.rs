@@ -14,6 +14,7 @@ use audience::unsubscribe::{
 };
 use audience::{Client, ErrorKind, RetryPolicy};
 use http::StatusCode;
+use support::cancellation::until;
 use support::trace_log::Log;
 use support::{ADA, DatabaseFile};
 
@@ -298,6 +299,28 @@ async fn after_a_mail_that_failed_the_next_call_sends_it() {
     ask(&service, &["news"]).await.unwrap();
 
     assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(sent_links(&server).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_before_the_mail_was_sent_a_form_half_a_minute_later_sends_it() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    server.fault(Fault::status(503).delayed_by(DAY).path("/emails"));
+    let killed = tokio::runtime::Runtime::new().unwrap();
+    let asking = service.clone();
+    killed.spawn(async move { ask(&asking, &["news"]).await });
+    until(|| server.requests().iter().any(|sent| sent.path == "/emails")).await;
+    // Like a kill, this ends all tasks where they wait.
+    killed.shutdown_background();
+    server.clear_faults();
+
+    ask(&service, &["news"]).await.unwrap();
+    assert!(sent_links(&server).is_empty());
+    clock.advance(Duration::from_secs(31));
+    ask(&service, &["news"]).await.unwrap();
+
     assert_eq!(sent_links(&server).len(), 1);
 }
 

@@ -26,6 +26,9 @@ const DEFAULT_PREFIX: &str = "audience:inbox";
 
 /// A call waits for a connection this long, twice at most, and then for the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How long sent bytes may stay unacknowledged before the connection counts as lost.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
@@ -310,6 +313,12 @@ async fn connection(address: ConnectionInfo) -> RedisResult<ConnectionManager> {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
     }
+    // Otherwise, a connection to a server that lost its power fails each call until Linux gives up, after 15 minutes.
+    #[cfg(target_os = "linux")]
+    let address = {
+        let settings = address.tcp_settings().clone();
+        address.set_tcp_settings(settings.set_user_timeout(UNACKNOWLEDGED_TIMEOUT))
+    };
     let client = Client::open(address)?;
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))
@@ -616,6 +625,12 @@ impl Call {
             // The first run may have succeeded. The scripts notice that by the token of the claim, or by the key of the
             // call.
             Err(error) if error.is_connection_dropped() => self.run_once(connection).await,
+            Err(error) if code(&error) == "READONLY" => {
+                // The server has become a replica, and keeps its connections. The next call shall make a new one, to
+                // the server that the address names by then.
+                let _: RedisResult<Value> = redis::cmd("QUIT").query_async(connection).await;
+                Err(error)
+            }
             result => result,
         }
     }

@@ -848,6 +848,33 @@ async fn an_address_that_one_row_leaves_stays_while_the_new_one_of_another_row_i
 }
 
 #[tokio::test]
+async fn an_address_is_not_changed_while_the_service_does_not_show_the_topics_of_the_old_contact() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights
+        .contacts
+        .set_topic("a@x.io", "news", false)
+        .await
+        .unwrap();
+    let mut shown =
+        serde_json::to_value(nights.contacts.retrieve("a@x.io").await.unwrap()).unwrap();
+    shown.as_object_mut().unwrap().remove("topics");
+    let hidden = Fault::wrong_body(shown.to_string())
+        .method("GET")
+        .path("/contacts/a*");
+    nights.server.fault(hidden);
+
+    let stopped = in_time(nights.sync(&[row(1, "b@x.io")]).into_future()).await;
+    assert!(stopped.is_ok_and(|report| !report.is_complete()));
+    assert!(nights.server.contact("b@x.io").is_none());
+    nights.server.clear_faults();
+    nights.run(&[row(1, "b@x.io")]).await;
+
+    let new = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!new.topics["news"] && new.topics["offers"]);
+}
+
+#[tokio::test]
 async fn what_the_person_takes_back_while_the_new_address_is_refused_does_not_move() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "t@x.io")]).await;

@@ -1,5 +1,8 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
 use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, StoreErrorKind, Token};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{RETENTION, claim, commands, connect, delivery, held, id, take};
 use support::in_time;
@@ -100,4 +103,50 @@ async fn a_server_that_never_responds_is_an_outage() {
     let error = in_time(RedisStore::connect(url)).await.unwrap_err();
 
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn after_a_failover_that_closes_no_connection_the_store_finds_the_new_primary() {
+    let (Some(old), Some(new)) = (OwnRedis::start(&[]).await, OwnRedis::start(&[]).await) else {
+        return;
+    };
+    // The address of the primary.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let primary = Arc::new(AtomicU16::new(old.port()));
+    let port = Arc::clone(&primary);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let port = port.load(Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let store = connect(&url).await;
+    store
+        .accept(delivery(&id("before"), b"body"))
+        .await
+        .unwrap();
+
+    let demote = redis::cmd("REPLICAOF")
+        .arg("127.0.0.1")
+        .arg(new.port())
+        .take();
+    let () = demote
+        .query_async(&mut commands(&old.url()).await)
+        .await
+        .unwrap();
+    primary.store(new.port(), Ordering::Relaxed);
+
+    let after = id("after");
+    let error = in_time(store.accept(delivery(&after, b"body")))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let accepted = in_time(store.accept(delivery(&after, b"body")))
+        .await
+        .unwrap();
+    assert_eq!(accepted, AcceptState::Accepted);
 }
