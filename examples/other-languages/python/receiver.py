@@ -4,18 +4,28 @@
     audience-mock examine http://127.0.0.1:3000/hook --secret a-secret-of-the-test \
         --probe http://127.0.0.1:3000/count
 """
-import hashlib, hmac, json, os, sys, time
+import hashlib, hmac, json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECRET = os.environ["AUDIENCE_WEBHOOK_SECRET"].encode()
-seen, acted = {}, []  # in production, a table whose key is the event's id
+events, lock = {}, threading.Lock()  # in production, a table whose key is the event's id
+
+
+def store(event):
+    """Stores the id and the event in one step, for a worker that acts on it. With a database, this is one INSERT."""
+    with lock:  # a duplicate waits until the first delivery is stored
+        events.setdefault(event["id"], event)
 
 
 class Receiver(BaseHTTPRequestHandler):
+    timeout = 10  # seconds for each read: a proxy in front of this server should limit the whole request
+
     def do_POST(self):
         length = self.headers.get("content-length", "")
         if not length.isdecimal():
             return self.respond(411)  # this server reads no body that is sent in chunks
+        if int(length) > 2 * 1024 * 1024:
+            return self.respond(413)
         body = self.rfile.read(int(length))
         stamp = self.headers.get("webhook-timestamp", "")
         expected = hmac.new(SECRET, f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
@@ -26,16 +36,17 @@ class Receiver(BaseHTTPRequestHandler):
             return self.respond(401)
         try:
             event = json.loads(body)
-            event_id, _ = event["id"], event["type"]
+            is_event = isinstance(event["id"], str) and isinstance(event["type"], str)
         except (ValueError, TypeError, KeyError):
+            is_event = False
+        if not is_event:
             return self.respond(400)
-        if seen.setdefault(event_id, event) is event:  # atomic: one of many threads is the first
-            acted.append(event)  # put the event into a queue here
+        store(event)  # if this fails, there is no response, and the service delivers the event again
         self.respond(200)
 
     def do_GET(self):  # GET /count?event=ID: the probe of the examination
-        of_id = [event["type"] for event in acted if self.path == f"/count?event={event['id']}"]
-        self.respond(200, {"count": len(of_id), "type": (of_id or [None])[0]})
+        event = events.get(self.path.removeprefix("/count?event="))
+        self.respond(200, {"count": 1, "type": event["type"]} if event else {"count": 0, "type": None})
 
     def respond(self, status, content=None):
         self.send_response(status)

@@ -103,6 +103,16 @@ async fn the_handlers_of_the_guide_pass_as_far_as_it_can_be_seen_without_a_probe
 
 #[test]
 fn the_handlers_of_the_guide_and_the_example_respond_411_to_a_request_without_a_length() {
+    expect_of_each_handler("", "411");
+}
+
+#[test]
+fn the_handlers_of_the_guide_and_the_example_respond_413_before_they_read_a_body_over_2_mib() {
+    expect_of_each_handler("content-length: 2097153\r\n", "413");
+}
+
+/// Sends a request without a body to each handler, which must respond with this status.
+fn expect_of_each_handler(header: &str, status: &str) {
     for receiver in [
         PythonReceiver::start(),
         PythonReceiver::start_handler("py", "Handler", "http.server.ThreadingHTTPServer"),
@@ -111,11 +121,15 @@ fn the_handlers_of_the_guide_and_the_example_respond_411_to_a_request_without_a_
         let Some(receiver) = receiver else { return };
         let host = receiver.url.trim_start_matches("http://");
         let mut connection = TcpStream::connect(host).unwrap();
-        write!(connection, "POST /hook HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
+        write!(
+            connection,
+            "POST /hook HTTP/1.1\r\nhost: {host}\r\n{header}\r\n"
+        )
+        .unwrap();
 
         let mut response = String::new();
         connection.read_to_string(&mut response).unwrap();
 
-        assert_eq!(response.split(' ').nth(1), Some("411"), "{response}");
+        assert_eq!(response.split(' ').nth(1), Some(status), "{response}");
     }
 }
