@@ -62,7 +62,8 @@ export async function startNewsletter(mock) {
   await mock.control("POST", "reset");
   const newsletter = new Newsletter(mock.url, FULL_KEY, async () => {});
   const server = await serveWebhooks(newsletter, SECRET);
-  const url = `http://127.0.0.1:${server.address().port}/hook`;
+  const { port } = server.address();
+  const url = `http://127.0.0.1:${port}/hook`;
   await mock.control("PUT", "endpoints/newsletter", { url, secret: SECRET });
-  return { newsletter, stop: () => new Promise((done) => server.close(done)) };
+  return { newsletter, port, stop: () => new Promise((done) => server.close(done)) };
 }

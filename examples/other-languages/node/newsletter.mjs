@@ -13,11 +13,12 @@ export class Refused extends Error {
   }
 }
 
-/** A response that is not what the service sends: a gateway may have sent it. */
+/** A response or an event that is not what the service sends: a gateway may have sent the response. */
 export class Unusable extends Error {}
 
 export class Newsletter {
   unreachable = new Set(); // addresses
+  mailedAt = new Map(); // the addresses that got a mail in the last ten minutes, and when
   // Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
   optOuts = new Map();
   #pending = new Map(); // in your program: a table, whose rows expire
@@ -28,35 +29,54 @@ export class Newsletter {
     Object.assign(this, { serviceUrl, key, wait });
   }
 
-  /** Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail. */
+  /**
+   * Asks for a confirmation by mail. The address is no contact before it.
+   *
+   * Returns the id of the mail, or `undefined` if none may be sent now. Show the visitor the same page in both cases.
+   */
   async signUp(address, firstName) {
     const token = randomUUID();
     address = normalized(address);
+    const now = performance.now();
+    for (const [other, at] of this.mailedAt) if (now - at >= 600_000) this.mailedAt.delete(other);
+    if (this.mailedAt.has(address) || this.unreachable.has(address)) return undefined;
+    this.mailedAt.set(address, now);
     this.#pending.set(token, { address, firstName });
     const mail = {
       from: "news@example.com",
       to: address,
-      subject: `Please confirm, ${firstName}`,
+      subject: "Please confirm your address", // no text from the form: a stranger may have written it
       text: `https://example.com/confirm?token=${token}`,
     };
-    return parsed(await this.#send("POST", "/emails", mail)).id;
+    try {
+      return parsed(await this.#send("POST", "/emails", mail)).id;
+    } catch (error) {
+      this.mailedAt.delete(address); // the visitor can try again immediately
+      throw error;
+    }
   }
 
   /**
-   * Records the consent to the topic `news`, after the click. Returns whether the token is known.
+   * Records the consent to the topic `news`, after the click. Returns whether it is recorded.
    *
-   * A new contact, or one that had opted out of everything, is subscribed to no other topic, whatever its default.
+   * It is not if the token is unknown. If another click or the job was running for the address, it may not be, and the
+   * person can click again. A new contact, or one that had opted out of everything, is subscribed to no other topic,
+   * whatever its default.
    */
   async confirm(token) {
     const signup = this.#pending.get(token);
     if (!signup) return false;
-    return this.#oneByOne(signup.address, () => this.#confirm(token, signup));
+    const waits = this.#clicks.has(signup.address);
+    return this.#oneByOne(signup.address, () => this.#confirm(token, signup, waits));
   }
 
-  async #confirm(token, { address, firstName }) {
-    if (!this.#pending.has(token)) { // another click has ended, and an opt-out may be newer than it
+  async #confirm(token, { address, firstName }, hasWaited) {
+    if (hasWaited) {
+      // Another click has ended, maybe with a failure, and an opt-out may be newer than both. Send nothing.
       const { topics, unsubscribed } = await this.#retrieve(address);
-      return topics.news && !unsubscribed;
+      const isOn = topics.news && !unsubscribed && !this.optOuts.has(address);
+      if (isOn) this.#pending.delete(token);
+      return isOn;
     }
     let contact = await this.#find(address);
     // In the last case, an earlier click has created the contact, and then it failed.
@@ -93,6 +113,7 @@ export class Newsletter {
           this.optOuts.delete(address);
         });
       } catch (error) {
+        console.error("an opt-out failed, and the next run of the job retries it:", error);
         failed = error; // the other addresses do not wait for this one
       }
     }
@@ -104,7 +125,8 @@ export class Newsletter {
     if (this.#seenEvents.has(id)) return;
     const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
     if (bounced || type === "email.complained") {
-      this.unreachable.add(normalized(String(data.to)));
+      if (typeof data.to !== "string") throw new Unusable("the event has no address");
+      this.unreachable.add(normalized(data.to));
     }
     this.#seenEvents.add(id); // last: an event that failed must be handled again
   }
@@ -122,9 +144,10 @@ export class Newsletter {
 
   /** Records the answer `subscribe` or `unsubscribe`. Returns the contact, which has it. */
   async #record(address, answer, topic) {
-    // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-    const attempts = answer === "unsubscribe" ? 3 : 1;
-    await this.#send("POST", `${contactPath(address)}/${answer}`, { topic }, attempts);
+    // An opt-in is not repeated, and has little time: it could undo an opt-out that was made in between. The person
+    // can click again.
+    const [attempts, seconds] = answer === "unsubscribe" ? [3, 30] : [1, 5];
+    await this.#send("POST", `${contactPath(address)}/${answer}`, { topic }, attempts, seconds);
     // A gateway can send a 200, too.
     const contact = await this.#retrieve(address);
     const isOn = topic ? contact.topics[topic] : !contact.unsubscribed;
@@ -153,7 +176,7 @@ export class Newsletter {
   }
 
   /** Sends a request, and returns the body of the response. Only what may safely be repeated has several attempts. */
-  async #send(method, path, body, attempts = 1) {
+  async #send(method, path, body, attempts = 1, timeout = 30) {
     for (;;) {
       attempts -= 1;
       let seconds = 1;
@@ -162,12 +185,14 @@ export class Newsletter {
           method,
           headers: { authorization: `Bearer ${this.key}`, "content-type": "application/json" },
           body: JSON.stringify(body),
-          signal: AbortSignal.timeout(30_000),
+          redirect: "manual", // a redirect is a failure: it could lead the request to another host
+          signal: AbortSignal.timeout(timeout * 1000),
         });
         const text = await response.text();
         if (response.ok) return text;
-        if (!TRANSIENT.includes(response.status) || attempts === 0) throw new Refused(response.status, text);
         seconds = Number(response.headers.get("retry-after")) || 1;
+        const isOver = attempts === 0 || seconds > 60; // others wait for the address, too
+        if (!TRANSIENT.includes(response.status) || isOver) throw new Refused(response.status, text);
       } catch (error) {
         const isBroken = error instanceof TypeError || error.name === "TimeoutError"; // or there was no connection
         if (!isBroken || attempts === 0) throw error;
@@ -204,23 +229,34 @@ export function isGenuine(secret, headers, body, now) {
 
 /** Starts a server for deliveries. Resolves when it listens. */
 export function serveWebhooks(newsletter, secret, port = 0) {
-  const statusOf = (headers, body) => {
+  const statusOf = async (headers, body) => {
     if (!isGenuine(secret, headers, body, Date.now() / 1000)) return 401;
     let event;
     try { event = JSON.parse(body); } catch { return 400; }
     if (typeof event?.id !== "string" || !event.data) return 400; // signed, but not an event
-    newsletter.handle(event);
+    await newsletter.handle(event);
     return 204;
   };
   const server = createServer(async (request, response) => {
     const chunks = [];
+    let length = 0;
     try {
-      for await (const chunk of request) chunks.push(chunk);
+      for await (const chunk of request) {
+        length += chunk.length;
+        if (length > 2 * 1024 * 1024) return response.writeHead(413).end(); // leaving the loop ends the connection
+        chunks.push(chunk);
+      }
     } catch {
       return; // the connection broke
     }
-    const body = Buffer.concat(chunks);
-    response.writeHead(statusOf(request.headers, body)).end();
+    let status;
+    try {
+      status = await statusOf(request.headers, Buffer.concat(chunks));
+    } catch (error) {
+      console.error("an event was not handled, and the service delivers it again:", error);
+      status = error instanceof Unusable ? 400 : 500;
+    }
+    response.writeHead(status).end();
   });
   return new Promise((resolve) => server.listen(port, "127.0.0.1", () => resolve(server)));
 }

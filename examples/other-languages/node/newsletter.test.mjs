@@ -1,15 +1,17 @@
 // The tests of the newsletter: `node --test`.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 
 import { Mock, startNewsletter } from "./fixtures.mjs";
 import { Unusable } from "./newsletter.mjs";
 
-let mock, newsletter, stop;
+let mock, newsletter, port, stop;
 before(async () => { mock = await Mock.start(); });
 after(() => mock?.stop());
-beforeEach(async () => { ({ newsletter, stop } = await startNewsletter(mock)); });
+beforeEach(async () => { ({ newsletter, port, stop } = await startNewsletter(mock)); });
 afterEach(() => stop?.());
 
 const data = async (path) => (await mock.control("GET", path)).data;
@@ -26,7 +28,7 @@ test("who signs up is a contact only after the confirmation", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
 
   const [mail] = await data("emails");
-  assert.deepEqual([mail.to, mail.subject], [["cy@example.com"], "Please confirm, Cy"]);
+  assert.deepEqual([mail.to, mail.subject], [["cy@example.com"], "Please confirm your address"]);
   const addresses = (await data("contacts")).map((contact) => contact.email);
   assert.ok(!addresses.includes("cy@example.com"));
 
@@ -34,6 +36,18 @@ test("who signs up is a contact only after the confirmation", async () => {
 
   assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true, offers: false });
   assert.equal(await newsletter.confirm("another token"), false);
+});
+
+test("an address gets one confirmation mail in ten minutes", async () => {
+  await mock.control("POST", "faults", { status: 501, times: 1, path: "/emails" });
+  await assert.rejects(newsletter.signUp("cy@example.com", "Cy"), { status: 501 });
+
+  assert.ok(await newsletter.signUp("cy@example.com", "Cy"));
+  assert.equal(await newsletter.signUp(" CY@example.com", "Cy"), undefined);
+
+  assert.equal((await data("emails")).length, 1);
+  newsletter.mailedAt.set("cy@example.com", performance.now() - 600_000);
+  assert.ok(await newsletter.signUp("cy@example.com", "Cy"));
 });
 
 test("a new contact gets no other topic after a failure and another click", async () => {
@@ -57,6 +71,7 @@ test("a new contact whose click failed is opted out by the job or by another lin
       await newsletter.sendOptOuts();
       assert.equal((await mock.contact(address)).unsubscribed, true);
     }
+    newsletter.mailedAt.clear(); // ten minutes later
     await newsletter.signUp(address, "Cy");
 
     assert.equal(await newsletter.confirm(await mailedToken()), true);
@@ -134,6 +149,20 @@ test("the job sends an opt-out until the service has it", async () => {
   }
 });
 
+test("a click that waited for another sends nothing", async () => {
+  await mock.control("PUT", "contacts/di@example.com", {});
+  await newsletter.signUp("di@example.com", "Di");
+  const token = await mailedToken();
+  await mock.control("POST", "faults", { status: 501, times: 1, path: "*/subscribe" });
+
+  const [first, second] = await Promise.allSettled([newsletter.confirm(token), newsletter.confirm(token)]);
+
+  assert.deepEqual([first.reason.status, second.value], [501, false]);
+  const paths = (await data("requests")).map(({ path }) => path);
+  assert.equal(paths.filter((path) => path.endsWith("/subscribe")).length, 1);
+  assert.equal(await newsletter.confirm(token), true);
+});
+
 test("of two clicks at once, one is recorded", async () => {
   await newsletter.signUp(" Cy@example.com", "Cy");
   const token = await mailedToken();
@@ -182,6 +211,26 @@ test("a short outage is waited out", async () => {
   assert.deepEqual(await statuses(), [200, 404, 200, 503, 503, 201, ...Array(8).fill(200)]);
 });
 
+test("nobody waits for an hour", async () => {
+  await newsletter.signUp("cy@example.com", "Cy");
+  const waits = [];
+  newsletter.wait = async (seconds) => waits.push(seconds);
+  await mock.control("POST", "faults", { method: "GET", status: 503, retry_after: 3600, times: 1 });
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
+
+  assert.deepEqual(waits, []);
+});
+
+test("a redirect is not followed", async () => {
+  const headers = { location: `${mock.url}/elsewhere` };
+  await mock.control("POST", "faults", { status: 302, headers, path: "/emails" });
+
+  await assert.rejects(newsletter.signUp("cy@example.com", "Cy"), { status: 302 });
+
+  assert.deepEqual(await statuses(), [302]);
+});
+
 test("a connection that breaks is retried where that is safe", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
   await mock.control("POST", "faults", { method: "POST", close: "after", path: "/contacts", times: 1 });
@@ -210,6 +259,9 @@ test("an address that bounces gets no further mail", async () => {
 
   assert.deepEqual([...newsletter.unreachable], ["bounce@example.com"]);
   assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [204, 204]);
+  newsletter.mailedAt.clear(); // ten minutes later
+  assert.equal(await newsletter.signUp("bounce@example.com", "Bo"), undefined);
+  assert.equal((await data("emails")).length, 1);
 });
 
 test("an event that is delivered twice counts once", async () => {
@@ -230,4 +282,32 @@ test("a forged delivery is refused", async () => {
 
   assert.equal(newsletter.unreachable.size, 0);
   assert.equal((await data("attempts"))[0].status, 401);
+});
+
+test("an event without an address is refused, and the next one is handled", async () => {
+  await mock.control("POST", "events", { type: "email.complained", data: { to: ["ada@example.com"] } });
+  await mock.control("POST", "events", { type: "email.complained", data: { to: "ada@example.com" } });
+
+  assert.deepEqual([...newsletter.unreachable], ["ada@example.com"]);
+  assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [400, 204]);
+});
+
+test("an event that cannot be handled is delivered again", async () => {
+  newsletter.handle = async () => { throw new Error("no space"); };
+  const { id } = await mock.control("POST", "events", { type: "email.complained", data: { to: "ada@example.com" } });
+  delete newsletter.handle;
+  await mock.control("POST", `events/${id}/redeliver`);
+
+  assert.deepEqual([...newsletter.unreachable], ["ada@example.com"]);
+  assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [500, 204]);
+});
+
+test("a body that is too long is refused before its end", async () => {
+  const headers = { "content-length": 3 * 1024 * 1024 };
+  const delivery = request({ port, method: "POST", headers, signal: AbortSignal.timeout(60_000) });
+  delivery.write(Buffer.alloc(2 * 1024 * 1024 + 1));
+  const [response] = await once(delivery, "response");
+
+  assert.equal(response.statusCode, 413);
+  delivery.destroy();
 });

@@ -1,10 +1,12 @@
 """A newsletter: people sign up and confirm it, and whoever cannot be reached gets no further mail."""
 
+import contextlib
 import hashlib
 import hmac
 import http.client
 import http.server
 import json
+import logging
 import secrets
 import threading
 import time
@@ -28,10 +30,19 @@ class Unusable(Exception):
     """A response that is not what the service sends: a gateway may have sent it."""
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None  # a redirect is a failure: it could lead the key to another host
+
+
+OPENER = urllib.request.build_opener(NoRedirects)
+
+
 class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
         self.unreachable = set()  # addresses
+        self.mailed_at = {}  # the addresses that got a mail in the last ten minutes, and when
         # Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
         self.opt_outs = {}
         self._clicks = {}
@@ -40,30 +51,50 @@ class Newsletter:
         self._lock = threading.Lock()
 
     def sign_up(self, address, first_name):
-        """Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail."""
+        """Asks for a confirmation by mail. The address is no contact before it.
+
+        Returns the id of the mail, or `None` if none may be sent now. Show the visitor the same page in both cases.
+        """
         token, address = secrets.token_urlsafe(), normalized(address)
+        with self._lock:
+            now = time.monotonic()
+            self.mailed_at = {other: at for other, at in self.mailed_at.items() if now - at < 600}
+            if address in self.mailed_at or address in self.unreachable:
+                return None
+            self.mailed_at[address] = now
         self._pending[token] = {"address": address, "first_name": first_name}
         mail = {
             "from": "news@example.com",
             "to": address,
-            "subject": f"Please confirm, {first_name}",
+            "subject": "Please confirm your address",  # no text from the form: a stranger may have written it
             "text": f"https://example.com/confirm?token={token}",
         }
-        return parsed(self._send("POST", "/emails", mail))["id"]
+        try:
+            return parsed(self._send("POST", "/emails", mail))["id"]
+        except Exception:
+            with self._lock:
+                self.mailed_at.pop(address, None)  # the visitor can try again immediately
+            raise
 
     def confirm(self, token):
-        """Records the consent to the topic `news`, after the click. Returns whether the token is known.
+        """Records the consent to the topic `news`, after the click. Returns whether it is recorded.
 
-        A new contact, or one that had opted out of everything, is subscribed to no other topic, whatever its default.
+        It is not if the token is unknown. If another click or the job was running for the address, it may not be, and
+        the person can click again. A new contact, or one that had opted out of everything, is subscribed to no other
+        topic, whatever its default.
         """
-        if token not in self._pending:
+        signup = self._pending.get(token)
+        if signup is None:
             return False
-        signup = self._pending[token]
         address = signup["address"]
-        with self._click(address):
-            if token not in self._pending:  # another click has ended, and an opt-out may be newer than it
+        with self._click(address) as has_waited:
+            if has_waited or token not in self._pending:
+                # Another click has ended, maybe with a failure, and an opt-out may be newer than both. Send nothing.
                 contact = self._retrieve(address)
-                return contact["topics"]["news"] and not contact["unsubscribed"]
+                is_on = contact["topics"]["news"] and not contact["unsubscribed"] and address not in self.opt_outs
+                if is_on:
+                    self._pending.pop(token, None)
+                return is_on
             contact = self._find(address)
             # In the last case, an earlier click has created the contact, and then it failed.
             starts_over = contact is None or contact["unsubscribed"] or address in self.opt_outs
@@ -98,7 +129,8 @@ class Newsletter:
                         self.opt_outs[address] += 1
                         continue
                     del self.opt_outs[address]
-            except (Refused, Unusable, OSError, http.client.HTTPException) as error:
+            except Exception as error:
+                logging.warning("an opt-out failed, and the next run of the job retries it: %r", error)
                 failed = error  # the other addresses do not wait for this one
         if failed:
             raise failed
@@ -114,17 +146,26 @@ class Newsletter:
                 self.unreachable.add(normalized(data["to"]))
             self._seen_events.add(event["id"])  # last: an event that failed must be handled again
 
+    @contextlib.contextmanager
     def _click(self, address):
-        """Returns the lock of an address. In your program: its row in the database."""
+        """Holds the lock of an address, and says whether it was busy. In your program: its row in the database."""
         with self._lock:
-            return self._clicks.setdefault(address, threading.Lock())
+            lock = self._clicks.setdefault(address, threading.Lock())
+        has_waited = not lock.acquire(blocking=False)
+        if has_waited:
+            lock.acquire()
+        try:
+            yield has_waited
+        finally:
+            lock.release()
 
     def _record(self, address, answer, topic=None):
         """Records the answer `subscribe` or `unsubscribe`. Returns the contact, which has it."""
-        # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
-        attempts = 3 if answer == "unsubscribe" else 1
+        # An opt-in is not repeated, and has little time: it could undo an opt-out that was made in between. The person
+        # can click again.
+        attempts, timeout = (3, 30) if answer == "unsubscribe" else (1, 5)
         body = {"topic": topic} if topic else {}
-        self._send("POST", f"{contact_path(address)}/{answer}", body, attempts)
+        self._send("POST", f"{contact_path(address)}/{answer}", body, attempts, timeout)
         # A gateway can send a 200, too.
         contact = self._retrieve(address)
         is_on = contact["topics"].get(topic) if topic else not contact["unsubscribed"]
@@ -154,21 +195,22 @@ class Newsletter:
                 raise
             return None
 
-    def _send(self, method, path, body=None, attempts=1):
-        """Sends a request, and returns the body of the response. Only what may safely be repeated has several attempts."""
+    def _send(self, method, path, body=None, attempts=1, timeout=30):
+        """Sends a request, and returns the response's body. Only what may safely be repeated has several attempts."""
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.service_url + path, data, headers, method=method)
         while True:
             attempts -= 1
             try:
-                with urllib.request.urlopen(request, timeout=30) as response:
+                with OPENER.open(request, timeout=timeout) as response:
                     return response.read()
             except urllib.error.HTTPError as error:
-                if error.code not in TRANSIENT or attempts == 0:
-                    raise Refused(error.code, error.read().decode()) from error
                 seconds = error.headers.get("retry-after", "")
-                self.wait(int(seconds) if seconds.isdecimal() else 1)
+                seconds = int(seconds) if seconds.isdecimal() else 1
+                if error.code not in TRANSIENT or attempts == 0 or seconds > 60:  # others wait for the address, too
+                    raise Refused(error.code, error.read().decode(errors="replace")) from error
+                self.wait(seconds)
             except (OSError, http.client.HTTPException):  # no connection, one that broke, or a timeout
                 if attempts == 0:
                     raise
@@ -208,6 +250,8 @@ def serve_webhooks(newsletter, secret, port=0):
     """Starts a server for deliveries in the background."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = 10  # seconds for each read: a proxy in front of this server should limit the whole request
+
         def do_POST(self):
             self.send_response(self.handle_delivery())
             self.end_headers()
@@ -216,6 +260,8 @@ def serve_webhooks(newsletter, secret, port=0):
             length = self.headers.get("content-length", "")
             if not length.isdecimal():
                 return 411  # this server reads no body that is sent in chunks
+            if int(length) > 2 * 1024 * 1024:
+                return 413
             body = self.rfile.read(int(length))
             if not is_genuine(secret, self.headers, body, time.time()):
                 return 401

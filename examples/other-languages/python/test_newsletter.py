@@ -1,9 +1,17 @@
-"""The tests of the newsletter. `run_tests.py` runs them with or without pytest."""
+"""The tests of the newsletter and of the receiver. `run_tests.py` runs them with or without pytest."""
 
+import concurrent.futures
 import contextlib
+import http.client
+import http.server
+import os
 import threading
 
-from newsletter import Refused, Unusable
+from fixtures import SECRET
+from newsletter import Refused, Unusable, serve_webhooks
+
+os.environ["AUDIENCE_WEBHOOK_SECRET"] = SECRET
+import receiver
 
 
 @contextlib.contextmanager
@@ -40,7 +48,7 @@ def test_who_signs_up_is_a_contact_only_after_the_confirmation(mock, newsletter)
     newsletter.sign_up("cy@example.com", "Cy")
 
     [mail] = mock.control("GET", "emails")["data"]
-    assert (mail["to"], mail["subject"]) == (["cy@example.com"], "Please confirm, Cy")
+    assert (mail["to"], mail["subject"]) == (["cy@example.com"], "Please confirm your address")
     addresses = [contact["email"] for contact in mock.control("GET", "contacts")["data"]]
     assert "cy@example.com" not in addresses
 
@@ -48,6 +56,19 @@ def test_who_signs_up_is_a_contact_only_after_the_confirmation(mock, newsletter)
 
     assert mock.contact("cy@example.com")["answers"] == {"news": True, "offers": False}
     assert not newsletter.confirm("another token")
+
+
+def test_an_address_gets_one_confirmation_mail_in_ten_minutes(mock, newsletter):
+    mock.control("POST", "faults", {"status": 501, "times": 1, "path": "/emails"})
+    with refused_with(501):
+        newsletter.sign_up("cy@example.com", "Cy")
+
+    assert newsletter.sign_up("cy@example.com", "Cy")
+    assert newsletter.sign_up(" CY@example.com", "Cy") is None
+
+    assert len(mock.control("GET", "emails")["data"]) == 1
+    newsletter.mailed_at["cy@example.com"] -= 600
+    assert newsletter.sign_up("cy@example.com", "Cy")
 
 
 def test_a_new_contact_gets_no_other_topic_after_a_failure_and_another_click(mock, newsletter):
@@ -72,6 +93,7 @@ def test_a_new_contact_whose_click_failed_is_opted_out_by_the_job_or_by_another_
         if has_job:
             newsletter.send_opt_outs()
             assert mock.contact(address)["unsubscribed"]
+        newsletter.mailed_at.clear()  # ten minutes later
         newsletter.sign_up(address, "Cy")
 
         assert newsletter.confirm(mailed_token(mock))
@@ -149,17 +171,64 @@ def test_the_job_sends_an_opt_out_until_the_service_has_it(mock, newsletter):
         assert newsletter.opt_outs == {}
 
 
+def test_the_job_continues_after_any_failure(mock, newsletter):
+    newsletter.opt_outs = {"ada@example.com": 0, "bob@example.com": 0}
+    mock.control("POST", "faults", {"status": 200, "body": {"email": 5}, "times": 1})
+
+    try:
+        newsletter.send_opt_outs()
+        raise AssertionError("the response was believed")
+    except AttributeError:
+        pass
+
+    assert newsletter.opt_outs == {"ada@example.com": 0}
+    newsletter.send_opt_outs()
+    assert mock.contact("ada@example.com")["unsubscribed"]
+
+
+class WatchedLock:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self):
+        self.lock, self.is_awaited = threading.Lock(), threading.Event()
+        self.release = self.lock.release
+
+    def acquire(self, blocking=True):
+        is_acquired = self.lock.acquire(blocking=False)
+        if not is_acquired:
+            self.is_awaited.set()
+        return is_acquired or blocking and self.lock.acquire()
+
+
+def click_twice(mock, newsletter, address):
+    """The second click arrives while the first one is running. Returns the result or the exception of each."""
+    lock = newsletter._clicks[address] = WatchedLock()
+    newsletter.wait = lambda _: lock.is_awaited.wait(60)
+    mock.control("POST", "faults", {"method": "GET", "status": 503, "times": 1})
+    token = mailed_token(mock)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        clicks = [pool.submit(newsletter.confirm, token) for _ in range(2)]
+    return [click.exception() or click.result() for click in clicks]
+
+
+def test_a_click_that_waited_for_another_sends_nothing(mock, newsletter):
+    mock.control("PUT", "contacts/di@example.com", {})
+    newsletter.sign_up("di@example.com", "Di")
+    mock.control("POST", "faults", {"status": 501, "times": 1, "path": "*/subscribe"})
+
+    results = click_twice(mock, newsletter, "di@example.com")
+
+    assert [result for result in results if not isinstance(result, Refused)] == [False]
+    paths = [request["path"] for request in mock.control("GET", "requests")["data"]]
+    assert sum(path.endswith("/subscribe") for path in paths) == 1
+    assert newsletter.confirm(mailed_token(mock))
+
+
 def test_of_two_clicks_at_once_one_is_recorded(mock, newsletter):
     newsletter.sign_up(" Cy@example.com", "Cy")
-    token = mailed_token(mock)
-    results = []
-    clicks = [threading.Thread(target=lambda: results.append(newsletter.confirm(token))) for _ in range(2)]
-    for click in clicks:
-        click.start()
-    for click in clicks:
-        click.join()
 
-    assert results == [True, True]
+    assert click_twice(mock, newsletter, "cy@example.com") == [True, True]
+
     paths = [request["path"] for request in mock.control("GET", "requests")["data"]]
     assert sum(path.endswith("/subscribe") for path in paths) == 2  # to `news`, and to everything
     assert mock.contact("cy@example.com")["answers"] == {"news": True, "offers": False}
@@ -203,6 +272,28 @@ def test_a_short_outage_is_waited_out(mock, newsletter):
     assert statuses(mock) == [200, 404, 200, 503, 503, 201] + 8 * [200]
 
 
+def test_nobody_waits_for_an_hour(mock, newsletter):
+    newsletter.sign_up("cy@example.com", "Cy")
+    waits = []
+    newsletter.wait = waits.append
+    mock.control("POST", "faults", {"method": "GET", "status": 503, "retry_after": 3600, "times": 1})
+
+    with refused_with(503):
+        newsletter.confirm(mailed_token(mock))
+
+    assert waits == []
+
+
+def test_a_redirect_is_not_followed(mock, newsletter):
+    elsewhere = {"location": f"{mock.url}/elsewhere"}
+    mock.control("POST", "faults", {"status": 302, "headers": elsewhere, "path": "/emails"})
+
+    with refused_with(302):
+        newsletter.sign_up("cy@example.com", "Cy")
+
+    assert statuses(mock) == [302]
+
+
 def test_a_connection_that_breaks_is_retried_where_that_is_safe(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
     mock.control("POST", "faults", {"method": "POST", "close": "after", "path": "/contacts", "times": 1})
@@ -236,6 +327,9 @@ def test_an_address_that_bounces_gets_no_further_mail(mock, newsletter):
 
     assert newsletter.unreachable == {"bounce@example.com"}
     assert [attempt["status"] for attempt in mock.control("GET", "attempts")["data"]] == [204, 204]
+    newsletter.mailed_at.clear()  # ten minutes later
+    assert newsletter.sign_up("bounce@example.com", "Bo") is None
+    assert len(mock.control("GET", "emails")["data"]) == 1
 
 
 def test_an_event_that_is_delivered_twice_counts_once(mock, newsletter):
@@ -256,3 +350,46 @@ def test_a_forged_delivery_is_refused(mock, newsletter):
 
     assert newsletter.unreachable == set()
     assert mock.control("GET", "attempts")["data"][0]["status"] == 401
+
+
+@contextlib.contextmanager
+def running_receiver():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), receiver.Receiver)
+    server.handle_error = lambda *_: None  # does not print the exception
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_event_that_could_not_be_stored_is_stored_when_it_is_delivered_again(mock, newsletter):
+    class Full(dict):
+        def setdefault(self, *_):
+            raise OSError("no space")
+
+    receiver.events = Full()
+    with running_receiver() as port:
+        url = f"http://127.0.0.1:{port}/hook"
+        mock.control("PUT", "endpoints/newsletter", {"url": url, "secret": SECRET})
+        event = mock.control("POST", "events", {"type": "email.opened", "data": {"to": "ada@example.com"}})
+        receiver.events = {}
+        mock.control("POST", f"events/{event['id']}/redeliver")
+
+    assert [attempt["status"] for attempt in mock.control("GET", "attempts")["data"]] == [None, 200]
+    assert list(receiver.events) == [event["id"]]
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_is_read(mock, newsletter):
+    server = serve_webhooks(newsletter, SECRET)
+    with running_receiver() as port:
+        for port in [port, server.server_port]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.putrequest("POST", "/hook")
+            connection.putheader("content-length", str(2 * 1024 * 1024 + 1))
+            connection.endheaders()
+            assert connection.getresponse().status == 413
+            connection.close()
+    server.shutdown()
+    server.server_close()
