@@ -4,9 +4,9 @@
 //! cargo run -p audience-receivers --example inbox_worker
 //!     accepts and handles a few events in memory, and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example inbox_worker -- receive --port 8080 --postgres URL
-//!     accepts events until Ctrl-C: a response takes as long as one insert
+//!     accepts events until SIGTERM or Ctrl-C: a response takes as long as one insert
 //! cargo run -p audience-receivers --example inbox_worker -- work --postgres URL
-//!     handles them until Ctrl-C; run as many as you like, on as many machines
+//!     handles them until SIGTERM or Ctrl-C; run as many as you like, on as many machines
 //! cargo run -p audience-receivers --example inbox_worker -- parked --postgres URL [--replay]
 //!     lists the events that failed too often, and hands them to the workers again
 //! ```
@@ -38,7 +38,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Accept events until Ctrl-C
+    /// Accept events until SIGTERM or Ctrl-C
     Receive {
         /// Port of 127.0.0.1 to listen on
         #[arg(long, value_name = "N")]
@@ -46,7 +46,7 @@ enum Command {
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Handle accepted events until Ctrl-C
+    /// Handle accepted events until SIGTERM or Ctrl-C
     Work {
         /// How many events to handle simultaneously
         #[arg(long, value_name = "N", default_value_t = 8)]
@@ -99,7 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(Command::Work { concurrency, store }) => {
             let inbox = store.open(false).await?.build()?;
             let worker = inbox.worker(handle).concurrency(concurrency);
-            let report = worker.run_until(interrupted()).await?;
+            let report = worker.run_until(audience::shutdown_signal()).await?;
             println!("{} handled, {} parked", report.handled, report.parked);
             Ok(())
         }
@@ -134,11 +134,6 @@ async fn list_parked(inbox: &Inbox, replay: bool) -> Result<(), Box<dyn Error>> 
         page = inbox.parked_after(&last.id).await?;
     }
     Ok(())
-}
-
-async fn interrupted() {
-    // Without a handler for Ctrl-C, the program ends immediately.
-    tokio::signal::ctrl_c().await.unwrap_or_default();
 }
 
 /// Accepts three events, one of them twice, and handles them.

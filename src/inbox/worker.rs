@@ -62,7 +62,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 ///
 /// With another server, pass its shutdown to [`run_until`](Self::run_until).
 ///
-/// # Example: drain until Ctrl-C
+/// # Example: drain until SIGTERM or Ctrl-C
 ///
 /// ```no_run
 /// # async fn run(inbox: audience::inbox::Inbox) -> Result<(), audience::inbox::InboxError> {
@@ -72,7 +72,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 ///         Ok::<_, std::io::Error>(())
 ///     })
 ///     .concurrency(8)
-///     .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+///     .run_until(audience::shutdown_signal()) // with the feature `serve` or `import`
 ///     .await?;
 /// println!("{} handled, {} parked", report.handled, report.parked);
 /// # Ok(())
