@@ -45,8 +45,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. A
 /// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
-/// too. For a form of your own, do it with a layer, such as `RequestBodyTimeoutLayer` of the crate `tower-http`. Limit
-/// the number of connections at the proxy in front, which also adds TLS.
+/// too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate `tower-http`: the body arrives
+/// while the handler reads it, so the layer limits the time of both, and drops a handler that takes longer.
+/// `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body. Limit the number of
+/// connections at the proxy in front, which also adds TLS.
 ///
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///

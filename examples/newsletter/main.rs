@@ -33,7 +33,7 @@ use axum::response::Html;
 use axum::routing::{get, post};
 use clap::Parser;
 use tokio::net::TcpListener;
-use tower_http::timeout::RequestBodyTimeoutLayer;
+use tower_http::timeout::TimeoutLayer;
 
 /// The topics that the form offers, with their labels.
 const TOPICS: [(&str, &str); 2] = [
@@ -225,7 +225,12 @@ async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
     });
     let router = Router::new()
         .route("/", get(form).post(sign_up))
-        .layer(RequestBodyTimeoutLayer::new(Duration::from_secs(10)))
+        // For the body of the form, which arrives while the handler runs, and the mail, which takes up to 8 s. If the
+        // handler is cut off, `send_confirmation` continues.
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            Duration::from_secs(20),
+        ))
         .nest_service("/preferences", preferences.clone())
         .route("/hook", post(hook))
         .route("/health", get(StatusCode::OK))

@@ -10,6 +10,8 @@ use reqwest::Method;
 use support::cancellation::until;
 use support::examples::EXAMPLES;
 use support::postgres::{self, Database};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 /// The form of the button that confirms a signup.
@@ -494,6 +496,38 @@ async fn a_stranger_does_not_learn_whose_mail_the_service_refuses() {
 
     assert_eq!(pages[0], pages[1]);
     assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
+async fn a_form_that_arrives_byte_by_byte_and_never_ends_gets_a_response() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    let address = newsletter.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = "POST / HTTP/1.1\r\nhost: localhost\r\n\
+        content-type: application/x-www-form-urlencoded\r\ncontent-length: 100000\r\n\r\naddress=";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut reader, mut writer) = stream.split();
+
+    let sending = async {
+        // The server closes the connection after its response.
+        while writer.write_all(b"a").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut start = [0; 12];
+    let reading = support::in_time(reader.read_exact(&mut start));
+    tokio::select! {
+        read = reading => read.unwrap(),
+        () = sending => unreachable!(),
+    };
+
+    assert_eq!(std::str::from_utf8(&start), Ok("HTTP/1.1 408"));
+    assert!(server.sent_mail().is_empty());
 }
 
 #[tokio::test]
