@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p audience-receivers --example webhook_lambda
-//!     calls the function with three deliveries (one of them forged) as API Gateway would, and exits
+//!     calls the function with four deliveries (one of them forged) as API Gateway would, and exits
 //! ```
 //!
 //! On Lambda, where `AWS_LAMBDA_RUNTIME_API` is set, it serves. Set `AUDIENCE_WEBHOOK_SECRET` in the function's
@@ -32,7 +32,7 @@ const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint as an AWS Lambda function, as a starting point for your own
 ///
-/// Without `AWS_LAMBDA_RUNTIME_API`, which Lambda sets, the program calls its function three times and exits.
+/// Without `AWS_LAMBDA_RUNTIME_API`, which Lambda sets, the program calls its function four times and exits.
 #[derive(Parser)]
 #[command(name = "webhook_lambda", after_help = ENVIRONMENT)]
 struct Arguments {}
@@ -46,6 +46,8 @@ async fn hook(delivery: VerifiedEvent) -> StatusCode {
         Some(mail) if mail.is_permanent_bounce() => {
             println!("{}: stop sending to {}", delivery.id, mail.to);
         }
+        // A bounce without its address must not be acknowledged.
+        None if delivery.data.is_incomplete() => return StatusCode::INTERNAL_SERVER_ERROR,
         _ => println!("{}: {}", delivery.id, delivery.event_type()),
     }
     StatusCode::OK // or 503 if the event could not be stored: the service retries
@@ -60,16 +62,31 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     }
 
     let function = VerifyLayer::new(Verifier::new(DEMO_SECRET)?).handler(hook);
+    let signer = Signer::new(DEMO_SECRET)?;
     let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
         "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
         "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
     let changed = body.replace("nobody", "somebody");
-    for (description, body, is_base64, expected) in [
-        ("a body in base64", body, true, StatusCode::OK),
-        ("a body in text", body, false, StatusCode::OK),
-        ("a changed body", &changed, true, StatusCode::UNAUTHORIZED),
+    let incomplete = body.replace(r#""to""#, r#""recipient""#);
+    for (description, signed, body, is_base64, expected) in [
+        ("a body in base64", body, body, true, StatusCode::OK),
+        ("a body in text", body, body, false, StatusCode::OK),
+        (
+            "a changed body",
+            body,
+            &changed,
+            true,
+            StatusCode::UNAUTHORIZED,
+        ),
+        (
+            "a bounce without its address",
+            &incomplete,
+            &incomplete,
+            true,
+            StatusCode::INTERNAL_SERVER_ERROR,
+        ),
     ] {
+        let headers = signer.sign(&EventType::Bounced, SystemTime::now(), signed);
         let request = api_gateway_request(&headers, body, is_base64)?;
         let status = function.clone().oneshot(request).await?.status();
         println!("{description}: {status}");

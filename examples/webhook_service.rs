@@ -71,12 +71,14 @@ impl Suppressions {
         info!(id = %event.id, kind = %event.event_type(), "handling an event");
         tokio::time::sleep(self.work).await;
         match &event.data {
-            EventData::Bounced(mail) => {
+            // After another bounce, such as one from a full mailbox, a later mail may arrive.
+            EventData::Bounced(mail) if mail.is_permanent_bounce() => {
                 let mut addresses = self
                     .addresses
                     .lock()
                     .map_err(|_| io::Error::other("poisoned"))?;
                 addresses.insert(mail.address());
+                info!(id = %event.id, "suppressed its recipient");
             }
             // A bounce without its address is parked after ten attempts, so that a person looks at it.
             data if data.is_incomplete() => return Err(io::Error::other("incomplete data")),

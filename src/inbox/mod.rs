@@ -34,10 +34,12 @@
 //! async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
 //!     app.inbox
 //!         .handle(delivery, |event, _attempt| async move {
-//!             if let EventData::Bounced(mail) = &event.data {
-//!                 println!("stop sending to {}", mail.to);
+//!             match &event.data {
+//!                 EventData::Complained(mail) => println!("stop sending to {}", mail.to),
+//!                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
+//!                 _ => {}
 //!             }
-//!             Ok::<_, std::io::Error>(())
+//!             Ok(())
 //!         })
 //!         .await
 //! }
@@ -295,10 +297,12 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// async fn receive(inbox: &Inbox, delivery: VerifiedEvent) -> Receipt {
 ///     inbox
 ///         .handle(delivery, |event, _attempt| async move {
-///             if let EventData::Bounced(mail) = &event.data {
-///                 println!("stop sending to {}", mail.to);
+///             match &event.data {
+///                 EventData::Complained(mail) => println!("stop sending to {}", mail.to),
+///                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
+///                 _ => {}
 ///             }
-///             Ok::<_, std::io::Error>(())
+///             Ok(())
 ///         })
 ///         .await
 /// }

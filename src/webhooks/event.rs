@@ -243,7 +243,7 @@ macro_rules! define_event_data {
         /// # let data = EventData::Opened(mail);
         ///
         /// match data {
-        ///     EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
+        ///     EventData::Complained(mail) => println!("drop {}", mail.to),
         ///     EventData::Received(inbound) => println!("reply to {}", inbound.from),
         ///     _ => {}
         /// }

@@ -25,11 +25,12 @@
 //!     let receipt = inbox
 //!         .handle(delivery, |event, _attempt| async move {
 //!             match event.data {
-//!                 EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
+//!                 EventData::Complained(mail) => println!("drop {}", mail.to),
 //!                 EventData::Received(inbound) => println!("reply to {}", inbound.from),
+//!                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
 //!                 _ => {}
 //!             }
-//!             Ok::<_, std::io::Error>(())
+//!             Ok(())
 //!         })
 //!         .await;
 //!     receipt.status()
@@ -40,7 +41,8 @@
 //! // In production, use the store in SQLite, Postgres or Redis.
 //! let inbox = Inbox::builder(MemoryStore::new()).build()?;
 //! # use audience::webhooks::{EventType, Signer};
-//! # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1, "data": {}}"#;
+//! # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1,
+//! #     "data": {"email_id": "em_1", "to": "ada@example.com"}}"#;
 //! # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
 //! #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
 //! # assert_eq!(hook(&verifier, &inbox, &headers, body.to_vec()).await, 200);

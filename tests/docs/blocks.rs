@@ -191,10 +191,9 @@ mod a_preference_page_in_actix {
         let contacts = server.client().contacts();
         let store = audience::inbox::MemoryStore::new();
         let service = UnsubscribeService::builder(links.clone(), contacts, store).build();
-        let route = web::resource("/unsubscribe/{token}").to(unsubscribe);
         let app = actix_web::App::new()
             .app_data(web::Data::new(service.clone()))
-            .service(route);
+            .configure(configure);
         let app = actix_web::test::init_service(app).await;
         let path = links
             .link("ada@example.com")
@@ -215,6 +214,66 @@ mod a_preference_page_in_actix {
         );
         assert!(page.headers().contains_key("content-security-policy"));
         assert_eq!(service.pending().await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_consent_has_the_headers_and_the_peer_and_a_long_body_is_refused() {
+        let links = audience::unsubscribe::UnsubscribeLinks::new(
+            ["0123456789abcdef0123456789abcdef"],
+            "http://localhost/unsubscribe",
+        );
+        let server = audience::mock::MockServer::builder().topic("news", false);
+        let server = server.start().await;
+        let consents = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let records = std::sync::Arc::clone(&consents);
+        let service = UnsubscribeService::builder(
+            links.unwrap(),
+            server.client().contacts(),
+            audience::inbox::MemoryStore::new(),
+        )
+        .topic(audience::unsubscribe::OfferedTopic::new("news", "News"))
+        .record_consent(move |consent| {
+            records.lock().unwrap().push(consent);
+            std::future::ready(Ok::<_, std::io::Error>(()))
+        })
+        .build();
+        let mail = |link: &str| {
+            audience::emails::Email::new()
+                .from("us@example.com")
+                .member("text", link)
+        };
+        let sent = service.send_confirmation("ada@example.com", ["news"], mail);
+        sent.await.unwrap();
+        let mail = server.sent_mail().pop().unwrap();
+        let link = mail.body["text"].as_str().unwrap();
+        let path = link.replace("http://localhost", "");
+        let app = actix_web::App::new()
+            .app_data(web::Data::new(service))
+            .configure(configure);
+        let app = actix_web::test::init_service(app).await;
+        let peer: std::net::SocketAddr = "192.0.2.1:1815".parse().unwrap();
+        let post = |body: String| {
+            actix_web::test::TestRequest::post()
+                .uri(&path)
+                .peer_addr(peer)
+                .insert_header(("content-type", "application/x-www-form-urlencoded"))
+                .insert_header(("x-forwarded-for", "198.51.100.7"))
+                .set_payload(body)
+                .to_request()
+        };
+
+        let long = format!("confirm=yes&more={}", "x".repeat(16 * 1024));
+        let long = actix_web::test::call_service(&app, post(long)).await;
+        let click = actix_web::test::call_service(&app, post("confirm=yes".to_owned())).await;
+
+        assert_eq!(
+            (long.status().as_u16(), click.status().as_u16()),
+            (413, 200)
+        );
+        let consents = consents.lock().unwrap();
+        assert_eq!(consents.len(), 1);
+        assert_eq!(consents[0].headers["x-forwarded-for"], "198.51.100.7");
+        assert_eq!(consents[0].extensions.get(), Some(&peer));
     }
 }
 
@@ -365,6 +424,79 @@ mod an_inbox_in_postgres {
     }
 }
 
+/// An event with this data, as the verifier returns it.
+fn verified(event_type: &str, data: &str) -> audience::webhooks::VerifiedEvent {
+    let body =
+        format!(r#"{{"id": "evt_1", "type": "{event_type}", "created_at": 1, "data": {data}}}"#);
+    let secret = "6Jm0nFq2pXvZk4Tt";
+    let signer = audience::webhooks::Signer::new(secret).unwrap();
+    let headers = signer.sign(&event_type.into(), std::time::SystemTime::now(), &body);
+    let verifier = audience::webhooks::Verifier::new(secret).unwrap();
+    verifier.verify_event(&headers, body).unwrap()
+}
+
+/// Data without an address.
+const INCOMPLETE: &str = r#"{"email_id": "em_1"}"#;
+
+mod an_effect_in_sqlite {
+    block!("webhooks-in-production.count_complaint");
+
+    #[tokio::test]
+    async fn a_complaint_counts_once_and_one_without_its_address_is_not_acknowledged() {
+        let store = SqliteStore::in_memory().unwrap();
+        let people = "CREATE TABLE people (email TEXT, complaints INTEGER);
+            INSERT INTO people VALUES ('ada@example.com', 0)";
+        let created = store.transaction(|transaction| transaction.execute_batch(people));
+        created.await.unwrap();
+        let incomplete = super::verified("email.complained", super::INCOMPLETE);
+        let data = r#"{"email_id": "em_1", "to": "Ada@example.com"}"#;
+        let complaint = super::verified("email.complained", data);
+
+        let refused = count_complaint(&store, incomplete).await;
+        let first = count_complaint(&store, complaint.clone()).await;
+        let second = count_complaint(&store, complaint).await;
+
+        let receipts = [refused, first, second];
+        assert_eq!(
+            receipts,
+            [Receipt::Failed, Receipt::Handled, Receipt::Duplicate]
+        );
+        let count = store.transaction(|transaction| {
+            transaction.query_row("SELECT complaints FROM people", [], |row| {
+                row.get::<_, i64>(0)
+            })
+        });
+        assert_eq!(count.await.unwrap(), 1);
+    }
+}
+
+mod a_worker_with_an_effect_in_postgres {
+    block!("webhooks-in-production.work");
+
+    use support::postgres;
+
+    #[tokio::test]
+    async fn a_complaint_without_its_address_fails_and_is_kept() {
+        let Some(database) = postgres::database().await else {
+            return;
+        };
+        let store = PostgresStore::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        let incomplete = super::verified("email.complained", super::INCOMPLETE);
+        assert_eq!(inbox.accept(incomplete).await.status(), 200);
+
+        tokio::select! {
+            ended = work(&inbox, &store) => panic!("{ended:?}"),
+            () = support::cancellation::until(|| inbox.metrics().failed + inbox.metrics().handled > 0) => {}
+        }
+
+        assert_eq!((inbox.metrics().failed, inbox.metrics().handled), (1, 0));
+        let backlog = inbox.backlog().await.unwrap();
+        assert_eq!(backlog.waiting + backlog.in_progress, 1);
+    }
+}
+
 mod an_effect_in_postgres {
     block!("webhooks-in-production.hook");
 
@@ -403,6 +535,18 @@ mod an_effect_in_postgres {
             .unwrap();
         assert_eq!(count.get::<_, i32>(0), 1);
     }
+
+    #[tokio::test]
+    async fn a_complaint_without_its_address_is_not_acknowledged() {
+        let Some(database) = postgres::database().await else {
+            return;
+        };
+        let store = PostgresStore::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        let incomplete = super::verified("email.complained", super::INCOMPLETE);
+
+        assert_eq!(hook(&store, incomplete).await, Receipt::Failed);
+    }
 }
 
 mod an_effect_with_sqlx {
@@ -437,6 +581,30 @@ mod an_effect_with_sqlx {
         let second = mark_bounce(&store, delivery).await;
 
         assert_eq!((first, second), (Receipt::Handled, Receipt::Duplicate));
+        assert_eq!(admin.execute(marked, &[]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_transient_bounce_marks_nobody_and_one_without_its_address_is_not_acknowledged() {
+        let Some(database) = postgres::database().await else {
+            return;
+        };
+        let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+        let store = SqlxPostgresStore::new(pool);
+        store.migrate().await.unwrap();
+        let admin = postgres::client(&database.url).await;
+        let people = "CREATE TABLE people (email text, bounced boolean);
+            INSERT INTO people VALUES ('ada@example.com', false)";
+        admin.batch_execute(people).await.unwrap();
+        let incomplete = super::verified("email.bounced", super::INCOMPLETE);
+        let data = r#"{"email_id": "em_1", "to": "ada@example.com", "bounce_type": "Transient"}"#;
+        let transient = super::verified("email.bounced", data);
+
+        let refused = mark_bounce(&store, incomplete).await;
+        let passed = mark_bounce(&store, transient).await;
+
+        assert_eq!((refused, passed), (Receipt::Failed, Receipt::Handled));
+        let marked = "UPDATE people SET bounced = false WHERE bounced";
         assert_eq!(admin.execute(marked, &[]).await.unwrap(), 0);
     }
 }

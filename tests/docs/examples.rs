@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Instant, SystemTime};
 
 use audience::inbox::{Claim, Inbox, SqliteStore};
@@ -10,9 +11,9 @@ use audience::mock::{
     Dialect, JoinedMember, MergeBody, MockServer, OmittedMembers, PropertyValues, SeedContact,
     UnknownMembers,
 };
-use audience::webhooks::{EventId, EventType, Signer};
-use support::PATIENCE;
+use audience::webhooks::{EventId, EventType, Signer, Verifier};
 use support::examples::EXAMPLES;
+use support::{DatabaseFile, PATIENCE};
 
 #[test]
 fn every_example_prints_its_usage_for_help() {
@@ -197,25 +198,10 @@ fn the_check_of_forms_names_the_settings_that_fit_the_service_and_changes_nothin
 #[cfg(unix)]
 #[tokio::test]
 async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_before() {
-    let secret = "6Jm0nFq2pXvZk4Tt";
     let folder = std::env::temp_dir().join(format!("audience-service-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("inbox.db");
-    let mut service = Command::new(&EXAMPLES["webhook_service"])
-        .args(["--port", "0", "--grace", "1", "--work", "3600"])
-        .env("AUDIENCE_INBOX_URL", format!("sqlite:{}", file.display()))
-        .env("AUDIENCE_WEBHOOK_SECRET", secret)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut url, mut logs) = (
-        String::new(),
-        BufReader::new(service.stderr.take().unwrap()),
-    );
-    let mut stdout = BufReader::new(service.stdout.take().unwrap());
-    stdout.read_line(&mut url).unwrap();
-    let url = url.trim().trim_start_matches("listening on ");
+    let (mut service, url, mut logs) = start_service(&file, &["--grace", "1", "--work", "3600"]);
     let server = url.trim_end_matches("/hook");
     let client = reqwest::Client::new();
     for probe in ["/health", "/ready"] {
@@ -223,9 +209,8 @@ async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_befo
         assert_eq!(response.status(), 200, "{probe}");
     }
     let body = r#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
-    let signer = Signer::new(secret).unwrap();
-    let headers = signer.sign(&EventType::Sent, SystemTime::now(), body);
-    let request = client.post(url).headers(headers).body(body);
+    let headers = signed(body);
+    let request = client.post(&url).headers(headers).body(body);
     assert_eq!(request.send().await.unwrap().status(), 200);
     let mut line = String::new();
     while !line.contains("handling an event") {
@@ -234,9 +219,7 @@ async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_befo
     }
 
     let told = Instant::now();
-    let pid = service.id().to_string();
-    let kill = Command::new("kill").args(["-TERM", &pid]).status();
-    assert!(kill.unwrap().success());
+    terminate(&service);
     let mut rest = String::new();
     logs.read_to_string(&mut rest).unwrap();
     let status = service.wait().unwrap();
@@ -254,6 +237,116 @@ async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_befo
     };
     assert_eq!(claim.attempt(), 2);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_service_suppresses_an_address_after_a_permanent_bounce_only() {
+    let file = DatabaseFile::new();
+    let (mut service, url, mut logs) = start_service(&file.0, &[]);
+    let client = reqwest::Client::new();
+    for (id, bounce_type) in [("evt_1", "Transient"), ("evt_2", "Permanent")] {
+        let body = format!(
+            r#"{{"id": "{id}", "type": "email.bounced", "created_at": 1700000000, "data":
+            {{"email_id": "em_1", "to": "{id}@example.com", "bounce_type": "{bounce_type}"}}}}"#
+        );
+        let request = client.post(&url).headers(signed(&body)).body(body);
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    }
+
+    let mut log = String::new();
+    while log.matches("handling an event").count() < 2 || !log.contains("suppressed") {
+        assert!(logs.read_line(&mut log).unwrap() > 0, "it ended: {log}");
+    }
+    terminate(&service);
+    logs.read_to_string(&mut log).unwrap();
+
+    assert!(service.wait().unwrap().success(), "{log}");
+    let suppressed: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("suppressed"))
+        .collect();
+    assert!(
+        suppressed.len() == 1 && suppressed[0].contains("evt_2"),
+        "{log}"
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_worker_that_is_told_to_stop_by_sigterm_records_what_it_has_handled() {
+    let file = DatabaseFile::new();
+    let inbox = Inbox::builder(SqliteStore::open(&file.0).unwrap()).build();
+    let body = r#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    let delivery = Verifier::new(SECRET).unwrap();
+    let delivery = delivery.verify_event(&signed(body), body).unwrap();
+    assert_eq!(inbox.unwrap().accept(delivery).await.status(), 200);
+    let mut worker = Command::new(&EXAMPLES["inbox_worker"])
+        .args(["work", "--sqlite"])
+        .arg(&file.0)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(worker.stdout.take().unwrap());
+    let mut output = String::new();
+    stdout.read_line(&mut output).unwrap();
+
+    terminate(&worker);
+    stdout.read_to_string(&mut output).unwrap();
+
+    let status = worker.wait().unwrap();
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(
+        output,
+        "evt_1: email.sent, attempt 1\n1 handled, 0 parked\n"
+    );
+}
+
+#[test]
+fn the_lambda_function_does_not_acknowledge_a_bounce_without_its_address() {
+    let output = run("webhook_lambda", &[]);
+
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stdout}");
+    let expected = "a bounce without its address: 500 Internal Server Error\n";
+    assert!(stdout.ends_with(expected), "{stdout}");
+}
+
+#[cfg(unix)]
+const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
+
+/// Returns the headers of a delivery.
+#[cfg(unix)]
+fn signed(body: &str) -> http::HeaderMap {
+    let signer = Signer::new(SECRET).unwrap();
+    signer.sign(&EventType::Sent, SystemTime::now(), body)
+}
+
+/// Starts `webhook_service`. Returns it with its URL and its log.
+#[cfg(unix)]
+fn start_service(file: &Path, arguments: &[&str]) -> (Child, String, BufReader<ChildStderr>) {
+    let mut service = Command::new(&EXAMPLES["webhook_service"])
+        .args(["--port", "0"])
+        .args(arguments)
+        .env("AUDIENCE_INBOX_URL", format!("sqlite:{}", file.display()))
+        .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(service.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    let url = line.trim().trim_start_matches("listening on ").to_owned();
+    let logs = BufReader::new(service.stderr.take().unwrap());
+    (service, url, logs)
+}
+
+#[cfg(unix)]
+fn terminate(process: &Child) {
+    let pid = process.id().to_string();
+    let kill = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(kill.unwrap().success());
 }
 
 fn run(example: &str, arguments: &[&str]) -> Output {
