@@ -95,7 +95,7 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
     match options.command {
         ContactsCommand::Show { address, history } => {
             let about = |error| Failure::from(error).about(&address);
-            let contact = contacts.retrieve(&address).await.map_err(about)?;
+            let contact = contacts.retrieve_own(&address).await.map_err(about)?;
             let history = match history {
                 true => {
                     let history = contacts.history(&contact.email).of_retrieved();
@@ -453,7 +453,7 @@ impl Update {
     async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
         let about = |error| Failure::from(error).about(&self.address);
         if self.dry_run {
-            let contact = contacts.retrieve(&self.address).await.map_err(about)?;
+            let contact = contacts.retrieve_own(&self.address).await.map_err(about)?;
             let text = format!("{} would be changed", printable(&contact.email));
             return dry_run(output, &contact, &text);
         }
@@ -544,7 +544,7 @@ impl ChangeAddress {
 
     /// Returns the old contact, and the contact of the new address if there is one.
     async fn retrieve(&self, contacts: &Contacts) -> Result<(Contact, Option<Contact>), Failure> {
-        let old = contacts.retrieve(&self.old).await;
+        let old = contacts.retrieve_own(&self.old).await;
         let old = old.map_err(|error| Failure::from(error).about(&self.old))?;
         let new = contacts.find(&self.new).await;
         let new = new.map_err(|error| Failure::from(error).about(&self.new))?;
@@ -713,7 +713,7 @@ impl Subscribe {
             return dry_run(output, &json!({"email": email, "topic": topic}), &text);
         }
         if topic.is_none() && self.confirmation.asks(service) {
-            let contact = contacts.retrieve(address).await;
+            let contact = contacts.retrieve_own(address).await;
             let contact = contact.map_err(|error| Failure::from(error).about(address))?;
             warn(format_args!(
                 "topics that would arrive then: {}",
@@ -774,7 +774,7 @@ impl Delete {
         let about = |error| Failure::from(error).about(&self.address);
         let email = normalized_address(&self.address);
         if self.dry_run {
-            let contact = contacts.retrieve(&self.address).await.map_err(about)?;
+            let contact = contacts.retrieve_own(&self.address).await.map_err(about)?;
             let text = format!("{} would be deleted", printable(&contact.email));
             return dry_run(output, &contact, &text);
         }

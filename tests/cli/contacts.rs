@@ -594,6 +594,39 @@ fn an_opt_out_of_another_contact_that_the_response_has_is_not_taken_for_the_one_
     assert!(ada.stderr.contains("another address"), "{ada:?}");
 }
 
+/// As from a wrong cache.
+#[test]
+fn no_command_shows_another_contact_than_the_one_that_was_named() {
+    let server = server();
+    let bob = r#"{"id": "con_9", "email": "bob@example.com", "first_name": "Bob", "unsubscribed": true, "topics": {},
+        "unsubscribe_reason": "manual", "created_at": 1}"#;
+    server.fault(Fault::wrong_body(bob).method("GET").path("/contacts/*"));
+
+    for arguments in [
+        &["show", "ada@example.com", "--json"][..],
+        &["show", "ada@example.com", "--history"],
+        &[
+            "update",
+            "ada@example.com",
+            "--first-name",
+            "A",
+            "--dry-run",
+        ],
+        &["delete", "ada@example.com", "--dry-run"],
+        &["change-address", "ada@example.com", "a@x.io", "--dry-run"],
+        &["subscribe", "ada@example.com"],
+    ] {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+
+        assert_eq!(
+            (ended.code, &*ended.stdout),
+            (Some(1), ""),
+            "{arguments:?}: {ended:?}"
+        );
+        assert!(ended.stderr.contains("another address"), "{ended:?}");
+    }
+}
+
 #[test]
 fn addresses_from_a_file_or_a_pipe_are_unsubscribed_and_those_that_are_no_contacts_are_exit_status_3()
  {
