@@ -23,7 +23,7 @@ use crate::contacts::{
 use crate::import::number_or_text;
 use crate::rule::{Condition, Rule};
 use crate::terminal::{Table, padded, print, printable, text, widest};
-use crate::{Error, ErrorKind, Missing};
+use crate::{Error, ErrorKind, Missing, Outcome};
 
 #[derive(Args)]
 #[command(after_help = CONTACTS_HELP)]
@@ -902,6 +902,9 @@ impl Unsubscribe {
             (Some(failure), _) => Err(failure),
             (None, _) if not_sent > 0 => {
                 let left = format!("stopped: {not_sent} addresses were not unsubscribed");
+            (Some(failure), _) if not_sent > 0 => {
+                Err(failure.note(&format!("{not_sent} more addresses were not unsubscribed")))
+            }
                 Err(Failure::interrupted(left).note("it is safe to start again with all of them"))
             }
             (None, []) => Ok(ExitCode::SUCCESS),
@@ -933,14 +936,22 @@ impl Unsubscribe {
             // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
             if is_of_everything {
                 match contacts.retrieve_own(&address).await {
+            let mut is_unread = false;
                     Ok(contact) if contact.is_opted_out() && !replaces(reason, &contact) => {
                         return Ok((contact, true));
                     }
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
+                    // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
+                    Err(error) if error.is_malformed_contact() => is_unread = true,
             }
-            Ok((call.await?, false))
+            let contact = call.await.map_err(|error| match is_unread {
+                // It may fail for the same reason.
+                true => error.malformed_contact(),
+                false => error,
+            })?;
+            Ok((contact, false))
         }
     }
 
@@ -972,7 +983,8 @@ fn replaces(reason: Option<OptOutReason>, contact: &Contact) -> bool {
 fn concerns_only_its_address(error: &Error) -> bool {
     let is_refused = error.is_not_found() || error.is_validation_error();
     let is_unusable = error.kind() == ErrorKind::Input;
-    (is_refused || is_unusable) && error.missing() != Some(Missing::Topic)
+    let is_unread = error.is_malformed_contact() || error.outcome() == Outcome::Applied;
+    (is_refused || is_unusable || is_unread) && error.missing() != Some(Missing::Topic)
 }
 
 fn read(file: &Path) -> std::io::Result<String> {
