@@ -284,7 +284,10 @@ impl Error {
             }
             None => message.to_owned(),
         };
-        let is_opt_in = matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"));
+        let is_opt_in = matches!(
+            self.0.operation,
+            Some("subscribe" | "confirm_opt_in" | "set_topics")
+        );
         match self.outcome() {
             Outcome::Unknown if is_opt_in => {
                 text += "; the opt-in may have been recorded or not: look at the contact";
@@ -1278,6 +1281,8 @@ fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
         }
     }
     let error = match error.downcast_ref::<crate::contacts::TopicsError>() {
+        // The whole form once more could undo an opt-out that was made since.
+        Some(error) if error.recorded().values().any(|answer| *answer) => return Some(FAILED),
         Some(error) => error.error(),
         None => error.downcast_ref()?,
     };

@@ -664,7 +664,7 @@ impl SetTopics {
         let recorded = contacts.set_topics(address, answers).await;
         let recorded = recorded.map_err(|error| {
             let recorded: Vec<_> = error.recorded().keys().cloned().collect();
-            let mut failure = Failure::from(error.error()).about(address);
+            let mut failure = Failure::from(&error).about(address);
             if !recorded.is_empty() {
                 failure = failure.note(&format!("recorded before: {}", recorded.join(", ")));
             }

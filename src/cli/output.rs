@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::causes::with_causes;
 pub(super) use crate::error::REFUSED;
+use crate::contacts::TopicsError;
 use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
@@ -153,6 +154,19 @@ impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self::failed(message)
     }
+impl From<&TopicsError> for Failure {
+    fn from(error: &TopicsError) -> Self {
+        let failure = Self::from(error.error());
+        Self {
+            exit_code: match failure.exit_code {
+                NOT_FOUND => NOT_FOUND,
+                _ => exit_status(error),
+            },
+            ..failure
+        }
+    }
+}
+
 }
 
 /// How results and errors are printed.

@@ -173,6 +173,11 @@ impl SetTopics {
             None if recorded.is_empty() => Ok(retrieved),
             Some(last) if !shows_less(&last, &retrieved) => Ok(last),
             _ => self.retrieve().await.map_err(|error| {
+                let error = match recorded.values().any(|answer| *answer) {
+                    // Then the error advises to ask the person again, instead of to try again later.
+                    true => error.at("set_topics").with_outcome(Outcome::Unchanged),
+                    false => error,
+                };
                 TopicsError::after(recorded, error, None)
                     .leaving(BTreeMap::new(), plan.not_to_send())
             }),

@@ -868,6 +868,22 @@ fn columns_are_below_each_other_whatever_the_script_of_a_name() {
         SeedContact::new("li@example.com")
             .first_name("用户")
             .property("用户", "a"),
+#[test]
+fn a_form_whose_opt_in_is_recorded_is_not_advised_to_be_repeated() {
+    let server = server();
+    server.fault(Fault::status(429).path("*/subscribe").after(1));
+    let form = ["news=true", "offers=true", "--yes"];
+
+    let ended =
+        end(audience_at(&server, &["contacts", "set-topics", "ada@example.com"]).args(form));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let recorded = "; recorded before: news\n";
+    assert!(ended.stderr.ends_with(recorded), "{ended:?}");
+    assert!(ended.stderr.contains("ask the person again"), "{ended:?}");
+    assert!(!ended.stderr.contains("try again"), "{ended:?}");
+}
+
     );
     let list = end(&mut audience_at(&server, &["contacts", "list"]));
     let show = end(&mut audience_at(

@@ -605,6 +605,38 @@ async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everythi
 }
 
 #[tokio::test]
+async fn a_form_with_a_recorded_yes_is_to_be_repeated_only_after_the_person_is_asked() {
+    for (answer, failure, exit_status, advice) in [
+        (
+            true,
+            429,
+            1,
+            "; ask the person again before you repeat an opt-in;",
+        ),
+        (
+            true,
+            503,
+            1,
+            "; ask the person again before you repeat an opt-in;",
+        ),
+        (false, 503, 75, "; try again later;"),
+    ] {
+        let shown = with(contact(), "topics", json!({"news": !answer}));
+        let server = respond_in_turn([ok(shown), ok(record()), status(failure)]).await;
+        let call = contacts(server.uri()).set_topics(ADA, [("news", answer)]);
+
+        let error = call.retry(RetryPolicy::none()).await.unwrap_err();
+
+        assert_eq!(error.recorded(), &map([("news", answer)]));
+        assert_eq!(audience::exit_status(&error), exit_status, "{error}");
+        let text = error.explanation();
+        assert!(text.contains(advice), "{text}");
+        assert!(!text.contains("nothing was changed"), "{text}");
+        assert_eq!(text.contains("try again"), !answer, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_form_is_recorded_even_if_no_consent_response_has_the_contact() {
     let form = [("news", false), ("offers", true), ("tips", false)];
     for response in [
