@@ -549,7 +549,11 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
     };
     let rows = input.rows()?.map(sync_row);
     if !options.dry_run {
-        let count = || options.input.count(|| options.open());
+        let count = || match options.deletes_missing {
+            // The rows that are missing are not counted before the run.
+            true => Ok(None),
+            false => options.input.count(|| options.open()),
+        };
         options.confirmation.ask(count, &options.service)?;
     }
     let (path, same_command) = (state.path().to_owned(), command_line(None));

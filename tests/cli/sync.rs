@@ -369,6 +369,40 @@ fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
 }
 
 #[test]
+fn the_contacts_of_missing_rows_are_opted_out_only_with_yes_if_there_is_no_terminal() {
+    let folder = Folder::new("sync-missing-question");
+    let server = MockServer::builder().start_blocking();
+    let table = TABLE.replace("Bob,0", "Bob,1");
+    let file = folder.file("users.csv", &table);
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    folder.file(
+        "users.csv",
+        table.lines().take(2).collect::<Vec<_>>().join("\n"),
+    );
+    changes(&server);
+    let without_yes = |flags: &[&str]| {
+        let arguments = [
+            "sync",
+            &file,
+            "--key",
+            "id",
+            "--map",
+            "newsletter=subscribed",
+        ];
+        end(&mut audience_at(&server, &[&arguments[..], flags].concat()))
+    };
+
+    let refused = without_yes(&["--deletes-missing"]);
+
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let question = "change an unknown number of contacts at";
+    assert!(refused.stderr.contains(question), "{refused:?}");
+    assert!(changes(&server).is_empty());
+    // This changes one contact at most.
+    assert_eq!(without_yes(&[]).code, Some(0));
+}
+
+#[test]
 fn what_a_sync_needs_is_said_before_anything_is_sent() {
     let folder = Folder::new("sync-usage");
     let server = MockServer::builder().start_blocking();
