@@ -60,7 +60,10 @@ impl Failure {
     }
 
     pub(super) fn causes(error: &(dyn StdError + 'static)) -> Self {
-        Self::failed(with_causes(error))
+        Self {
+            exit_code: exit_status(error),
+            ..Self::failed(with_causes(error))
+        }
     }
 
     pub(super) fn about(self, email: impl Into<String>) -> Self {

@@ -124,6 +124,26 @@ fn an_address_that_cannot_be_used_is_a_usage_error_without_the_address() {
     assert!(!std::path::Path::new(&folder.path("inbox.db")).exists());
 }
 
+#[test]
+fn a_store_that_is_down_is_worth_another_try_and_a_file_that_is_no_store_is_not() {
+    let folder = Folder::new("inbox-down");
+    // Nobody listens there any more.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+
+    for url in [
+        format!("postgres://user:password@{address}/app"),
+        format!("redis://{address}"),
+    ] {
+        let down = end(audience(["inbox", "parked"]).env("AUDIENCE_INBOX_URL", url));
+        assert_eq!(down.code, Some(75), "{down:?}");
+    }
+    folder.file("inbox.db", "This is a letter and no database. ".repeat(200));
+    let unusable = end(&mut audience_inbox(&folder, &["parked"]));
+    assert_eq!(unusable.code, Some(1), "{unusable:?}");
+}
+
 #[tokio::test]
 async fn the_address_can_be_in_a_file() {
     let folder = Folder::new("inbox-file");
