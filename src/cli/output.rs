@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 
 use crate::causes::with_causes;
-pub(super) use crate::error::REFUSED;
 use crate::contacts::TopicsError;
+pub(super) use crate::error::REFUSED;
 use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
@@ -153,10 +154,6 @@ impl From<&Error> for Failure {
     }
 }
 
-impl From<String> for Failure {
-    fn from(message: String) -> Self {
-        Self::failed(message)
-    }
 impl From<&TopicsError> for Failure {
     fn from(error: &TopicsError) -> Self {
         let failure = Self::from(error.error());
@@ -170,6 +167,10 @@ impl From<&TopicsError> for Failure {
     }
 }
 
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::failed(message)
+    }
 }
 
 /// How results and errors are printed.
@@ -267,23 +268,30 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
 
 /// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
 pub(super) async fn interrupt(to_continue: Option<String>) {
-    shutdown_signal().await;
-    let again = signals::interrupt();
-    warn("stopping: what is in flight is finished first; press Ctrl-C again to stop immediately");
-    tokio::spawn(async move {
-        match again {
-            Ok(again) => again.await,
-            // The program cannot listen for the signal, so it ends it anyway.
-            Err(_) => std::future::pending().await,
-        }
-        match to_continue {
-            Some(command) => warn(format_args!(
-                "stopped; what was in flight is sent again if you continue: {command}"
-            )),
-            None => warn("stopped; what was in flight may have been applied or not"),
-        }
-        std::process::exit(STOPPED.into());
+    // A read of a pipe may block whoever awaits this, so another task waits. It ends when this future is dropped.
+    let mut first = JoinSet::new();
+    first.spawn(async move {
+        shutdown_signal().await;
+        let again = signals::interrupt();
+        warn(
+            "stopping: what is in flight is finished first; press Ctrl-C again to stop immediately",
+        );
+        tokio::spawn(async move {
+            match again {
+                Ok(again) => again.await,
+                // The program cannot listen for the signal, so it ends it anyway.
+                Err(_) => std::future::pending().await,
+            }
+            match to_continue {
+                Some(command) => warn(format_args!(
+                    "stopped; what was in flight is sent again if you continue: {command}"
+                )),
+                None => warn("stopped; what was in flight may have been applied or not"),
+            }
+            std::process::exit(STOPPED.into());
+        });
     });
+    first.join_next().await;
 }
 
 /// A line on the terminal that shows how far the work is. It is only shown on a terminal.

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::mock::{Fault, MockServer};
+
+use support::PATIENCE;
 
 use super::csv_program::{Folder, command, last_line, run, stdout};
 
@@ -235,6 +237,58 @@ fn interrupt(child: &Child) {
     let id = child.id().to_string();
     let sent = Command::new("kill").args(["-INT", &id]).status();
     assert!(sent.unwrap().success());
+}
+
+/// Returns whether the program listens for Ctrl-C. Before that, Ctrl-C ends it.
+#[cfg(target_os = "linux")]
+fn listens_for_ctrl_c(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    // SIGINT is 2.
+    caught & 0b10 != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_ctrl_c_stops_an_import_that_waits_for_a_pipe() {
+    let server = MockServer::builder().start_blocking();
+    let mut child = command(Some(&server), &["-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // The program reads 64 KiB at a time, so it imports some rows and then waits for more.
+    let rows: String = (0..7_000).map(|n| format!("a{n}@x.io\n")).collect();
+    pipe.write_all(format!("email\n{rows}").as_bytes()).unwrap();
+    let started = Instant::now();
+    while !listens_for_ctrl_c(&child) {
+        assert!(started.elapsed() < PATIENCE, "it does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // If this ends too early, the program does not wait for the pipe yet, and the signals stop it even so.
+    let mut created = 0;
+    while created == 0 || created < server.contact_count() {
+        assert!(started.elapsed() < PATIENCE, "it imports nothing");
+        created = server.contact_count();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        interrupt(&child);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("press Ctrl-C again"), "{stderr}");
+    drop(pipe);
 }
 
 #[cfg(unix)]
