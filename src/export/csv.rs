@@ -460,7 +460,7 @@ impl<'a> ExportedContact<'a> {
 
     fn is_unsubscribed(self) -> bool {
         match self {
-            Self::Full(contact) => contact.unsubscribed,
+            Self::Full(contact) => contact.is_opted_out(),
             Self::Summary(contact) => contact.unsubscribed,
         }
     }
@@ -468,7 +468,7 @@ impl<'a> ExportedContact<'a> {
     fn reason(self) -> &'a str {
         match self {
             // After a re-subscription, the reason may still be there (interface section 3.2).
-            Self::Full(contact) if contact.unsubscribed => contact
+            Self::Full(contact) if contact.is_opted_out() => contact
                 .unsubscribe_reason
                 .as_ref()
                 .map_or("", UnsubscribeReason::as_str),
@@ -579,7 +579,8 @@ pub enum ExportColumn {
     FirstName,
     /// `last_name`. Only in a full export.
     LastName,
-    /// `unsubscribed`: `true` if the contact opted out of all broadcasts, otherwise `false`.
+    /// `unsubscribed`: `true` if the contact opted out of all broadcasts, otherwise `false`. In a full export, it is also
+    /// `true` after every spam report, so that an import elsewhere does not subscribe the contact.
     Unsubscribed,
     /// `unsubscribe_reason`: empty if the contact did not opt out. Only in a full export.
     UnsubscribeReason,

@@ -558,7 +558,7 @@ impl Sender {
                     }
                 }
             }
-            if !contact.unsubscribed {
+            if !contact.is_opted_out() {
                 let started = state.update(keys, |entry| {
                     add_missing(&mut entry.taken, &found);
                     entry.set_maybe_out(address, true);
@@ -605,7 +605,7 @@ impl Sender {
     ) -> SentBatch {
         let retrieved = self.retrieve(row.row.address(), watch).await;
         if let (Ok(Some(contact)), Some(key)) = (&retrieved, row.row.key_text()) {
-            if !contact.unsubscribed {
+            if !contact.is_opted_out() {
                 state.note_reachable(key);
             }
             let opt_outs = opt_outs_of(contact, false, &[]);

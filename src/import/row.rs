@@ -410,8 +410,8 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 
 /// Converts a contact of a full export to a row that creates it elsewhere.
 ///
-/// The row has the contact's names and properties. An opt-out becomes an [`OptOut::Everything`]: the reason
-/// `preferences` is kept, and any other reason becomes `manual`, because a sender cannot declare a complaint
+/// The row has the contact's names and properties. An opt-out or a spam report becomes an [`OptOut::Everything`]: the
+/// reason `preferences` is kept, and any other reason becomes `manual`, because a sender cannot declare a complaint
 /// ([interface section 4.5](crate::interface#4.5)). Each topic that is `false` becomes an [`OptOut::Topic`], whether it
 /// is the contact's answer or the topic's default. A topic that is `true` is left out: an import does not subscribe a
 /// contact.
@@ -431,6 +431,7 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 /// ```
 impl From<Contact> for ImportRow {
     fn from(contact: Contact) -> Self {
+        let is_opted_out = contact.is_opted_out();
         let mut new = NewContact::new(contact.email);
         new.first_name = contact.first_name;
         new.last_name = contact.last_name;
@@ -438,7 +439,7 @@ impl From<Contact> for ImportRow {
             new = new.properties(contact.properties);
         }
         let mut row = Self::new(new);
-        if contact.unsubscribed {
+        if is_opted_out {
             let reason = match contact.unsubscribe_reason {
                 Some(UnsubscribeReason::Preferences) => OptOutReason::Preferences,
                 // `manual`, a complaint, or no reason: see the docs of the conversion.

@@ -124,6 +124,33 @@ async fn retrieve(server: &MockServer, address: &str) -> Contact {
     server.client().contacts().retrieve(address).await.unwrap()
 }
 
+/// The address is suppressed all the same (interface section 3.1).
+#[tokio::test]
+async fn a_contact_that_reported_spam_is_not_subscribed_elsewhere_even_if_its_flag_is_false() {
+    let folder = Folder::new("round-trip-complaint");
+    let server = empty().seed_contact("a@x.io").start().await;
+    let reported = json!({"id": "con_1", "email": "a@x.io", "unsubscribed": false, "unsubscribe_reason": "complaint",
+        "created_at": 1, "topics": {"news": true}});
+    let reported = Fault::wrong_body(reported.to_string());
+    server.fault(reported.method("GET").path("/contacts/a@x.io"));
+    let formats: [(&str, Format); 2] = [
+        ("all.csv", Csv::all_columns().into()),
+        ("all.jsonl", JsonLines.into()),
+    ];
+
+    for (name, format) in formats {
+        let path = folder.file(name);
+        let list = server.client().contacts().list();
+        list.export(&path, format).full().await.unwrap();
+        let other = empty().start().await;
+        import(&other, &path).await;
+
+        assert!(other.contact("a@x.io").unwrap().unsubscribed, "{name}");
+    }
+    let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+    assert!(text.contains(",true,complaint,"), "{text}");
+}
+
 #[tokio::test]
 async fn an_audience_exported_as_json_lines_and_imported_is_the_same() {
     let folder = Folder::new("round-trip-json");

@@ -4,6 +4,7 @@ use audience::RetryPolicy;
 use audience::contacts::{NewContact, OptOutReason, UnsubscribeReason};
 use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
 use audience::mock::Fault;
+use serde_json::json;
 use support::in_time;
 
 use super::{Nights, contact, row};
@@ -1239,6 +1240,34 @@ async fn the_first_night_of_a_table_keeps_the_reasons_that_the_service_has() {
     let changes = report.changes();
     assert_eq!((changes.updated(), changes.created()), (2, 1));
     assert_eq!(reason_of(&nights, "a@x.io"), "complaint");
+}
+
+/// The address is suppressed all the same (interface section 3.1).
+#[tokio::test]
+async fn a_spam_report_is_an_opt_out_even_if_the_flag_is_false() {
+    let nights = Nights::new().await;
+    let table = [row(1, "a@x.io"), row(2, "b@x.io").subscribed(false)];
+    nights.run(&table).await;
+    for address in ["a@x.io", "b@x.io"] {
+        let reported = json!({"id": "con_1", "email": address, "unsubscribed": false, "created_at": 1,
+            "unsubscribe_reason": "complaint", "topics": {"news": true, "offers": true}});
+        let reported = Fault::wrong_body(reported.to_string()).method("GET");
+        nights
+            .server
+            .fault(reported.path(format!("/contacts/{address}")));
+    }
+
+    let table = [row(1, "c@x.io"), row(2, "b@x.io").subscribed(true)];
+    let (report, calls) = nights.run(&table).await;
+
+    // It goes along to the new address, and no opt-out of ours replaces its reason.
+    assert!(nights.is_opted_out("c@x.io"));
+    let replaces = "POST /a@x.io/unsubscribe".to_owned();
+    assert!(!calls.contains(&replaces), "{calls:?}");
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    nights.server.clear_faults();
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+    assert_eq!(report.opted_out_at_service(), ["1"]);
 }
 
 #[tokio::test]
