@@ -137,6 +137,7 @@ impl Delivery {
         if let Some(file) = &self.headers {
             let text = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
             let text = String::from_utf8_lossy(&text);
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
             for (number, line) in text.lines().enumerate() {
                 match header(line) {
                     Some((name, value)) => {

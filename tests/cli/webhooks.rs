@@ -100,6 +100,20 @@ fn a_forged_delivery_is_exit_status_1_and_the_diagnosis_names_the_secret_that_fi
 }
 
 #[test]
+fn a_byte_order_mark_does_not_hide_the_first_header() {
+    let folder = Folder::new("mark");
+    let body = folder.file("body.json", BODY);
+    let file = headers(&folder, SECRET, Duration::ZERO);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (_, lines) = text.split_once("\r\n").unwrap();
+    folder.file("headers.txt", format!("\u{feff}{lines}"));
+
+    let genuine = webhooks(&["verify", &body, "--headers", &file]);
+
+    assert_eq!(genuine.code, Some(0), "{genuine:?}");
+}
+
+#[test]
 fn headers_that_are_none_are_a_usage_error() {
     let folder = Folder::new("headers");
     let body = folder.file("body.json", BODY);
