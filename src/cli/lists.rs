@@ -119,7 +119,9 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     }
     let mut imports = Vec::new();
     for (options, rows, total) in files {
-        imports.push((options.open_journal()?, options, rows, total));
+        let journal = options.open_journal()?;
+        options.check_rejects(journal.as_ref())?;
+        imports.push((journal, options, rows, total));
     }
 
     let has_journal = imports.iter().any(|(journal, ..)| journal.is_some());
@@ -127,7 +129,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let (mut report, mut error) = (ImportReport::default(), None);
     for (journal, file, rows, total) in imports {
         let mut import = connection.contacts.import(rows);
-        import = file.set_up(import, journal, to_continue.clone())?;
+        import = file.set_up(import, journal, to_continue.clone());
         if let Some(total) = total {
             import = import.total(total);
         }
@@ -331,13 +333,21 @@ impl ImportOptions {
         Ok(Some(journal))
     }
 
+    fn check_rejects(&self, journal: Option<&Journal>) -> Result<(), Failure> {
+        let journal = journal.map(|journal| ("journal", journal.path()));
+        match &self.rejects {
+            Some(path) => self.input.check_rejects(path, journal),
+            None => Ok(()),
+        }
+    }
+
     /// Sets the options, the display of the progress, and the signal that stops the import.
     fn set_up(
         &self,
         import: Import,
         journal: Option<Journal>,
         to_continue: Option<String>,
-    ) -> Result<Import, Failure> {
+    ) -> Import {
         let mut line = ProgressLine::new();
         let mut import = import
             .concurrency(self.concurrency)
@@ -347,14 +357,12 @@ impl ImportOptions {
             import = import.dry_run();
         }
         if let Some(path) = &self.rejects {
-            let journal = journal.as_ref().map(|journal| ("journal", journal.path()));
-            self.input.check_rejects(path, journal)?;
             import = import.rejects_file(path);
         }
         if let Some(journal) = journal {
             import = import.journal(journal);
         }
-        Ok(import)
+        import
     }
 
     /// Prints the report, and returns the exit status.

@@ -224,6 +224,21 @@ fn the_rejects_of_one_file_can_be_put_into_a_folder_too() {
 }
 
 #[test]
+fn rejects_that_would_replace_a_later_file_are_refused_before_the_first_one_is_imported() {
+    let folder = Folder::new("rejects-later-file");
+    let server = MockServer::builder().start_blocking();
+    let (first, rejects) = (folder.file("a.csv", "email\na@x.io\n"), folder.path("more"));
+    std::fs::create_dir(&rejects).unwrap();
+    let second = folder.file("more/b.csv", "email\nb@x.io\n");
+
+    let output = run(Some(&server), &[&first, &second, "--rejects", &rejects]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(server.contact_count(), 0);
+    assert_eq!(std::fs::read(&second).unwrap(), b"email\nb@x.io\n");
+}
+
+#[test]
 fn an_existing_journal_is_continued_only_with_resume() {
     let folder = Folder::new("resume");
     let server = MockServer::builder().start_blocking();
