@@ -140,7 +140,7 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
 #[derive(Args)]
 pub(super) struct Filter {
     /// Only contacts in this segment
-    #[arg(long, value_name = "ID", conflicts_with = "properties")]
+    #[arg(long, value_name = "ID", conflicts_with = "properties", value_parser = NonEmptyStringValueParser::new())]
     segment: Option<String>,
     /// Only contacts with this text in the address or a name
     #[arg(long, value_name = "TEXT")]
@@ -841,10 +841,13 @@ impl Unsubscribe {
     ) -> Result<ExitCode, Failure> {
         let addresses = self.addresses()?;
         if self.dry_run {
+            let topic = self.topic.as_deref();
+            let from_topic =
+                topic.map_or_else(String::new, |topic| format!(" from {}", printable(topic)));
             for address in &addresses {
                 let email = normalized_address(address);
-                let text = format!("{} would be unsubscribed", printable(&email));
-                dry_run(output, &json!({"email": email}), &text)?;
+                let text = format!("{} would be unsubscribed{from_topic}", printable(&email));
+                dry_run(output, &json!({"email": email, "topic": topic}), &text)?;
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -899,12 +902,12 @@ impl Unsubscribe {
         let not_sent = waiting.len();
         refused.dedup();
         match (failure, &*refused) {
-            (Some(failure), _) => Err(failure),
-            (None, _) if not_sent > 0 => {
-                let left = format!("stopped: {not_sent} addresses were not unsubscribed");
             (Some(failure), _) if not_sent > 0 => {
                 Err(failure.note(&format!("{not_sent} more addresses were not unsubscribed")))
             }
+            (Some(failure), _) => Err(failure),
+            (None, _) if not_sent > 0 => {
+                let left = format!("stopped: {not_sent} addresses were not unsubscribed");
                 Err(Failure::interrupted(left).note("it is safe to start again with all of them"))
             }
             (None, []) => Ok(ExitCode::SUCCESS),
@@ -933,18 +936,18 @@ impl Unsubscribe {
             call = call.topic(topic);
         }
         async move {
+            let mut is_unread = false;
             // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
             if is_of_everything {
                 match contacts.retrieve_own(&address).await {
-            let mut is_unread = false;
                     Ok(contact) if contact.is_opted_out() && !replaces(reason, &contact) => {
                         return Ok((contact, true));
                     }
+                    // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
+                    Err(error) if error.is_malformed_contact() => is_unread = true,
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
-                    // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
-                    Err(error) if error.is_malformed_contact() => is_unread = true,
             }
             let contact = call.await.map_err(|error| match is_unread {
                 // It may fail for the same reason.
