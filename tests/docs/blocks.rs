@@ -270,6 +270,8 @@ mod a_preference_page_in_actix {
             (long.status().as_u16(), click.status().as_u16()),
             (413, 200)
         );
+        // actix-web refused it: the service did not get it.
+        assert!(!long.headers().contains_key("content-security-policy"));
         let consents = consents.lock().unwrap();
         assert_eq!(consents.len(), 1);
         assert_eq!(consents[0].headers["x-forwarded-for"], "198.51.100.7");
