@@ -354,9 +354,9 @@ impl UnsubscribeService {
     ///
     /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it
     /// runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
-    /// click wins. If an opt-out waits that was acknowledged before, the call fails, and sends nothing. The requests have
-    /// 5 s, or less if the store is slow. The call continues if its future is dropped, for example because the visitor
-    /// went away.
+    /// click wins, unless the service applies a request of the opt-in that had no response in time after the opt-out. If
+    /// an opt-out waits that was acknowledged before, the call fails, and sends nothing. The requests have 5 s, or less if
+    /// the store is slow. The call continues if its future is dropped, for example because the visitor went away.
     ///
     /// If another call for the address is running, as after a double click, this one waits for it up to 3 s. Then it
     /// sends nothing, because an opt-out may be newer by then: it succeeds if the contact has these topics.
