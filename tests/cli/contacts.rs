@@ -1,7 +1,7 @@
 //! `audience contacts`: one contact, and lists of them.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 
 use audience::Timestamp;
 use audience::mock::{
@@ -10,6 +10,8 @@ use audience::mock::{
 
 use serde_json::json;
 
+#[cfg(unix)]
+use super::terminal;
 use super::{Folder, audience_at, end, ended};
 
 fn server() -> MockServer {
@@ -995,11 +997,8 @@ fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
 #[cfg(unix)]
 #[test]
 fn on_a_terminal_it_asks_and_only_yes_continues() {
-    let has_script = std::process::Command::new("script")
-        .arg("--version")
-        .output();
-    if !has_script.is_ok_and(|output| output.status.success()) {
-        return support::skip("the question: the program `script` is not installed");
+    if !terminal::is_available() {
+        return;
     }
     let server = server();
     let two = "unsubscribe ada@example.com bob@example.com";
@@ -1021,32 +1020,7 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
     ] {
         let is_yes = answer.starts_with('y');
         server.clear_requests();
-        let program = support::examples::program("audience").display();
-        let command = format!("{program} contacts {arguments}");
-        let mut child: Child = std::process::Command::new("script")
-            .args(["-qec", &command, "/dev/null"])
-            .env("AUDIENCE_URL", server.url())
-            .env("AUDIENCE_KEY", server.full_key())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // The terminal shows what is typed, so an early answer would be in the middle of the question.
-        let mut terminal = child.stdout.take().unwrap();
-        let mut shown = Vec::new();
-        while !shown.ends_with(b"[y/N] ") {
-            let mut byte = [0];
-            let read = terminal.read(&mut byte).unwrap();
-            assert_eq!(read, 1, "{}", String::from_utf8_lossy(&shown));
-            shown.extend(byte);
-        }
-        let mut input = child.stdin.take().unwrap();
-        input.write_all(answer.as_bytes()).unwrap();
-        drop(input);
-        terminal.read_to_end(&mut shown).unwrap();
-        let mut output = child.wait_with_output().unwrap();
-        output.stdout = shown;
-        let ended = ended(output);
+        let ended = terminal::ask(&server, &format!("contacts {arguments}")).answer(answer);
 
         assert!(ended.stdout.contains(question), "{ended:?}");
         assert_eq!(is_changed(&server), is_yes, "{answer:?}: {ended:?}");

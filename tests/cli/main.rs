@@ -7,6 +7,8 @@ mod help;
 mod inbox;
 mod service;
 mod sync;
+#[cfg(unix)]
+mod terminal;
 mod webhooks;
 
 use std::ffi::OsStr;

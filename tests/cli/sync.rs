@@ -1,12 +1,14 @@
 //! `audience sync`.
 
-use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::io::Write as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use audience::mock::MockServer;
 use serde_json::json;
 
+#[cfg(unix)]
+use super::terminal;
 use super::{Folder, audience, audience_at, end};
 
 const TABLE: &str = "\
@@ -438,48 +440,26 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
 #[cfg(unix)]
 #[test]
 fn a_yes_after_another_sync_does_not_send_the_table_from_before_the_question() {
-    let has_script = Command::new("script").arg("--version").output();
-    if !has_script.is_ok_and(|output| output.status.success()) {
-        return support::skip("the question: the program `script` is not installed");
+    if !terminal::is_available() {
+        return;
     }
     let folder = Folder::new("sync-question");
     let server = MockServer::builder().start_blocking();
     let file = folder.file("users.csv", TABLE.replace("Bob,0", "Bob,1"));
     end(&mut audience_at(&server, &sync(&file, &[])));
-    let program = support::examples::program("audience").display();
-    let command = format!("{program} sync {file} --key id --map newsletter=subscribed");
-    let mut asking = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .env("AUDIENCE_URL", server.url())
-        .env("AUDIENCE_KEY", server.full_key())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut terminal = asking.stdout.take().unwrap();
-    let mut shown = Vec::new();
-    while !shown.ends_with(b"[y/N] ") {
-        let mut byte = [0];
-        let read = terminal.read(&mut byte).unwrap();
-        assert_eq!(read, 1, "{}", String::from_utf8_lossy(&shown));
-        shown.extend(byte);
-    }
+    let arguments = format!("sync {file} --key id --map newsletter=subscribed");
+    let asked = terminal::ask(&server, &arguments);
 
     // The nightly job has a newer table, in which Ada has another name. The file that is open keeps the older one.
     std::fs::remove_file(&file).unwrap();
     folder.file("users.csv", TABLE.replace("Ada,1", "Adele,1"));
     let nightly = end(&mut audience_at(&server, &sync(&file, &[])));
     changes(&server);
-    let mut input = asking.stdin.take().unwrap();
-    input.write_all(b"y\n").unwrap();
-    drop(input);
-    terminal.read_to_end(&mut shown).unwrap();
-    let status = asking.wait().unwrap();
+    let asked = asked.answer("y\n");
 
     assert_eq!(nightly.code, Some(0), "{nightly:?}");
-    let shown = String::from_utf8_lossy(&shown);
-    assert_eq!(status.code(), Some(75), "{shown}");
-    assert!(shown.contains("another sync has used"), "{shown}");
+    assert_eq!(asked.code, Some(75), "{asked:?}");
+    assert!(asked.stdout.contains("another sync has used"), "{asked:?}");
     assert!(changes(&server).is_empty());
     let ada = server.contact("ada@example.com").unwrap();
     assert_eq!(ada.first_name.as_deref(), Some("Adele"));

@@ -405,12 +405,7 @@ mod an_inbox_in_postgres {
             .await
             .unwrap();
 
-        let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1, "data": {}}"#;
-        let secret = "6Jm0nFq2pXvZk4Tt";
-        let signer = audience::webhooks::Signer::new(secret).unwrap();
-        let headers = signer.sign(&"email.sent".into(), std::time::SystemTime::now(), body);
-        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
-        let delivery = || verifier.verify_event(&headers, &body[..]).unwrap();
+        let delivery = || super::verified("email.sent", "{}");
         assert_eq!(inbox.accept(delivery()).await.status(), 200);
         let worker = inbox
             .worker(|_, _| async { Err("not now") })
@@ -515,17 +510,8 @@ mod an_effect_in_postgres {
         let people = "CREATE TABLE people (email text, complaints integer);
             INSERT INTO people VALUES ('ada@example.com', 0)";
         admin.batch_execute(people).await.unwrap();
-        let body = br#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data":
-            {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi"}}"#;
-        let secret = "6Jm0nFq2pXvZk4Tt";
-        let signer = audience::webhooks::Signer::new(secret).unwrap();
-        let headers = signer.sign(
-            &"email.complained".into(),
-            std::time::SystemTime::now(),
-            body,
-        );
-        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
-        let delivery = verifier.verify_event(&headers, &body[..]).unwrap();
+        let data = r#"{"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi"}"#;
+        let delivery = super::verified("email.complained", data);
 
         let first = hook(&store, delivery.clone()).await;
         let second = hook(&store, delivery).await;
@@ -568,14 +554,9 @@ mod an_effect_with_sqlx {
         let people = "CREATE TABLE people (email text, bounced boolean);
             INSERT INTO people VALUES ('ada@example.com', false)";
         admin.batch_execute(people).await.unwrap();
-        let body = br#"{"id": "evt_1", "type": "email.bounced", "created_at": 1, "data":
-            {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
-            "bounce_type": "Permanent", "detail": "550 no such user"}}"#;
-        let secret = "6Jm0nFq2pXvZk4Tt";
-        let signer = audience::webhooks::Signer::new(secret).unwrap();
-        let headers = signer.sign(&"email.bounced".into(), std::time::SystemTime::now(), body);
-        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
-        let delivery = verifier.verify_event(&headers, &body[..]).unwrap();
+        let data = r#"{"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
+            "bounce_type": "Permanent", "detail": "550 no such user"}"#;
+        let delivery = super::verified("email.bounced", data);
 
         let first = mark_bounce(&store, delivery.clone()).await;
         let marked = "UPDATE people SET bounced = false WHERE bounced";
