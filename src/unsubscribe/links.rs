@@ -40,8 +40,12 @@ const NONCE_LENGTH: usize = 24;
 /// stored anywhere: the same address, topic, secret and day give the same link. A link for an address that is empty,
 /// `.` or `..` leads to the page for invalid links, because no contact can have such an address.
 ///
-/// A link stays valid for two years. To replace a secret, put the new one first and keep the old one after it until its
-/// last links have expired: the first secret makes links, and links of each secret are accepted.
+/// A link stays valid for two years. The first secret makes links, and links of each secret are accepted. A program
+/// that does not have the secret of a link responds 404 to it, and the opt-out is lost. So replace a secret in two
+/// steps:
+///
+/// 1. Deploy `[old, new]` in every program that makes links or responds to them.
+/// 2. When all of them have it, deploy `[new, old]`. Keep the old secret until its last links have expired.
 ///
 /// # Example: the headers of a newsletter
 ///
@@ -91,7 +95,8 @@ impl UnsubscribeLinks {
     ///
     /// # let new = "New-S3cr3t-0f-32-bytes-0r-m0re-1";
     /// # let old = "0ld-S3cr3t-0f-32-bytes-0r-m0re-1";
-    /// let links = UnsubscribeLinks::new([new, old], "https://shop.example.com/unsubscribe")?;
+    /// // First. When all programs have both, `[new, old]`.
+    /// let links = UnsubscribeLinks::new([old, new], "https://shop.example.com/unsubscribe")?;
     ///
     /// assert!(links.link("ada@example.com").starts_with("https://shop.example.com/unsubscribe/"));
     /// assert!(UnsubscribeLinks::new(["too short"], "https://shop.example.com/").is_err());
@@ -119,8 +124,11 @@ impl UnsubscribeLinks {
     /// Creates links with the secret of the environment: from `AUDIENCE_UNSUBSCRIBE_SECRET`, or from the file that
     /// `AUDIENCE_UNSUBSCRIBE_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
     ///
-    /// While you change the secret, set `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` or `AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE` to
-    /// the old one: links that were made with it are accepted, too.
+    /// Links that were made with the secret of `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` or of the file that
+    /// `AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE` names are accepted, too. To replace the secret, first set this variable
+    /// to the **new** one in every program that makes links or responds to them, and leave
+    /// `AUDIENCE_UNSUBSCRIBE_SECRET` as it is. When all of them run with both, swap the two. If you replace the secret
+    /// again before the last links of the first one have expired, use [`new`](Self::new) with three secrets.
     ///
     /// # Errors
     ///
@@ -802,6 +810,22 @@ mod tests {
         assert!(both.open(token_of(&link)).is_some());
         assert!(both.open(token_of(&old_link)).is_some());
         assert!(new.open(token_of(&old_link)).is_none());
+    }
+
+    #[test]
+    fn at_each_step_of_a_change_of_the_secret_all_programs_open_the_links_of_all_others() {
+        let steps: [&[&[u8]]; 3] = [&[OTHER], &[OTHER, SECRET], &[SECRET, OTHER]];
+        let steps = steps.map(links);
+        let address = "ada@example.com";
+        for pair in steps.windows(2) {
+            for (one, other) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
+                assert!(one.open(token_of(&other.link(address))).is_some());
+                let confirmation = confirmation_token(other, address, ["news"]);
+                assert!(one.open_confirmation(&confirmation).is_some());
+            }
+        }
+        // This is why the new secret does not come first immediately.
+        assert!(steps[0].open(token_of(&steps[2].link(address))).is_none());
     }
 
     #[test]
