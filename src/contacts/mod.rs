@@ -109,6 +109,8 @@ pub use model::{
 pub use new_contact::{NewContact, OnConflict};
 pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;
+#[cfg(feature = "unsubscribe")]
+pub(crate) use set_topics::two_answers;
 pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
 pub use update::UpdateContact;
 

@@ -507,9 +507,7 @@ impl TopicsError {
             Reason::UnknownTopic => Error::unknown_topic(
                 "the contact shows no topic of this name, so no answer was sent; check the spelling",
             ),
-            Reason::TwoAnswers => Error::input(
-                "the form has two different answers for the same topic; nothing was sent",
-            ),
+            Reason::TwoAnswers => two_answers(),
             Reason::EmptyTopic => {
                 Error::input("the name of a topic in the form is empty; nothing was sent")
             }
@@ -561,6 +559,11 @@ impl TopicsError {
         self.0.unchanged = unchanged;
         self
     }
+}
+
+/// The error of a form with two different answers for a topic.
+pub(crate) fn two_answers() -> Error {
+    Error::input("the form has two different answers for the same topic; nothing was sent")
 }
 
 impl fmt::Display for TopicsError {

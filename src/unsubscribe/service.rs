@@ -49,7 +49,7 @@ use crate::causes::with_causes;
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, UnsubscribeReason,
-    Written,
+    Written, two_answers,
 };
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
@@ -494,6 +494,8 @@ impl UnsubscribeService {
     ///
     /// - [`ConsentError::NoTopic`] if the builder was not [given](UnsubscribeServiceBuilder::topic) one of the topics.
     ///   Nothing is recorded then.
+    /// - [`ConsentError::Service`] with [`ErrorKind::Input`] if the form has two different answers for a topic, such as
+    ///   those of a hidden field and a checkbox. Nothing is recorded then.
     /// - [`ConsentError::Store`] if the store fails. A "no" may be missing then, and no "yes" was sent.
     /// - The errors of [`subscribe`](Self::subscribe). Each "no" is stored then. [`Error::is_not_found`] if the address is
     ///   not one of your contacts.
@@ -535,6 +537,9 @@ impl UnsubscribeService {
         let mut names = opt_ins.iter().chain(&opt_outs);
         if names.any(|topic| self.offered(topic).is_none()) {
             return Err(ConsentError::NoTopic);
+        }
+        if !opt_ins.is_disjoint(&opt_outs) {
+            return Err(two_answers().at("set_topics").into());
         }
         let service = self.clone();
         let task =

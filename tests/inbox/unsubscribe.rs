@@ -15,7 +15,7 @@ use audience::unsubscribe::{
     ConsentError, ConsentPage, OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService,
 };
 use audience::webhooks::tower::BytesBody;
-use audience::{Client, RetryPolicy};
+use audience::{Client, ErrorKind, RetryPolicy};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -1401,6 +1401,31 @@ async fn a_form_of_your_own_with_a_topic_that_is_not_offered_records_nothing() {
     assert!(matches!(refused.await, Err(ConsentError::NoTopic)));
     assert_eq!(service.pending().await.unwrap(), 0);
     assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_form_of_your_own_with_two_different_answers_for_a_topic_records_nothing() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    // A hidden field, and the checkbox beside it.
+    let form = [("offers", false), ("news", false), ("news", true)];
+    let refused = service.set_topics(ADA, form).await.unwrap_err();
+
+    let ConsentError::Service(error) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::Input);
+    assert_eq!(
+        error.to_string(),
+        "set_topics: the form has two different answers for the same topic; nothing was sent"
+    );
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.requests().is_empty());
+    // The same answer twice counts once.
+    let form = [("news", false), ("news", false)];
+    service.set_topics(ADA, form).await.unwrap();
+    assert_eq!(service.pending().await.unwrap(), 1);
 }
 
 #[tokio::test]
