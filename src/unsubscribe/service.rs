@@ -12,7 +12,8 @@
 //! for a few minutes if it does not exist. No opt-in is sent before this opt-out has left the store.
 //!
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
-//! current one cannot be looked up, an event is stored that makes the worker do so.
+//! current one cannot be looked up, an event is stored that makes the worker do so. The contact of the current one may
+//! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +80,8 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than an opt-in holds an id: it does not extend its lease.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-/// How many attempts to opt out a new contact may find that it does not exist. The first is the confirmation itself.
-/// With the worker's backoff, the others take about 5 minutes.
+/// How many attempts to opt out a new contact, or a new address, may find that it does not exist. Of a new contact, the
+/// first is the confirmation itself. With the worker's backoff, the others take about 5 minutes.
 const NEW_CONTACT_ATTEMPTS: u32 = 6;
 /// How long the form of a page opts in once only.
 const PAGE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -247,7 +248,9 @@ impl UnsubscribeService {
     /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a
     ///   response, too. If the list of the contacts does not have the address, the opt-out is done: nobody sends
     ///   broadcasts to it. After a [confirmation](Self::subscribe) whose create request had no response, the service
-    ///   may create the contact later, so the worker first retries for about 5 minutes.
+    ///   may create the contact later, so the worker first retries for about 5 minutes. It does the same for a
+    ///   [current address](UnsubscribeServiceBuilder::current_address), because
+    ///   [`change_address`](Contacts::change_address) may not have created the contact yet.
     /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
     ///   not lost. Otherwise the worker retries.
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
@@ -279,13 +282,16 @@ impl UnsubscribeService {
                     // The confirmation has not claimed it, and creates the contact only if it has.
                     Kind::NewContact if attempt.number() == 1 => Ok(()),
                     Kind::Address => opt_out.send(&service.0.contacts).await.map(drop),
-                    Kind::NewContact => match opt_out.send(&service.0.contacts).await? {
-                        // The service may be slow, and apply the create request after this.
-                        false if attempt.number() <= NEW_CONTACT_ATTEMPTS => {
-                            Err("the contact does not exist yet".into())
+                    // The create request may be applied after this: the service is slow, or `change_address` has not
+                    // sent it yet.
+                    Kind::NewContact | Kind::NewAddress => {
+                        match opt_out.send(&service.0.contacts).await? {
+                            false if attempt.number() <= NEW_CONTACT_ATTEMPTS => {
+                                Err("the contact does not exist yet".into())
+                            }
+                            _ => Ok(()),
                         }
-                        _ => Ok(()),
-                    },
+                    }
                 }
             })
         };
@@ -1054,10 +1060,10 @@ impl UnsubscribeService {
     /// Stores an opt-out from both addresses of a person. Returns when each is stored, or waits already.
     async fn store(&self, person: &Person, topic: Option<&str>) -> Result<(), StoreError> {
         let linked = &person.linked.address;
-        self.store_of(linked, topic).await?;
+        self.store_of(linked, topic, Kind::Address).await?;
         match &person.current {
             Current::Linked => Ok(()),
-            Current::Another(current) => self.store_of(current, topic).await,
+            Current::Another(current) => self.store_of(current, topic, Kind::NewAddress).await,
             Current::Unknown => {
                 let opt_out = OptOut {
                     kind: Kind::CurrentAddress,
@@ -1079,13 +1085,22 @@ impl UnsubscribeService {
         }
         let current = self.current(&opt_out.address).await?;
         if current != opt_out.address {
-            self.store_of(&current, opt_out.topic.as_deref()).await?;
+            let topic = opt_out.topic.as_deref();
+            self.store_of(&current, topic, Kind::NewAddress).await?;
         }
         Ok(())
     }
 
-    async fn store_of(&self, address: &str, topic: Option<&str>) -> Result<(), StoreError> {
-        let opt_out = OptOut::new(address, topic);
+    async fn store_of(
+        &self,
+        address: &str,
+        topic: Option<&str>,
+        kind: Kind,
+    ) -> Result<(), StoreError> {
+        let opt_out = OptOut {
+            kind,
+            ..OptOut::new(address, topic)
+        };
         let (id, spare_id) = OptOut::ids(&opt_out.address, topic).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         loop {
@@ -1637,6 +1652,9 @@ enum Kind {
     CurrentAddress,
     /// It was stored before the contact was created, and is sent if the confirmation did not end.
     NewContact,
+    /// The person had another address before. The contact of this one may not exist yet, because the application knows
+    /// the address before it calls `change_address`.
+    NewAddress,
 }
 
 /// The creation of a contact, and the hold of the opt-out that the worker sends if the process dies meanwhile.

@@ -297,3 +297,55 @@ async fn a_retry_for_the_old_address_leaves_a_newer_opt_in_of_the_current_one() 
 
     assert!(!gets_news(&server, OLD) && gets_news(&server, NEW));
 }
+
+/// The application knows `NEW`, and the service does not yet.
+async fn mock_before_the_change() -> MockServer {
+    MockServer::builder()
+        .topic("news", true)
+        .seed_contact(OLD)
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn an_opt_out_during_a_change_of_address_reaches_the_contact_that_is_created_after_it() {
+    for is_found_later in [false, true] {
+        let server = mock_before_the_change().await;
+        let (clock, fails) = (TestClock::new(), Arc::new(AtomicBool::new(is_found_later)));
+        let service = failing(&server, clock.store(), Failure::Error, &fails);
+        post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+        fails.store(false, Ordering::SeqCst);
+        let unavailable = Fault::status(503).path(format!("/contacts/{OLD}/unsubscribe"));
+        server.fault(unavailable.times(1));
+        service.worker().run_until_idle().await.unwrap();
+
+        // As `change_address` does, which has retrieved the old contact before the click.
+        server.client().contacts().create(NEW).await.unwrap();
+        assert!(!service.may_send(NEW, "news").await.unwrap());
+        clock.advance(Duration::from_secs(11));
+        service.worker().run_until_idle().await.unwrap();
+
+        assert!(!gets_news(&server, NEW) && !gets_news(&server, OLD));
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_current_address_that_stays_no_contact_ends_after_a_few_minutes() {
+    let server = mock_before_the_change().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    let mut minutes = 0;
+
+    while service.pending().await.unwrap() > 0 {
+        for _ in 0..60 {
+            service.worker().run_until_idle().await.unwrap();
+            clock.advance(Duration::from_secs(1));
+        }
+        minutes += 1;
+    }
+
+    assert!((4..=7).contains(&minutes), "{minutes}");
+    assert!(!gets_news(&server, OLD));
+}
