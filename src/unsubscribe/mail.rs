@@ -2,9 +2,9 @@
 //!
 //! The link holds the contact and the topics, so nothing is stored before the click.
 //!
-//! The store of the opt-outs has three kinds of ids beside theirs. So that nobody is flooded, one of an address and a
+//! The store of the opt-outs has four kinds of ids beside theirs. So that nobody is flooded, one of an address and a
 //! topic is held for ten minutes after a mail, and one of an address and a number for a day. One of a link is done after
-//! its click.
+//! its click. One of a form is held or done for 30 days after it was sent.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,13 +19,13 @@ use tokio::time::Instant;
 use super::links::{CONFIRMATION_VALIDITY, Confirmation};
 use super::page::{PageNotice, PreferencePage, ShownTopic, masked};
 use super::service::{
-    ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, SendError,
+    ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, PageForm, SendError,
     UnsubscribeService, unavailable_with,
 };
 use crate::Error;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
-use crate::contacts::{NewContact, check_address, normalized_address};
+use crate::contacts::{Contact, NewContact, check_address, normalized_address};
 use crate::emails::Email;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::EventId;
@@ -106,10 +106,11 @@ impl UnsubscribeService {
     ///
     /// The link is valid for 3 days by the clock of [`UnsubscribeLinks`](super::UnsubscribeLinks::clock), and for one
     /// click that succeeds. If the program is killed between the opt-in and its note that the link was used, or the store
-    /// fails then, another click opts in again. The link holds the contact and the topics, encrypted and authenticated as
-    /// in every link, so nothing is stored about a person until the click, and the address is no contact before it. A
-    /// scanner that follows the link changes nothing. Whoever clicks consents at that moment, also after an opt-out that
-    /// was made since the mail.
+    /// fails then, another click opts in again. If a click fails and may have opted in, loading its page again sends
+    /// nothing: the page has a new form for another click. The link holds the contact and the topics, encrypted and
+    /// authenticated as in every link, so nothing is stored about a person until the click, and the address is no
+    /// contact before it. A scanner that follows the link changes nothing. Whoever clicks consents at that moment, also
+    /// after an opt-out that was made since the mail.
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
@@ -281,9 +282,10 @@ impl UnsubscribeService {
     pub(super) async fn confirm_click(
         &self,
         confirmation: &Confirmation,
+        page: Option<&str>,
         head: Parts,
     ) -> Response<BytesBody> {
-        match self.confirm_once(confirmation, head).await {
+        match self.confirm_once(confirmation, page, head).await {
             Ok(notice) => self.page_of(confirmation, Some(notice)),
             Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
                 self.page_of(confirmation, Some(PageNotice::ReportedSpam))
@@ -299,16 +301,14 @@ impl UnsubscribeService {
     async fn confirm_once(
         &self,
         confirmation: &Confirmation,
+        page: Option<&str>,
         head: Parts,
     ) -> Result<PageNotice, ConsentError> {
         let (id, token) = (confirmation.id(), Token::random());
         if let Some(notice) = self.claim_link(&id, token).await? {
             return Ok(notice);
         }
-        let (contact, topics) = (confirmation.contact.clone(), confirmation.topics.clone());
-        let page = ConsentPage::Confirmation;
-        let consent = self.consent(&contact.email, &topics, page, head);
-        let confirming = self.confirm_opt_in(contact, topics, Some(consent)).await;
+        let confirming = self.confirm_form(confirmation, page, head).await;
         let inbox = &self.0.inbox;
         match &confirming {
             Ok(_) => {
@@ -322,6 +322,28 @@ impl UnsubscribeService {
             Err(_) => _ = inbox.end_hold(&id, token).await,
         }
         confirming.map(|_| PageNotice::Confirmed)
+    }
+
+    /// Subscribes the contact of a link that this click has claimed. Fails and sends nothing if this form may have done
+    /// so before.
+    async fn confirm_form(
+        &self,
+        confirmation: &Confirmation,
+        page: Option<&str>,
+        head: Parts,
+    ) -> Result<Contact, ConsentError> {
+        let form = Arc::new(PageForm::new(&confirmation.number.to_string(), page));
+        if let Some(id) = &form.id
+            && !self.hold(id, form.token, LEASE).await?
+        {
+            return Err(ConsentError::Unfinished);
+        }
+        let (contact, topics) = (confirmation.contact.clone(), confirmation.topics.clone());
+        let consent = self.consent(&contact.email, &topics, ConsentPage::Confirmation, head);
+        let consent = Some((consent, Arc::clone(&form)));
+        let confirmed = self.confirm_opt_in(contact, topics, consent).await;
+        self.end_form(&form, &confirmed).await;
+        confirmed
     }
 
     /// Claims a link, or a form, for one click. Returns what to say if there was another click.

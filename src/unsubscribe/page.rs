@@ -190,8 +190,8 @@ pub enum PageNotice {
 /// | `page` | [`number`](Self::number). Without it, a form that a browser sends again could undo a later opt-out |
 /// | `unsubscribe` | `all` or `topic`: the buttons that opt out. The button that saves the boxes has no such field |
 ///
-/// A page that [asks to confirm a signup](Self::is_confirmation) has one button, and one field: `confirm`, with the
-/// value `yes`.
+/// A page that [asks to confirm a signup](Self::is_confirmation) has one button, and two fields: `confirm`, with the
+/// value `yes`, and `page`, as above.
 ///
 /// # Example: a template in the style of your site
 ///
@@ -335,7 +335,8 @@ impl PreferencePage<'_> {
             .replace("{address}", &self.address);
         writeln!(
             html,
-            "<form method=\"post\">\n<p>{}</p>\n<ul>",
+            "<form method=\"post\">\n<input type=\"hidden\" name=\"page\" value=\"{}\">\n<p>{}</p>\n<ul>",
+            self.number,
             Escaped(&introduction)
         )?;
         for topic in &self.topics {

@@ -419,7 +419,7 @@ impl UnsubscribeService {
         &self,
         contact: NewContact,
         topics: BTreeSet<String>,
-        consent: Option<Consent>,
+        consent: Option<(Consent, Arc<PageForm>)>,
     ) -> Result<Contact, ConsentError> {
         let service = self.clone();
         // The ids would stay held if the caller's future were dropped.
@@ -428,8 +428,8 @@ impl UnsubscribeService {
             let confirm = service.0.contacts.confirm_opt_in(contact, &topics);
             let mut creation = None;
             let sending = async {
-                if let Some(consent) = consent {
-                    service.record_consent(consent).await?;
+                if let Some((consent, form)) = consent {
+                    service.begin_form(&form, consent).await?;
                 }
                 service.confirm(confirm, &key, &mut creation).await
             };
@@ -789,7 +789,8 @@ impl UnsubscribeService {
     async fn click(&self, link: Link, form: &Form, head: Parts) -> Response<BytesBody> {
         match link {
             Link::Confirmation(confirmation) if form.value("confirm") == Some("yes") => {
-                self.confirm_click(&confirmation, head).await
+                let page = form.value("page");
+                self.confirm_click(&confirmation, page, head).await
             }
             Link::Preferences(target) => match Submission::of(form, &self.0.topics) {
                 Some(submission) => {
@@ -920,41 +921,48 @@ impl UnsubscribeService {
     /// again if the page is loaded again, and an opt-out may be newer by then.
     async fn opt_in_once(&self, consent: Consent, boxes: &Boxes) -> Result<bool, ConsentError> {
         let (address, opt_ins) = (consent.address.clone(), consent.topics.clone());
-        let inbox = &self.0.inbox;
-        let page = boxes.page.as_deref();
-        let id = page.map(|page| OptOut::id("page", &address, Some(page)));
-        let token = Token::random();
-        if let Some(id) = &id
-            && let Some(notice) = self.claim_link(id, token).await?
+        let form = PageForm::new(&address, boxes.page.as_deref());
+        if let Some(id) = &form.id
+            && let Some(notice) = self.claim_link(id, form.token).await?
         {
             // After a double click, both have succeeded.
             return Ok(notice == PageNotice::Confirmed);
         }
         let sending = send_opt_ins(&self.0.contacts, &address, &opt_ins, boxes.is_paused);
-        let has_begun = AtomicBool::new(false);
         let sending = async {
-            self.record_consent(consent).await?;
-            // From here on, this form may have opted in. The page of an error is another form.
-            if let Some(id) = &id {
-                let extended = inbox.extend_hold(id, token, PAGE_INTERVAL).await;
-                extended.map_err(InboxError::from)?;
-            }
-            has_begun.store(true, Ordering::Relaxed);
+            self.begin_form(&form, consent).await?;
             Ok(sending.await?)
         };
         let opted_in = self.opt_in(&address, &opt_ins, sending).await;
-        if let Some(id) = &id {
-            let maybe_opted_in = match &opted_in {
-                Err(error @ ConsentError::Service(_)) => error.maybe_sent(),
-                _ => has_begun.into_inner(),
-            };
-            match &opted_in {
-                Ok(_) => _ = inbox.complete_hold(id, token, PAGE_INTERVAL).await,
-                Err(_) if maybe_opted_in => {}
-                Err(_) => _ = inbox.end_hold(id, token).await,
-            }
-        }
+        self.end_form(&form, &opted_in).await;
         opted_in.map(|_| true)
+    }
+
+    /// Records the consent of a form that is held. From here on, the form may have opted in, so it stays held.
+    async fn begin_form(&self, form: &PageForm, consent: Consent) -> Result<(), ConsentError> {
+        self.record_consent(consent).await?;
+        if let Some(id) = &form.id {
+            let extended = self.0.inbox.extend_hold(id, form.token, PAGE_INTERVAL);
+            extended.await.map_err(InboxError::from)?;
+        }
+        form.has_begun.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Remembers a form that has opted in, and ends the hold of one that certainly has not.
+    pub(super) async fn end_form(&self, form: &PageForm, opted_in: &Result<Contact, ConsentError>) {
+        let (Some(id), inbox) = (&form.id, &self.0.inbox) else {
+            return;
+        };
+        let maybe_opted_in = match opted_in {
+            Err(error @ ConsentError::Service(_)) => error.maybe_sent(),
+            _ => form.has_begun.load(Ordering::Relaxed),
+        };
+        match opted_in {
+            Ok(_) => _ = inbox.complete_hold(id, form.token, PAGE_INTERVAL).await,
+            Err(_) if maybe_opted_in => {}
+            Err(_) => _ = inbox.end_hold(id, form.token).await,
+        }
     }
 
     /// Runs `sending`, unless an opt-out waits that concerns these topics. An opt-out that comes meanwhile waits.
@@ -1477,6 +1485,27 @@ impl fmt::Debug for UnsubscribeServiceBuilder {
             .field("links", &self.0.links)
             .field("topics", &self.0.topics)
             .finish_non_exhaustive()
+    }
+}
+
+/// The form of one page. It opts in once: a browser sends it again if the page is loaded again, and an opt-out may be
+/// newer by then. The page of an error is another form.
+pub(super) struct PageForm {
+    /// The id under which it is held. `None` if the page has no number.
+    pub(super) id: Option<EventId>,
+    pub(super) token: Token,
+    /// Whether it may have opted in.
+    has_begun: AtomicBool,
+}
+
+impl PageForm {
+    /// `key` is the address, or the number of the link.
+    pub(super) fn new(key: &str, page: Option<&str>) -> Self {
+        Self {
+            id: page.map(|page| OptOut::id("page", key, Some(page))),
+            token: Token::random(),
+            has_begun: AtomicBool::new(false),
+        }
     }
 }
 

@@ -165,6 +165,53 @@ async fn if_the_first_click_of_a_double_click_fails_the_second_one_sends_nothing
 }
 
 #[tokio::test]
+async fn a_click_that_may_have_opted_in_does_not_do_it_again_when_its_page_is_loaded_again() {
+    let server = mock().await;
+    server.seed_contact(ADA);
+    let service = service_without_retries(&server);
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    let form = format!("{}&{CONFIRM}", get(&service, link).await.form(&[]));
+    server.fault(Fault::close_after().path("*/subscribe").times(1));
+
+    let failed = post(&service, link, FORM, form.clone()).await;
+    assert!(server.contact(ADA).unwrap().topics["news"]);
+    service.opt_out(ADA, Some("news")).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+    let reloaded = post(&service, link, FORM, form).await;
+
+    assert_eq!([failed.status, reloaded.status], [503, 503]);
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+    let new_form = format!("{}&{CONFIRM}", reloaded.form(&[]));
+    assert_eq!(post(&service, link, FORM, new_form).await.status, 200);
+    assert!(server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn a_click_that_sent_no_opt_in_can_be_repeated_by_loading_its_page_again() {
+    let server = mock().await;
+    let service = service_without_retries(&server);
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    let form = format!("{}&{CONFIRM}", get(&service, link).await.form(&[]));
+    server.fault(Fault::status(503).times(1));
+
+    let failed = post(&service, link, FORM, form.clone()).await;
+    let waiting = {
+        service.opt_out(ADA, None).await.unwrap();
+        post(&service, link, FORM, form.clone()).await
+    };
+    service.worker().run_until_idle().await.unwrap();
+    let repeated = post(&service, link, FORM, form).await;
+
+    assert_eq!(
+        [failed.status, waiting.status, repeated.status],
+        [503, 503, 200]
+    );
+    assert!(server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
 async fn both_clicks_of_a_double_click_succeed_and_send_the_requests_once() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
