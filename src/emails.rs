@@ -169,7 +169,8 @@ impl Email {
         self.member("subject", subject.into())
     }
 
-    /// Sets a header of the mail, such as `List-Unsubscribe`. It is sent in the member `headers`.
+    /// Sets a header of the mail, such as `List-Unsubscribe`. It is sent in the member `headers`, an object. If you
+    /// have set [`member`](Self::member) `headers` to anything else, such as an array, this call replaces it.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let headers = self.0.entry("headers").or_insert_with(|| Map::new().into());
         if !headers.is_object() {
@@ -206,10 +207,17 @@ impl Email {
         headers.fold(self, |mail, (name, value)| mail.header(name, value))
     }
 
+    /// Returns whether the mail has a header, or may have it: a member `headers` that is no object has a form of the
+    /// application.
     #[cfg(feature = "unsubscribe")]
-    pub(crate) fn has_header(&self, name: &str) -> bool {
-        let headers = self.0.get("headers").and_then(Value::as_object);
-        headers.is_some_and(|headers| headers.keys().any(|own| own.eq_ignore_ascii_case(name)))
+    pub(crate) fn may_have_header(&self, name: &str) -> bool {
+        match self.0.get("headers") {
+            None | Some(Value::Null) => false,
+            Some(Value::Object(headers)) => {
+                headers.keys().any(|own| own.eq_ignore_ascii_case(name))
+            }
+            Some(_) => true,
+        }
     }
 
     /// Sets any member of the body, such as the text of the mail, for which the document names no member.

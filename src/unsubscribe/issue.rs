@@ -42,10 +42,12 @@ impl UnsubscribeService {
     /// Sends an issue, such as the newsletter of a month, to each contact who [wants](Self::may_send) mail about this
     /// topic, and once.
     ///
-    /// `mail` gets the contact as lists have it and the link to its
-    /// [preference page](super::UnsubscribeLinks::link), and returns the mail. This call sets its recipient and, unless
-    /// the mail has its own `List-Unsubscribe`, the [headers](super::UnsubscribeLinks::headers) for one click. Each contact is retrieved directly before its mail,
-    /// and once more after a wait that the service asked for, so that an opt-out counts immediately.
+    /// `mail` gets the contact as lists have it and the link to its [preference page](super::UnsubscribeLinks::link),
+    /// and returns the mail. This call sets its recipient and, unless the mail has its own `List-Unsubscribe`, the
+    /// [headers](super::UnsubscribeLinks::headers) for one click. If the mail has a [member](Email::member) `headers`
+    /// that is no object, such as an array, this call leaves it as it is: put the headers for one click into it
+    /// yourself. Each contact is retrieved directly before its mail, and once more after a wait that the service asked
+    /// for, so that an opt-out counts immediately.
     ///
     /// # Stop and go on
     ///
@@ -226,7 +228,7 @@ impl UnsubscribeService {
         let id = issue_id(issue, &address, topic);
         let mail = mail.member("to", address.as_str());
         // Unless the mail has those of a translation.
-        let mail = match mail.has_header("List-Unsubscribe") {
+        let mail = match mail.may_have_header("List-Unsubscribe") {
             true => mail,
             false => mail.headers(self.0.links.headers(&address, topic)),
         };

@@ -642,6 +642,27 @@ async fn a_mail_with_its_own_unsubscribe_header_keeps_it() {
 }
 
 #[tokio::test]
+async fn headers_in_a_form_of_the_application_stay_as_they_are() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+    let array = json!([{"name": "X-Order", "value": "1815"}]);
+
+    for (issue, headers) in [("1", array.clone()), ("2", json!(null))] {
+        let mail = |link: &str| mail(link).member("headers", headers);
+        let sent = service.send_issue_to(issue, ADA, "news", mail).await;
+        assert!(sent.unwrap().is_some());
+    }
+
+    let [first, second] = &*server.sent_mail() else {
+        panic!("two mails");
+    };
+    assert_eq!(first.body["headers"], array);
+    // `null` has no form.
+    let headers = &second.body["headers"];
+    assert_eq!(headers["List-Unsubscribe-Post"], ONE_CLICK);
+}
+
+#[tokio::test]
 async fn a_mail_whose_check_takes_longer_than_its_claim_is_sent_once() {
     let server = with_readers().await;
     let clock = TestClock::new();
