@@ -246,10 +246,10 @@ impl UnsubscribeService {
     /// It never gives up: after a failure it waits for 5 s, then for twice as long each time, up to 5 minutes.
     ///
     /// - If the opt-out is refused with 400, 404, 410 or 422, the worker finds out why. A gateway can send such a
-    ///   response, too. If the list of the contacts does not have the address, the opt-out is done: nobody sends
-    ///   broadcasts to it. After a [confirmation](Self::subscribe) whose create request had no response, the service
-    ///   may create the contact later, so the worker first retries for about 5 minutes. It does the same for a
-    ///   [current address](UnsubscribeServiceBuilder::current_address), because
+    ///   response, too. If the list of the contacts does not have the address, the opt-out is done, and nothing
+    ///   remembers it: nobody sends broadcasts to the address. After a [confirmation](Self::subscribe) whose create
+    ///   request had no response, the service may create the contact later, so the worker first retries for about 5
+    ///   minutes. It does the same for a [current address](UnsubscribeServiceBuilder::current_address), because
     ///   [`change_address`](Contacts::change_address) may not have created the contact yet.
     /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
     ///   not lost. Otherwise the worker retries.
