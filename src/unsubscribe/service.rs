@@ -1737,12 +1737,14 @@ impl OptOut {
         Self::id("new", address, None)
     }
 
-    /// Returns an id that has no address in it.
+    /// Returns an id that has no address in it. It is the same for each spelling of the address.
     pub(super) fn id(kind: &str, address: &str, topic: Option<&str>) -> EventId {
+        // A path keeps capital letters that are no ASCII, and the events of the service do not.
+        let address = address.to_lowercase();
         // No address has a line ending, so two pairs never have one text.
         let text = match topic {
-            None => Cow::Borrowed(address),
-            Some(topic) => Cow::Owned(format!("{address}\n{topic}")),
+            None => address,
+            Some(topic) => format!("{address}\n{topic}"),
         };
         let hash = Sha256::digest(text.as_bytes());
         let hash = hex::encode(&hash[..16]);

@@ -1001,6 +1001,25 @@ async fn an_opt_out_that_came_another_way_is_stored_and_sent_like_a_click() {
 }
 
 #[tokio::test]
+async fn a_bounce_and_an_opt_out_are_found_in_any_spelling_of_the_address() {
+    let (upper, lower) = ("JÜRGEN@example.com", "jürgen@example.com");
+    for (own, other) in [(upper, upper), (upper, lower), (lower, upper)] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+
+        let event = bounce(own, BounceType::Permanent);
+        assert!(service.record_bounce(&event).await.unwrap());
+        assert!(service.has_bounced(other).await.unwrap(), "{own} {other}");
+        service.forget_bounce(other).await.unwrap();
+        assert!(!service.has_bounced(own).await.unwrap(), "{own} {other}");
+
+        service.opt_out(own, Some("news")).await.unwrap();
+        let has_pending = service.has_pending(other, ["news"]).await.unwrap();
+        assert!(has_pending, "{own} {other}");
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_of_everything_leaves_a_spam_report_as_it_is() {
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());
