@@ -51,7 +51,9 @@ export class Newsletter {
     try {
       return parsed(await this.#send("POST", "/emails", mail)).id;
     } catch (error) {
-      this.mailedAt.delete(address); // the visitor can try again immediately
+      // The visitor can try again immediately. After any other error, the mail may have been sent: a stranger could have
+      // it sent again and again.
+      if (wasNotSent(error)) this.mailedAt.delete(address);
       throw error;
     }
   }
@@ -200,6 +202,12 @@ export class Newsletter {
       await this.wait(seconds);
     }
   }
+}
+
+/** Whether the service has certainly not applied a request: it refused it, or there was no connection. */
+function wasNotSent({ status, cause }) {
+  if (status) return status === 501 || (status >= 400 && status < 500 && status !== 408);
+  return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code);
 }
 
 function normalized(address) {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { request } from "node:http";
+import { createServer, request } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 
 import { Mock, startNewsletter } from "./fixtures.mjs";
@@ -47,6 +47,37 @@ test("an address gets one confirmation mail in ten minutes", async () => {
 
   assert.equal((await data("emails")).length, 1);
   newsletter.mailedAt.set("cy@example.com", performance.now() - 600_000);
+  assert.ok(await newsletter.signUp("cy@example.com", "Cy"));
+});
+
+test("a confirmation mail that may have been sent is not sent again", async () => {
+  const faults = [{ status: 202, body: "" }, { status: 503 }, { close: "after" }];
+  for (const [number, fault] of faults.entries()) {
+    await mock.control("POST", "faults", { ...fault, times: 1, path: "/emails" });
+    await assert.rejects(newsletter.signUp(`cy${number}@example.com`, "Cy"));
+
+    assert.equal(await newsletter.signUp(`cy${number}@example.com`, "Cy"), undefined);
+  }
+  assert.equal((await statuses()).length, faults.length);
+});
+
+/** Returns a port that nothing listens on. */
+async function closedPort() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  await once(server.close(), "close");
+  return port;
+}
+
+test("a confirmation mail that was refused or had no connection is sent again", async () => {
+  await mock.control("POST", "faults", { status: 422, times: 1, path: "/emails" });
+  await assert.rejects(newsletter.signUp("cy@example.com", "Cy"), { status: 422 });
+  const { serviceUrl } = newsletter;
+  newsletter.serviceUrl = `http://127.0.0.1:${await closedPort()}`;
+  await assert.rejects(newsletter.signUp("cy@example.com", "Cy"));
+  newsletter.serviceUrl = serviceUrl;
+
   assert.ok(await newsletter.signUp("cy@example.com", "Cy"));
 });
 

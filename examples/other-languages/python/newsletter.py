@@ -8,6 +8,7 @@ import http.server
 import json
 import logging
 import secrets
+import socket
 import threading
 import time
 import urllib.error
@@ -71,9 +72,11 @@ class Newsletter:
         }
         try:
             return parsed(self._send("POST", "/emails", mail))["id"]
-        except Exception:
-            with self._lock:
-                self.mailed_at.pop(address, None)  # the visitor can try again immediately
+        except Exception as error:
+            # After any other error, the mail may have been sent: a stranger could have it sent again and again.
+            if was_not_sent(error):
+                with self._lock:
+                    self.mailed_at.pop(address, None)  # the visitor can try again immediately
             raise
 
     def confirm(self, token):
@@ -215,6 +218,13 @@ class Newsletter:
                 if attempts == 0:
                     raise
                 self.wait(1)
+
+
+def was_not_sent(error):
+    """Whether the service has certainly not applied a request: it refused it, or there was no connection."""
+    if isinstance(error, Refused):
+        return error.status == 501 or 400 <= error.status < 500 and error.status != 408
+    return isinstance(getattr(error, "reason", None), (ConnectionRefusedError, socket.gaierror))
 
 
 def normalized(address):

@@ -71,6 +71,35 @@ def test_an_address_gets_one_confirmation_mail_in_ten_minutes(mock, newsletter):
     assert newsletter.sign_up("cy@example.com", "Cy")
 
 
+def test_a_confirmation_mail_that_may_have_been_sent_is_not_sent_again(mock, newsletter):
+    faults = [{"status": 202, "body": ""}, {"status": 503}, {"close": "after"}]
+    for number, fault in enumerate(faults):
+        mock.control("POST", "faults", {**fault, "times": 1, "path": "/emails"})
+        try:
+            newsletter.sign_up(f"cy{number}@example.com", "Cy")
+            raise AssertionError("the response was believed")
+        except (Unusable, Refused, OSError):
+            pass
+
+        assert newsletter.sign_up(f"cy{number}@example.com", "Cy") is None
+
+    assert len(statuses(mock)) == len(faults)
+
+
+def test_a_confirmation_mail_that_was_refused_or_had_no_connection_is_sent_again(mock, newsletter):
+    mock.control("POST", "faults", {"status": 422, "times": 1, "path": "/emails"})
+    with refused_with(422):
+        newsletter.sign_up("cy@example.com", "Cy")
+    service_url, newsletter.service_url = newsletter.service_url, "http://127.0.0.1:1"
+    try:
+        newsletter.sign_up("cy@example.com", "Cy")
+        raise AssertionError("there is a server")
+    except OSError:
+        newsletter.service_url = service_url
+
+    assert newsletter.sign_up("cy@example.com", "Cy")
+
+
 def test_a_new_contact_gets_no_other_topic_after_a_failure_and_another_click(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
     mock.control("POST", "faults", {"status": 501, "times": 1, "path": "*/unsubscribe"})
