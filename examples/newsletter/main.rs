@@ -61,10 +61,10 @@ struct Arguments {
     #[arg(long, value_name = "TOPIC", requires_all = ["issue", "subject"])]
     send: Option<String>,
     /// Name of the issue: nobody gets the same one twice
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "send")]
     issue: Option<String>,
     /// Subject of its mail
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", requires = "send")]
     subject: Option<String>,
 }
 

@@ -355,6 +355,22 @@ async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
     assert_eq!(server.sent_mail().len(), 2);
 }
 
+#[test]
+fn an_issue_without_its_topic_is_a_usage_error_and_starts_no_server() {
+    for arguments in [
+        &["--issue", "2026-11", "--subject", "Hello"][..],
+        &["--issue", "2026-11"],
+        &["--subject", "Hello"],
+        &["--send", "news", "--subject", "Hello"],
+    ] {
+        let mut command = Command::new(&EXAMPLES["newsletter"]);
+        // If it started the server, the missing settings would end it.
+        let output = command.env_clear().args(arguments).output().unwrap();
+
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
     let Some(database) = postgres::database().await else {
