@@ -1,11 +1,12 @@
 //! Right receivers behind slow networks and unusual servers. None of them has a fault.
 
+use std::future::IntoFuture;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use audience::mock::{Check, Examination, Verdict};
 use audience::webhooks::Verifier;
@@ -25,6 +26,8 @@ struct Habits {
     /// In seconds. Positive is ahead.
     clock: i64,
     has_date: bool,
+    /// Verifies the signature alone.
+    ignores_timestamps: bool,
     /// Closes connections that are more than this.
     connections: usize,
     is_single_threaded: bool,
@@ -40,6 +43,7 @@ const PLAIN: Habits = Habits {
     delay: Duration::ZERO,
     clock: 0,
     has_date: true,
+    ignores_timestamps: false,
     connections: usize::MAX,
     is_single_threaded: false,
     keeps_connections: true,
@@ -122,7 +126,11 @@ impl Server {
     }
 
     fn status(&self, headers: &HeaderMap, body: &[u8]) -> &'static str {
-        match self.verifier.verify_at(headers, body, self.now()) {
+        let now = match (self.habits.ignores_timestamps, timestamp(headers)) {
+            (true, Some(signed)) => signed,
+            _ => self.now(),
+        };
+        match self.verifier.verify_at(headers, body, now) {
             Ok(_) => self.habits.status,
             Err(error) if error.status() == 400 => "400 Bad Request",
             Err(_) => "401 Unauthorized",
@@ -147,6 +155,11 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<HeaderMap> {
             None => return Ok(headers),
         }
     }
+}
+
+fn timestamp(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get("webhook-timestamp")?.to_str().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(text.parse().ok()?))
 }
 
 fn content_length(headers: &HeaderMap) -> usize {
@@ -230,6 +243,27 @@ async fn a_clock_that_differs_by_20_s_is_a_fault_of_the_clock_and_not_of_the_win
         assert_eq!(found(&examination), [Check::Clock], "{examination}");
         let edge = examination.verdict(Check::WindowEdge);
         assert_eq!(edge, Some(Verdict::NotSeen), "{examination}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_ignores_the_time_fails_although_its_clock_differs() {
+    let examinations = [-20, -3, 3, 20].map(|clock| {
+        let url = start(Habits {
+            clock,
+            ignores_timestamps: true,
+            ..PLAIN
+        });
+        examine(url)
+            .only([Check::Stale, Check::Early])
+            .into_future()
+    });
+
+    for examination in futures_util::future::join_all(examinations).await {
+        for check in [Check::Stale, Check::Early] {
+            let verdict = examination.verdict(check);
+            assert_eq!(verdict, Some(Verdict::Failed), "{examination}");
+        }
     }
 }
 
