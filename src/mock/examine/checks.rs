@@ -180,6 +180,11 @@ pub(super) fn not_accepted(
             "410 means that the endpoint is gone permanently. The sender may stop delivering to it.",
             "Respond with a 2xx to a delivery that you accept, and with a 4xx other than 410 to one that you reject.",
         ),
+        Outcome::Response(response) if response.status == 429 => (
+            LOST,
+            "Raise the rate limit of the receiver, or of the proxy in front of it. If the 429 has Retry-After, the examiner \
+             waits, at most 5 s each time.",
+        ),
         Outcome::NotConnected(..) | Outcome::Broken(_) => (
             LOST,
             "Look for a crash or an unhandled error in the receiver's log, and for a limit in a proxy in front of it.",
@@ -205,6 +210,7 @@ fn refused(
         return Grade::failed(observed, Finding::new(problem, reason, remedy));
     }
     let grade = match odd_refusal(outcome, delivery) {
+        _ if is_limited(outcome) => Grade::not_seen(LIMITED),
         None => Grade::passed(observed),
         Some(finding) if matches!(outcome, Outcome::NotConnected(..)) => {
             Grade::failed(observed, finding)
@@ -212,6 +218,19 @@ fn refused(
         Some(finding) => Grade::warning(observed, finding),
     };
     grade.expect(event.expect(Effect::Never))
+}
+
+const LIMITED: &str =
+    "not examined: the receiver responds 429, or 503 with Retry-After, to this delivery";
+
+/// Whether the receiver did not look at the delivery, because it limits the rate or is busy.
+fn is_limited(outcome: &Outcome) -> bool {
+    outcome.status() == Some(429) || outcome.asked_delay().is_some()
+}
+
+/// Whether the receiver rejected the delivery because of what it contains.
+fn is_rejected(outcome: &Outcome) -> bool {
+    matches!(outcome.status(), Some(400..500)) && !is_limited(outcome)
 }
 
 /// Returns what is wrong with the response to a rejected delivery, unless it is a 4xx other than 410.
@@ -294,24 +313,21 @@ async fn raw_body(run: &Run) -> Grade {
     for spelling in [Spelling::Reordered, Spelling::OddlySpaced, Spelling::Padded] {
         let event = run.event().spelled(spelling);
         let outcome = run.deliver(&event).await;
-        let next = match outcome.status() {
+        let next = if !is_rejected(&outcome) {
+            let delivery = "A genuine delivery with reordered or oddly spaced JSON";
+            let remedy = "Verify the raw bytes of the body. Then parse them with a JSON parser.";
+            let grade = accepted(&outcome, delivery, remedy, run.timeout);
+            with_expectation(grade, &event, Effect::Once)
+        } else if !grade.findings.is_empty() {
             // A serializer leaves out the white space, too.
-            Some(400..500) if !grade.findings.is_empty() => Grade::passed(outcome.to_string()),
-            Some(400..500) => {
-                let finding = match spelling {
-                    Spelling::OddlySpaced if accepts_one_line(run).await => line_endings(),
-                    Spelling::Padded => trimmed(),
-                    _ => serialized_again(),
-                };
-                Grade::failed(outcome.to_string(), finding)
-            }
-            _ => {
-                let delivery = "A genuine delivery with reordered or oddly spaced JSON";
-                let remedy =
-                    "Verify the raw bytes of the body. Then parse them with a JSON parser.";
-                let grade = accepted(&outcome, delivery, remedy, run.timeout);
-                with_expectation(grade, &event, Effect::Once)
-            }
+            Grade::passed(outcome.to_string())
+        } else {
+            let finding = match spelling {
+                Spelling::OddlySpaced if accepts_one_line(run).await => line_endings(),
+                Spelling::Padded => trimmed(),
+                _ => serialized_again(),
+            };
+            Grade::failed(outcome.to_string(), finding)
         };
         grade = grade.and(next);
     }
@@ -408,7 +424,7 @@ async fn event_header(run: &Run) -> Grade {
         let event = run.event_of(of_body);
         let mut headers = run.signed(&event);
         headers.insert(EVENT_HEADER, HeaderValue::from_static(of_header));
-        let outcome = run.post(Outgoing::post(headers, event.body.clone())).await;
+        let outcome = post(run, headers, &event.body).await;
         let remedy =
             "Read the event's type from `type` in the body. Use webhook-event at most for logs.";
         let reason = "The header is not signed, so anyone on the network path can change it. The body's `type` decides \
@@ -422,6 +438,7 @@ async fn event_header(run: &Run) -> Grade {
             ..not_accepted(&outcome, &delivery, remedy, run.timeout)
         };
         grade = grade.and(match outcome.status() {
+            _ if is_limited(&outcome) => accepted(&outcome, &delivery, remedy, run.timeout),
             Some(200..300) => {
                 let seen = Grade::passed(outcome.to_string());
                 with_expectation(seen, &event, Effect::AtMostOnce)
@@ -744,6 +761,9 @@ async fn forged_id(run: &Run) -> Grade {
     if forged.is_success() {
         return Grade::not_seen(SAME_FAULT);
     }
+    if is_limited(&forged) {
+        return Grade::not_seen(LIMITED).expect(event.expect(Effect::Never));
+    }
     let genuine = run.deliver(&event).await;
     let delivery = "A genuine delivery, after a forged one with the same id,";
     let grade = accepted(&genuine, delivery, VERIFY_FIRST, run.timeout);
@@ -931,6 +951,7 @@ async fn not_json(run: &Run) -> Grade {
         let outcome = post(run, run.signed(&event), body).await;
         let observed = outcome.to_string();
         let next = match odd_refusal(&outcome, "a signed body that is not an event") {
+            _ if is_limited(&outcome) => Grade::not_seen(LIMITED),
             None => Grade::passed(observed),
             Some(finding) if matches!(outcome, Outcome::NotConnected(..)) => {
                 Grade::failed(observed, finding)
@@ -967,7 +988,8 @@ async fn forged(run: &Run, what: &str, remedy: &str, change: impl FnOnce(&mut He
 
 async fn post(run: &Run, headers: HeaderMap, body: &[u8]) -> Outcome {
     let body = Bytes::copy_from_slice(body);
-    run.post(Outgoing::post(headers, body)).await
+    run.post_patiently(|| Outgoing::post(headers.clone(), body.clone()))
+        .await
 }
 
 fn change_signature(headers: &mut HeaderMap, change: impl FnOnce(&str) -> String) {
@@ -1031,7 +1053,8 @@ async fn outside(run: &Run, near: i64, what: &str) -> Grade {
         let further = run.event();
         let outcome = deliver(run, &further, near + near.signum() * TOLERANCE).await;
         if !outcome.is_success() {
-            return Grade::not_seen(NEAR).expect(further.expect(Effect::Never));
+            let reason = if is_limited(&outcome) { LIMITED } else { NEAR };
+            return Grade::not_seen(reason).expect(further.expect(Effect::Never));
         }
     }
     // By the receiver's clock, too, this is at least FAR from now.
@@ -1045,8 +1068,11 @@ async fn outside(run: &Run, near: i64, what: &str) -> Grade {
     let problem = format!(
         "The receiver accepted {what}. Its window is wider than 300 s, or its clock is wrong."
     );
-    let wide = || Grade::warning("accepted", Finding::new(problem, REPLAY, CHECK));
-    let grade = unclear.unwrap_or_else(wide);
+    let grade = match unclear {
+        _ if is_limited(&outcome) => Grade::not_seen(LIMITED),
+        Some(unclear) => unclear,
+        None => Grade::warning("accepted", Finding::new(problem, REPLAY, CHECK)),
+    };
     grade.expect(event.expect(Effect::Never))
 }
 
@@ -1055,9 +1081,9 @@ async fn outside(run: &Run, near: i64, what: &str) -> Grade {
 /// Returns `grade`, unless the receiver measures the age of the event instead.
 async fn without_window(run: &Run, grade: Grade, far: &Outcome, what: &str) -> Grade {
     let (_, of_old_event) = deliver_old_event(run).await;
-    match of_old_event.status() {
-        Some(400..500) => Grade::failed(far.to_string(), by_created_at(what)),
-        _ => grade,
+    match is_rejected(&of_old_event) {
+        true => Grade::failed(far.to_string(), by_created_at(what)),
+        false => grade,
     }
 }
 
@@ -1084,6 +1110,10 @@ async fn edge(run: &Run) -> Grade {
             grade = grade.and(with_expectation(next, &event, Effect::Once));
             continue;
         }
+        if is_limited(&outcome) {
+            grade = grade.and(Grade::not_seen(LIMITED));
+            continue;
+        }
         if let Some(unclear) = clocks_differ(run) {
             grade = grade.and(unclear);
             continue;
@@ -1092,6 +1122,8 @@ async fn edge(run: &Run) -> Grade {
         let closer = deliver(run, &event, offset - offset.signum() * TOLERANCE).await;
         grade = grade.and(if closer.is_success() {
             with_expectation(Grade::not_seen(NEAR), &event, Effect::Once)
+        } else if is_limited(&closer) {
+            Grade::not_seen(LIMITED)
         } else {
             Grade::warning(outcome.to_string(), narrow(&delivery, &outcome))
         });
@@ -1126,15 +1158,17 @@ fn clocks_differ(run: &Run) -> Option<Grade> {
 /// Delivers an event whose timestamp is `offset` seconds from now.
 ///
 /// A response that is `unexpected` counts only if the delivery cannot have crossed the edge on its way. Returns `None`
-/// if each delivery may have crossed it.
+/// if each delivery may have crossed it. If the receiver asked for patience, returns the last such response instead.
 async fn at_the_edge(
     run: &Run,
     offset: i64,
     unexpected: impl Fn(&Outcome) -> bool,
 ) -> Option<(SampleEvent, Outcome)> {
     let started = Instant::now();
+    let mut limited = None;
     for attempt in 0.. {
-        if is_given_up(attempt, started.elapsed(), run.timeout) {
+        let is_over = run.stop_reason().is_some();
+        if is_over || is_given_up(attempt, started.elapsed(), run.timeout) {
             break;
         }
         let event = run.event();
@@ -1145,20 +1179,18 @@ async fn at_the_edge(
             tokio::time::sleep(rest + INTO_SECOND).await;
         }
         let signed = SystemTime::now();
-        let outcome = deliver_at(run, &event, signed, offset).await;
+        let outcome = run.post(dated(run, &event, signed, offset)).await;
         let arrived = SystemTime::now();
         if let Some(wait) = outcome.asked_delay() {
             tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+            limited = Some((event, outcome));
             continue;
         }
         if !unexpected(&outcome) || stayed_on_its_side(signed, arrived, offset) {
             return Some((event, outcome));
         }
-        if run.stop_reason().is_some() {
-            return None;
-        }
     }
-    None
+    limited
 }
 
 /// Returns whether to end after this many attempts, which took this long together.
@@ -1167,13 +1199,15 @@ fn is_given_up(attempts: usize, elapsed: Duration, timeout: Duration) -> bool {
 }
 
 async fn deliver(run: &Run, event: &SampleEvent, offset: i64) -> Outcome {
-    deliver_at(run, event, SystemTime::now(), offset).await
+    run.post_patiently(|| dated(run, event, SystemTime::now(), offset))
+        .await
 }
 
-async fn deliver_at(run: &Run, event: &SampleEvent, now: SystemTime, offset: i64) -> Outcome {
+/// Returns the delivery of an event that is signed for `offset` seconds from `now`.
+fn dated(run: &Run, event: &SampleEvent, now: SystemTime, offset: i64) -> Outgoing {
     let time = shifted(now, offset);
     let headers = run.signer.sign(&event.event_type, time, &event.body);
-    run.post(Outgoing::post(headers, event.body.clone())).await
+    Outgoing::post(headers, event.body.clone())
 }
 
 fn shifted(time: SystemTime, seconds: i64) -> SystemTime {
@@ -1277,6 +1311,7 @@ async fn cut_connection(run: &Run) -> Grade {
                 "Reject a body that is shorter than its Content-Length, and verify the signature over the bytes that arrived.",
             ),
         ),
+        Some(429) => Grade::not_seen(LIMITED).expect(cut.expect(Effect::Never)),
         Some(status) => Grade::passed(status.to_string()).expect(cut.expect(Effect::Never)),
         None => Grade::passed("closed").expect(cut.expect(Effect::Never)),
     };
@@ -1385,6 +1420,7 @@ mod tests {
     fn a_redirect_and_a_410_have_a_reason_and_a_remedy_of_their_own() {
         for (status, reason, remedy) in [
             (299, LOST, "do"),
+            (429, LOST, "Raise the rate limit"),
             (300, "a redirected POST", "final URL"),
             (399, "a redirected POST", "final URL"),
             (400, LOST, "do"),
@@ -1415,6 +1451,7 @@ mod tests {
             (401, Verdict::Passed),
             (410, Verdict::Warning),
             (422, Verdict::Passed),
+            (429, Verdict::NotSeen),
             (500, Verdict::Warning),
             (503, Verdict::Warning),
         ] {
@@ -1477,6 +1514,31 @@ mod tests {
 
         assert_eq!(grade.verdict, Verdict::Failed);
         assert_eq!(grade.findings, [trimmed()]);
+    }
+
+    #[tokio::test]
+    async fn a_rate_limit_is_no_sign_of_json_that_is_serialized_again() {
+        let run = run_with(|_, _| StatusCode::TOO_MANY_REQUESTS).await;
+
+        let grade = raw_body(&run).await;
+
+        let [finding] = &grade.findings[..] else {
+            panic!("it is the same for every spelling: {grade:?}");
+        };
+        assert!(finding.problem.ends_with("got the response 429."));
+        assert!(finding.remedy.contains("rate limit"), "{finding:?}");
+    }
+
+    #[tokio::test]
+    async fn a_rate_limit_does_not_reject_a_wrong_event_header() {
+        let run = run_with(|_, _| StatusCode::TOO_MANY_REQUESTS).await;
+
+        let grade = event_header(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        for finding in grade.findings {
+            assert_eq!(finding.reason, LOST);
+        }
     }
 
     #[tokio::test]
@@ -1543,6 +1605,7 @@ mod tests {
         for (status, is_told) in [
             (StatusCode::OK, false),
             (StatusCode::UNAUTHORIZED, true),
+            (StatusCode::TOO_MANY_REQUESTS, false),
             (StatusCode::INTERNAL_SERVER_ERROR, false),
         ] {
             let run = run_with(move |_, _| status).await;

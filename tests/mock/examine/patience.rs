@@ -1,8 +1,8 @@
 //! Receivers that need patience: they are busy, limit the rate, or are slow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use audience::mock::{Check, Verdict};
 use axum::body::Bytes;
@@ -78,6 +78,92 @@ async fn a_receiver_that_limits_the_rate_is_given_the_time_that_it_asks_for() {
     let examination = examine(url).only(checks).await;
 
     assert_eq!(found(&examination), [], "{examination}");
+}
+
+/// Serves a handler that gets the headers and the body of each delivery that the verifier rejects.
+async fn serve_forged(
+    handle: impl Fn(&HeaderMap, Bytes) -> Response + Clone + Send + Sync + 'static,
+) -> String {
+    let verifier = verifier();
+    let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
+        Ok(_) => StatusCode::OK.into_response(),
+        Err(_) => handle(&headers, body),
+    };
+    let router = axum::Router::new().route("/hook", post(hook));
+    format!("http://{}/hook", support::serve(router).await)
+}
+
+fn too_many() -> Response {
+    (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "0")]).into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_hides_no_receiver_that_accepts_forgeries() {
+    let delivered: Arc<Mutex<HashSet<Bytes>>> = Arc::default();
+    let url = serve_forged(
+        move |_, body| match delivered.lock().unwrap().insert(body) {
+            true => too_many(),
+            false => StatusCode::OK.into_response(),
+        },
+    )
+    .await;
+
+    for check in [Check::CutSignature, Check::OtherSecret] {
+        let examination = examine(&url).only([check]).await;
+
+        let verdict = examination.verdict(check);
+        assert_eq!(verdict, Some(Verdict::Failed), "{examination}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_rejects_no_forgery_by_itself() {
+    let url = serve_forged(|_, _| too_many()).await;
+    let checks = [
+        Check::OtherSecret,
+        Check::ForgedId,
+        Check::TamperedBody,
+        Check::CutSignature,
+        Check::UppercaseSignature,
+        Check::TwoSignatures,
+        Check::MissingTimestamp,
+        Check::MalformedTimestamp,
+        Check::NotJson,
+    ];
+
+    let examination = examine(url).only(checks).await;
+
+    for check in checks {
+        let verdict = examination.verdict(check);
+        assert_eq!(verdict, Some(Verdict::NotSeen), "{check}: {examination}");
+    }
+    let words = "the receiver responds 429, or 503 with Retry-After";
+    assert!(text(&examination).contains(words), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_does_not_make_the_window_narrow() {
+    let verifier = verifier();
+    let hook = async move |headers: HeaderMap, body: Bytes| {
+        let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let timestamp = headers["webhook-timestamp"].to_str().unwrap();
+        match verifier.verify(&headers, &body) {
+            Ok(_) if now.abs_diff(timestamp.parse().unwrap()) > 200 => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Ok(_) => StatusCode::OK,
+            Err(error) => error.status(),
+        }
+    };
+    let router = axum::Router::new().route("/hook", post(hook));
+    let url = format!("http://{}/hook", support::serve(router).await);
+
+    let examination = examine(url).only([Check::WindowEdge]).await;
+
+    let edge = examination.verdict(Check::WindowEdge);
+    assert_eq!(edge, Some(Verdict::NotSeen), "{examination}");
+    let words = "the receiver responds 429";
+    assert!(text(&examination).contains(words), "{examination}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
