@@ -744,25 +744,26 @@ pub(super) const VERIFY_FIRST: &str =
     "Verify a delivery before you look up its id, and before you store its id.";
 const SAME_FAULT: &str = "not examined: a receiver that accepts another secret accepts this too";
 
+const BY_A_STRANGER: &str = "a delivery that is signed with another secret";
+
 async fn other_secret(run: &Run) -> Grade {
     let event = run.event();
     let outcome = post(run, signed_by_a_stranger(run, &event), &event.body).await;
     run.accepts_forgeries.set(outcome.is_success());
-    let what = "a delivery that is signed with another secret";
-    refused(&outcome, &event, what, FORGED, COMPARE)
+    refused(&outcome, &event, BY_A_STRANGER, FORGED, COMPARE)
 }
 
 /// A forged delivery, and then its event as the service delivers it.
 ///
 /// A receiver that stores an id before it verifies the delivery takes the genuine event for a duplicate.
 async fn forged_id(run: &Run) -> Grade {
-    let event = run.event();
-    let forged = post(run, signed_by_a_stranger(run, &event), &event.body).await;
-    if forged.is_success() {
+    if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
     }
-    if is_limited(&forged) {
-        return Grade::not_seen(LIMITED).expect(event.expect(Effect::Never));
+    let event = run.event();
+    let forged = post(run, signed_by_a_stranger(run, &event), &event.body).await;
+    if forged.is_success() || is_limited(&forged) {
+        return refused(&forged, &event, BY_A_STRANGER, FORGED, COMPARE);
     }
     let genuine = run.deliver(&event).await;
     let delivery = "A genuine delivery, after a forged one with the same id,";

@@ -242,6 +242,18 @@ async fn an_examination_of_chosen_checks_has_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_forgery_is_a_failure_even_if_only_its_id_is_examined() {
+    let receiver = FaultyReceiver::start(Some(Planted::AcceptsEverything)).await;
+
+    let examination = examine(&receiver.url).only([Check::ForgedId]).await;
+
+    assert_eq!(found(&examination), [Check::ForgedId], "{examination}");
+    assert!(!examination.passed(), "{examination}");
+    let words = "accepted a delivery that is signed with another secret";
+    assert!(text(&examination).contains(words), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broken_probe_is_a_finding_of_its_own() {
     let receiver = FaultyReceiver::start(None).await;
 
