@@ -441,7 +441,7 @@ async fn event_header(run: &Run) -> Grade {
             _ if is_limited(&outcome) => accepted(&outcome, &delivery, remedy, run.timeout),
             Some(200..300) => {
                 let seen = Grade::passed(outcome.to_string());
-                with_expectation(seen, &event, Effect::AtMostOnce)
+                with_expectation(seen, &event, Effect::Once)
             }
             // A receiver may compare the two. That is safe.
             Some(400..500) => Grade::warning(outcome.to_string(), finding()),

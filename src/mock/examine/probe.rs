@@ -87,9 +87,19 @@ impl Probe<'_> {
             of_check.map(|(.., counted)| counted.count).collect()
         };
         let identity = Identity::of(counts_of);
+        let lost = counts
+            .iter()
+            .filter(|(place, _, counted)| grades[*place].0 == Check::Genuine && counted.count == 0);
+        let lost_types: Vec<_> = lost
+            .map(|(_, expectation, _)| expectation.event_type.clone())
+            .collect();
         let asked = counts.len();
-        for (place, expectation, counted) in counts {
+        for (place, mut expectation, counted) in counts {
             let (check, grade) = &mut grades[place];
+            // The check of genuine deliveries reports this loss. The header is not its cause.
+            if *check == Check::EventHeader && lost_types.contains(&expectation.event_type) {
+                expectation.effect = Effect::AtMostOnce;
+            }
             let judged = judge(*check, &expectation, &counted, identity);
             *grade = grade.clone().and(judged);
         }
@@ -199,6 +209,7 @@ const LOST: &str =
     "The receiver accepted an event, and the application did not act on it within 5 s.";
 const BY_ID: &str = "Recognize a duplicate by the event's `id` alone. With a hash of other members, or the timestamp, different \
     events look like duplicates: two opens in the same second differ only by their id (interface section 6.5, Delivery).";
+const BODY_TYPE: &str = "Read the event's type from `type` in the body.";
 
 fn lost(check: Check, identity: Identity) -> Finding {
     let reason = "After a 2xx, the service does not deliver the event again, so the event is lost (interface section 6.5, \
@@ -218,6 +229,11 @@ fn lost(check: Check, identity: Identity) -> Finding {
             "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
              within 5 s.",
             VERIFY_FIRST,
+        ),
+        (_, Check::EventHeader) => (
+            "The receiver accepted an event whose webhook-event header names another type than its body, and the application \
+             did not act on it within 5 s.",
+            BODY_TYPE,
         ),
         (_, Check::DistinctIds) => (LOST, BY_ID),
         _ => (
@@ -256,7 +272,7 @@ fn wrong_type(of_application: &str, of_body: &str) -> Finding {
         ),
         "The body's `type` decides the shape of `data`. The webhook-event header is not signed, so anyone on the network path \
          can change it (interface sections 5, Signatures of webhooks, and 6.2, Envelope).",
-        "Read the event's type from `type` in the body.",
+        BODY_TYPE,
     )
 }
 
@@ -336,6 +352,12 @@ mod tests {
                 Check::ForgedId,
                 "after a forged delivery with the same id",
                 VERIFY_FIRST,
+            ),
+            (
+                Identity::Id,
+                Check::EventHeader,
+                "names another type than its body",
+                BODY_TYPE,
             ),
             (Identity::Id, Check::DistinctIds, LOST, BY_ID),
             (

@@ -56,6 +56,10 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::RefusesUnknownTypes => (&[UnknownType], "unknown type email.snoozed got"),
         Planted::RefusesOneType => (&[Genuine], "delivery of email.clicked got the response 422"),
         Planted::BelievesTheEventHeader => (&[EventHeader], "as one of the type"),
+        Planted::DropsAWrongEventHeader => (
+            &[EventHeader],
+            "names another type than its body, and the application did not act on it",
+        ),
         Planted::CrashesWithoutJson => (&[NotJson], "with a server error"),
         Planted::ActsOnDuplicates => (
             &[
@@ -84,7 +88,7 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
             "The same delivery again got the response 409",
         ),
         Planted::ChecksThenActs => (&[ConcurrentDuplicates], "times on one event"),
-        Planted::LosesOneType => (&[Genuine], "did not act on it"),
+        Planted::LosesOneType | Planted::LosesBounces => (&[Genuine], "did not act on it"),
         Planted::ActsBeforeItVerifies | Planted::ComparesTimestamps => {
             unreachable!("it is tested on its own, because it fails much else")
         }

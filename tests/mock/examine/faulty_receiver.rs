@@ -112,7 +112,10 @@ impl App {
         {
             return Err(StatusCode::UNPROCESSABLE_ENTITY);
         }
-        if self.has(Planted::LosesOneType) && event_type == "email.failed" {
+        if self.has(Planted::LosesOneType) && event_type == "email.failed"
+            || self.has(Planted::LosesBounces) && event_type == "email.bounced"
+            || self.has(Planted::DropsAWrongEventHeader) && headers["webhook-event"] != event_type
+        {
             return Ok(());
         }
         let key = self.key(&event, headers);
