@@ -148,8 +148,9 @@ impl ExamineReceiver {
 
     /// Runs only these checks. Default: all.
     ///
-    /// The examination always delivers an event of each of the ten types first, because all checks depend on it. The
-    /// report contains these checks, [`Check::Reachable`], and every other check that found something.
+    /// The examination always delivers an event of each of the ten types first, because all checks depend on it. With
+    /// a probe, it delivers one more event in the end. The report contains these checks, [`Check::Reachable`], and
+    /// every other check that found something.
     ///
     /// # Example: a receiver that verifies nothing
     ///

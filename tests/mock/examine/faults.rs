@@ -180,6 +180,20 @@ async fn acting_on_what_is_refused_is_seen_with_a_probe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_duplicate_that_is_acted_on_a_second_later_is_seen() {
+    let fault = Some(Planted::ComparesIdAndTimestamp);
+    let receiver = FaultyReceiver::start_with_work(fault, Duration::from_secs(1)).await;
+
+    let examination = examine(&receiver.url)
+        .probe(&receiver.probe)
+        .only([Check::LaterDuplicate])
+        .await;
+
+    let verdict = examination.verdict(Check::LaterDuplicate);
+    assert_eq!(verdict, Some(Verdict::Failed), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn losing_events_with_a_known_timestamp_is_named_once_and_not_as_many_losses() {
     let examination = examined(Some(Planted::ComparesTimestamps)).await;
 

@@ -28,16 +28,23 @@ struct App {
     verification: FaultyVerification,
     /// The oldest first.
     seen: Mutex<Vec<String>>,
-    effects: Mutex<HashMap<String, (u64, String)>>,
+    effects: Arc<Mutex<HashMap<String, (u64, String)>>>,
+    /// How long after a delivery the application acts.
+    work: Duration,
 }
 
 impl FaultyReceiver {
     pub(crate) async fn start(fault: Option<Planted>) -> Self {
+        Self::start_with_work(fault, Duration::ZERO).await
+    }
+
+    pub(crate) async fn start_with_work(fault: Option<Planted>, work: Duration) -> Self {
         let app = Arc::new(App {
             fault,
             verification: FaultyVerification::new(fault),
             seen: Mutex::default(),
-            effects: Mutex::default(),
+            effects: Arc::default(),
+            work,
         });
         let router = axum::Router::new()
             .route("/hook", post(hook))
@@ -220,9 +227,21 @@ impl App {
             _ => event["type"].as_str().unwrap_or_default(),
         };
         let id = event["id"].as_str().unwrap_or_default().to_owned();
-        let mut effects = self.effects.lock().unwrap();
-        let effect = effects.entry(id).or_default();
-        effect.0 += 1;
-        effect.1 = event_type.to_owned();
+        let event_type = event_type.to_owned();
+        let effects = Arc::clone(&self.effects);
+        let act = move || {
+            let mut effects = effects.lock().unwrap();
+            let effect = effects.entry(id).or_default();
+            effect.0 += 1;
+            effect.1 = event_type;
+        };
+        if self.work.is_zero() {
+            return act();
+        }
+        let done = tokio::time::sleep(self.work);
+        tokio::spawn(async {
+            done.await;
+            act();
+        });
     }
 }
