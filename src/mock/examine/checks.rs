@@ -241,6 +241,21 @@ fn refused(
     grade.expect(event.expect(Effect::Never))
 }
 
+/// Grades like [`refused`], but accepting the delivery is only a warning, because it needs the secret.
+fn preferably_refused(
+    outcome: &Outcome,
+    event: &SampleEvent,
+    delivery: &str,
+    reason: &str,
+    remedy: &str,
+) -> Grade {
+    let mut grade = refused(outcome, event, delivery, reason, remedy);
+    if outcome.is_success() {
+        grade.verdict = Verdict::Warning;
+    }
+    grade
+}
+
 const LIMITED: &str =
     "not examined: the receiver responds 429, or 503 with Retry-After, to this delivery";
 
@@ -897,7 +912,7 @@ async fn uppercase_signature(run: &Run) -> Grade {
         lowercase digits (interface section 5, Signatures of webhooks), and a receiver that accepts only that form is \
         easier to check.";
     let remedy = "Compare the text of webhook-signature with lowercase hex digits, without changing its case.";
-    at_most_warning(refused(&outcome, &event, what, reason, remedy))
+    preferably_refused(&outcome, &event, what, reason, remedy)
 }
 
 /// A wrong signature and the right one, in both orders, and two wrong ones.
@@ -924,8 +939,7 @@ async fn two_signatures(run: &Run) -> Grade {
         }
         let outcome = post(run, headers, &event.body).await;
         let what = "a delivery with two signatures, one of them wrong";
-        let next = refused(&outcome, &event, what, reason, remedy);
-        grade = grade.and(at_most_warning(next));
+        grade = grade.and(preferably_refused(&outcome, &event, what, reason, remedy));
     }
     let both_wrong = forged(
         run,
@@ -1023,11 +1037,6 @@ fn change_signature(headers: &mut HeaderMap, change: impl FnOnce(&str) -> String
     if let Some(value) = changed {
         headers.insert(name, value);
     }
-}
-
-fn at_most_warning(mut grade: Grade) -> Grade {
-    grade.verdict = grade.verdict.min(Verdict::Warning);
-    grade
 }
 
 const WINDOW: f64 = 300.0;
@@ -1590,12 +1599,18 @@ mod tests {
         assert!(finding.remedy.contains("store the body for a person"));
     }
 
-    #[tokio::test]
-    async fn a_receiver_that_is_gone_fails_the_check_of_bodies_that_are_not_json() {
-        // It is bound and does not listen, so nothing else gets its port and each connection is refused.
+    /// Returns a run to which each connection is refused. The socket is bound and does not listen, so nothing else gets
+    /// its port.
+    fn run_without_a_receiver() -> (TcpSocket, Run) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let run = run_at(&format!("http://{}/hook", socket.local_addr().unwrap()));
+        (socket, run)
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_is_gone_fails_the_check_of_bodies_that_are_not_json() {
+        let (_socket, run) = run_without_a_receiver();
 
         let grade = not_json(&run).await;
 
@@ -1605,6 +1620,17 @@ mod tests {
         };
         assert!(finding.reason.contains("no longer accepts connections"));
         assert!(finding.remedy.contains("a crash"));
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_is_gone_fails_the_check_of_a_signature_in_upper_case() {
+        let (_socket, run) = run_without_a_receiver();
+
+        let grade = uppercase_signature(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Failed);
+        let reason = &grade.findings[0].reason;
+        assert!(reason.contains("no longer accepts connections"), "{reason}");
     }
 
     #[tokio::test]
