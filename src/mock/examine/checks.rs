@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::exchange::{self, Outcome, Outgoing, Pace, describe_skew};
 use super::report::{Check, Effect, Finding, Grade, Verdict};
-use super::sample_events::{SampleEvent, Spelling};
+use super::sample_events::{SampleEvent, Spelling, signed_as};
 use super::{NO_PROBE, Run, Settings, has_grade, now};
 use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
@@ -975,8 +975,23 @@ async fn malformed_timestamp(run: &Run) -> Grade {
             headers.insert(TIMESTAMP_HEADER, value);
         });
         grade = grade.and(next.await);
+        // Every receiver that verifies the signature rejects that one for its signature.
+        if grade.verdict == Verdict::Passed {
+            grade = grade.and(signed_malformed_timestamp(run, timestamp, remedy).await);
+        }
     }
     grade
+}
+
+/// A timestamp that is not a number, with the right signature.
+async fn signed_malformed_timestamp(run: &Run, timestamp: &'static str, remedy: &str) -> Grade {
+    let event = run.event();
+    let headers = signed_as(&event, &run.secret, timestamp);
+    let outcome = post(run, headers, &event.body).await;
+    let what = "a correctly signed delivery whose timestamp is not a number of seconds";
+    let reason = "This is not dangerous, because only the service can compute the signature. But the receiver does not check \
+        how old such a delivery is. In JavaScript, for example, no comparison with NaN is true.";
+    preferably_refused(&outcome, &event, what, reason, remedy)
 }
 
 /// A signed body that is not an event. Any response that is not an error of the receiver is right.

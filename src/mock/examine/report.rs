@@ -316,7 +316,7 @@ checks! {
     TwoSignatures = "two-signatures", "two signature headers";
     /// A delivery without `webhook-timestamp` is rejected.
     MissingTimestamp = "missing-timestamp", "no timestamp header";
-    /// A timestamp that is not a number is rejected.
+    /// A timestamp that is not a number is rejected. If its signature is right, accepting it is a warning.
     MalformedTimestamp = "malformed-timestamp", "a timestamp that is not a number";
     /// A delivery that was signed 301 s ago is rejected ([interface section 5](crate::interface#5)). A window of up to
     /// 15 minutes is a warning.

@@ -44,6 +44,10 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::RedirectsToALogin => (FORGERIES, "with a redirect"),
         Planted::IgnoresTheTimestamp => (&[Stale, Early], "that was signed 301 s ago"),
         Planted::IgnoresTimestampsAhead => (&[Early], "that is dated 301 s ahead"),
+        Planted::ComparesTimestampsWithNan => (
+            &[MalformedTimestamp],
+            "accepted a correctly signed delivery whose timestamp is not a number",
+        ),
         Planted::HasANarrowWindow | Planted::HasANarrowWindowBehind => {
             (&[WindowEdge], "narrower than 300 s")
         }

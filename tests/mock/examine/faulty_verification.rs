@@ -73,6 +73,14 @@ impl FaultyVerification {
                 _ => Err(REFUSED),
             };
         };
+        if self.has(Planted::ComparesTimestampsWithNan) {
+            let signed = [timestamp.as_bytes(), b".", body].concat();
+            let age = now() as f64 - timestamp.parse().unwrap_or(f64::NAN);
+            if signature != mac(SECRET, &signed) || age.abs() > 300.0 {
+                return Err(REFUSED);
+            }
+            return Ok(());
+        }
         let seconds: u64 = timestamp.parse().map_err(|_| REFUSED)?;
         let expected = self.signature(seconds, body);
         let is_right = match self.fault {

@@ -16,6 +16,7 @@ enum_with_all! {
         RedirectsToALogin,
         IgnoresTheTimestamp,
         IgnoresTimestampsAhead,
+        ComparesTimestampsWithNan,
         HasANarrowWindow,
         HasANarrowWindowBehind,
         HasAWideWindow,
