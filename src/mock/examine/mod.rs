@@ -75,6 +75,8 @@ pub fn examine(url: impl Into<String>, secret: impl Into<String>) -> ExamineRece
 
 /// How long the service waits for a response (interface section 6.5).
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
+/// A longer timeout makes no difference, and no clock has the end of the longest one.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An examination that has not started. Await it to run it. Created by [`examine`](crate::mock::examine()).
 #[derive(Clone)]
@@ -123,7 +125,7 @@ impl ExamineReceiver {
 
     /// Sets the response timeout. Default: 10 s, like the service's ([interface section 6.5](crate::interface#6.5)).
     ///
-    /// A response that takes more than half of it is a warning.
+    /// A response that takes more than half of it is a warning. More than a day counts as a day.
     ///
     /// # Example: a receiver that must respond within 100 ms
     ///
@@ -142,7 +144,7 @@ impl ExamineReceiver {
     /// # }
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.0.timeout = timeout;
+        self.0.timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
@@ -200,8 +202,13 @@ impl IntoFuture for ExamineReceiver {
                     let runtime = tokio::runtime::Builder::new_current_thread()
                         .enable_all()
                         .build();
-                    let Ok(runtime) = runtime else {
-                        return;
+                    let runtime = match runtime {
+                        Ok(runtime) => runtime,
+                        Err(error) => {
+                            let problem = format!("could not start a runtime: {error}");
+                            let _ = sender.send(unusable(&settings, &problem));
+                            return;
+                        }
                     };
                     runtime.block_on(async {
                         tokio::select! {
@@ -219,7 +226,7 @@ impl IntoFuture for ExamineReceiver {
                 Err(error) => format!("could not start a thread: {error}"),
                 Ok(_) => match receiver.await {
                     Ok(examination) => return examination,
-                    Err(_) => "could not start a runtime".to_owned(),
+                    Err(_) => "the examination panicked".to_owned(),
                 },
             };
             unusable(&self.0, &problem)
@@ -390,8 +397,8 @@ fn report(settings: &Settings, mut grades: Vec<(Check, Grade)>) -> Examination {
 /// Reports that nothing could be examined, because the settings are unusable.
 fn unusable(settings: &Settings, problem: &str) -> Examination {
     let finding = Finding::new(
-        format!("The examination could not start: {problem}."),
-        "It needs a URL that starts with http://, and the signing secret of the receiver.",
+        format!("The receiver could not be examined: {problem}."),
+        "The examination needs a URL that starts with http://, and the signing secret of the receiver.",
         "Correct the URL or the secret. If TLS ends in front of the receiver, examine the receiver behind that proxy, over \
          http.",
     );
@@ -885,6 +892,17 @@ mod tests {
             date: None,
             body: Bytes::new(),
         })
+    }
+
+    #[tokio::test]
+    async fn an_examination_that_panics_says_so() {
+        let mut examination = examine("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
+        examination.0.on_start = Some(Arc::new(|_| panic!("as the test wants it")));
+
+        let report = examination.await;
+
+        let problem = &report.checks()[0].findings[0].problem;
+        assert!(problem.contains("the examination panicked"), "{problem}");
     }
 
     #[tokio::test]

@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use audience::mock::Verdict;
+use audience::mock::{Check, Verdict};
 use audience::webhooks::{VerifiedEvent, Verifier};
 use axum::Json;
 use axum::extract::{FromRef, RawQuery, State};
@@ -27,6 +28,20 @@ async fn a_receiver_written_by_hand_passes_every_check() {
     let examination = examine(&receiver.url).probe(&receiver.probe).await;
 
     assert_all_passed(&examination);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_timeout_is_no_fault() {
+    let receiver = FaultyReceiver::start(None).await;
+
+    let examination = examine(&receiver.url)
+        .probe(&receiver.probe)
+        .timeout(Duration::MAX)
+        .only([Check::DuplicateAfterMany])
+        .await;
+
+    let verdict = examination.verdict(Check::DuplicateAfterMany);
+    assert_eq!(verdict, Some(Verdict::Passed), "{examination}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
