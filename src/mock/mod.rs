@@ -1231,8 +1231,8 @@ impl MockServer {
     ///
     /// The builder's configuration is kept, and its seeds are restored. Everything else is removed: contacts, sent
     /// mail, faults, requests, attempts, and pending and running deliveries. The clock returns to its start. Only the
-    /// numbers of events continue: an id is never used twice, so that a receiver does not mistake a new event for one
-    /// it has seen.
+    /// numbers of events and mails continue: their ids are never used twice, so that a receiver that still runs does not
+    /// mistake a new event or mail for one it has seen. The ids of contacts begin again: no event contains one.
     ///
     /// # Example: one server for several cases
     ///
@@ -1666,9 +1666,10 @@ impl State {
         }
     }
 
-    /// Restores the initial state and aborts running attempts. The numbers of events continue.
+    /// Restores the initial state and aborts running attempts. The numbers of events and mails continue.
     fn reset(&mut self, initial: InitialState) {
-        self.audience = initial.audience;
+        let earlier = std::mem::replace(&mut self.audience, initial.audience);
+        self.audience.mails.continue_numbers(&earlier.mails);
         self.deliveries
             .reset(initial.endpoints, initial.signing_clock);
         self.attempt_tasks = JoinSet::new();

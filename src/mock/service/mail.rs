@@ -1084,6 +1084,12 @@ impl MailStore {
         mail
     }
 
+    /// Continues the numbers of an earlier store, so that no id is used twice.
+    pub(in crate::mock) fn continue_numbers(&mut self, earlier: &Self) {
+        self.last_number = earlier.last_number;
+        self.last_inbound_number = earlier.last_inbound_number;
+    }
+
     /// Records that a mail was sent to one of its recipients, or refused.
     fn record_start(&mut self, mail: &Arc<Mail>, to: &str, is_sent: bool) {
         let key = normalized(to);

@@ -246,6 +246,29 @@ async fn the_outbox_holds_what_was_sent_until_a_reset() {
 }
 
 #[tokio::test]
+async fn a_mail_after_a_reset_has_another_id_than_each_before_it() {
+    let (server, receiver) = server_and_receiver().await;
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        server.reset();
+        server.webhook_endpoint(&receiver.url, SECRET);
+
+        sent.push(send(&server, "pending@example.com").await);
+        let reply = InboundMailSeed::new("ada@example.com").in_reply_to(&sent[sent.len() - 1]);
+        server.receive_mail(reply).await;
+    }
+
+    assert_eq!(sent, ["eml_00000001", "eml_00000002"]);
+    let received: Vec<_> = receiver
+        .events()
+        .iter()
+        .filter(|event| event["type"] == "email.received")
+        .map(|event| event["data"]["inbound_id"].clone())
+        .collect();
+    assert_eq!(received, ["inb_00000001", "inb_00000002"]);
+}
+
+#[tokio::test]
 async fn the_control_plane_applies_an_outcome_to_a_mail() {
     let (server, receiver) = server_and_receiver().await;
     let id = send(&server, "pending@example.com").await;
