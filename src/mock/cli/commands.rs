@@ -133,11 +133,11 @@ async fn send_event(options: SendEventOptions) -> Result<(), String> {
         .await?;
     // The call has waited for the first attempts.
     let id = sent["id"].as_str().unwrap_or_default();
-    show_attempts(&options.target, id, "was sent to no endpoint").await
+    show_attempts(&options.target, id).await
 }
 
 /// Prints the attempts to deliver an event.
-async fn show_attempts(target: &Target, id: &str, without: &str) -> Result<(), String> {
+async fn show_attempts(target: &Target, id: &str) -> Result<(), String> {
     let log = target.url.call(Method::GET, "attempts", None).await?;
     let all = log["data"].as_array().map_or(&[][..], Vec::as_slice);
     let attempts: Vec<&Value> = all
@@ -145,14 +145,26 @@ async fn show_attempts(target: &Target, id: &str, without: &str) -> Result<(), S
         .filter(|attempt| attempt["event_id"] == id)
         .collect();
 
-    let result = json!({"id": id, "attempts": attempts});
-    Output::new(target.json).result(&result, |_| {
-        if attempts.is_empty() {
-            return format!(
-                "{id} {without}; add one with --webhook, a seed, or `audience-mock endpoints add`\n"
-            );
-        }
+    let text = if attempts.is_empty() {
+        without_attempt(target, id).await?
+    } else {
         attempts_table(attempts.iter().copied()).text()
+    };
+    Output::new(target.json).result(&json!({"id": id, "attempts": attempts}), |_| text)
+}
+
+/// Returns why no attempt to deliver an event has been made.
+async fn without_attempt(target: &Target, id: &str) -> Result<String, String> {
+    let endpoints = target.url.call(Method::GET, "endpoints", None).await?;
+    let has_endpoint = endpoints["data"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty());
+    Ok(if has_endpoint {
+        format!("no attempt to deliver {id} has been made yet; a delivery fault may hold it back\n")
+    } else {
+        format!(
+            "{id} was sent to no endpoint; add one with --webhook, a seed, or `audience-mock endpoints add`\n"
+        )
     })
 }
 
@@ -204,7 +216,7 @@ async fn resend(options: ResendOptions) -> Result<(), String> {
     let id = utf8_percent_encode(&options.event, NON_ALPHANUMERIC);
     let path = format!("events/{id}/redeliver");
     options.target.url.call(Method::POST, &path, None).await?;
-    show_attempts(&options.target, &options.event, "has no endpoint").await
+    show_attempts(&options.target, &options.event).await
 }
 
 #[derive(Args)]

@@ -69,6 +69,25 @@ async fn send_event_with_the_id_of_a_mail_happens_to_that_mail() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_a_fault_holds_back_is_not_said_to_have_no_endpoint() {
+    let receiver = Receiver::start([]).await;
+    let webhook = format!("{}={SECRET}", receiver.url);
+    let mock = RunningMock::start(&["--clock", "1700000000", "--webhook", &webhook]);
+
+    let [held_back, next] = tokio::task::block_in_place(|| {
+        mock.command(&["delivery-fault", "reorder"]);
+        ["email.sent", "email.opened"].map(|name| mock.command(&["send-event", name]))
+    });
+
+    assert_eq!(
+        held_back,
+        "no attempt to deliver evt_1 has been made yet; a delivery fault may hold it back\n"
+    );
+    assert!(next.contains("\nevt_2  1 "), "{next}");
+    assert_eq!(receiver.ids(), ["evt_2", "evt_1"]);
+}
+
 #[test]
 fn an_unknown_event_type_is_a_usage_error_that_lists_the_known_ones() {
     let error = fails_with(2, &["send-event", "email.bouncd"]);
