@@ -34,7 +34,7 @@ use crate::terminal::{Table, print, text};
 pub(super) enum Command {
     /// Send an event to every endpoint, and show how each responded
     SendEvent(SendEventOptions),
-    /// Deliver an event once more to every endpoint, and show its attempts
+    /// Deliver an event once more to every endpoint, and show how each responded
     Resend(ResendOptions),
     /// Show or move the clock
     Clock(ClockOptions),
@@ -133,16 +133,16 @@ async fn send_event(options: SendEventOptions) -> Result<(), String> {
         .await?;
     // The call has waited for the first attempts.
     let id = sent["id"].as_str().unwrap_or_default();
-    show_attempts(&options.target, id).await
+    show_attempts(&options.target, id, 0).await
 }
 
-/// Prints the attempts to deliver an event.
-async fn show_attempts(target: &Target, id: &str) -> Result<(), String> {
+/// Prints the attempts to deliver an event whose number is above `earlier`.
+async fn show_attempts(target: &Target, id: &str, earlier: u64) -> Result<(), String> {
     let log = target.url.call(Method::GET, "attempts", None).await?;
     let all = log["data"].as_array().map_or(&[][..], Vec::as_slice);
     let attempts: Vec<&Value> = all
         .iter()
-        .filter(|attempt| attempt["event_id"] == id)
+        .filter(|attempt| attempt["event_id"] == id && attempt["number"].as_u64() > Some(earlier))
         .collect();
 
     let text = if attempts.is_empty() {
@@ -213,10 +213,17 @@ pub(super) struct ResendOptions {
 }
 
 async fn resend(options: ResendOptions) -> Result<(), String> {
+    let url = &options.target.url;
+    let log = url.call(Method::GET, "attempts", None).await?;
+    let numbers = log["data"].as_array().into_iter().flatten();
+    let last = numbers
+        .filter_map(|attempt| attempt["number"].as_u64())
+        .max();
     let id = utf8_percent_encode(&options.event, NON_ALPHANUMERIC);
     let path = format!("events/{id}/redeliver");
-    options.target.url.call(Method::POST, &path, None).await?;
-    show_attempts(&options.target, &options.event).await
+    url.call(Method::POST, &path, None).await?;
+    // The call has waited for its attempts. The earlier ones would look like its result.
+    show_attempts(&options.target, &options.event, last.unwrap_or_default()).await
 }
 
 #[derive(Args)]

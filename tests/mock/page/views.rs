@@ -402,3 +402,32 @@ fn an_event_without_an_endpoint_is_not_said_to_be_sent() {
 
     page.wait_for_text("#message", "There is no endpoint to deliver it to.");
 }
+
+#[test]
+fn a_redelivery_is_not_said_to_be_a_success() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([500]);
+    let server = server_with(json!({}));
+    receivers.block_on(server.send_event(json!({"type": "email.opened"})));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+    // A message is shown for a few seconds only.
+    page.eval(
+        "{ window.said = ''; const message = document.getElementById('message'); \
+         new MutationObserver(() => { said += message.textContent; }).observe(message, { childList: true }); }",
+    );
+    page.click(".event > details > summary");
+
+    page.click(".event .inside > div > button");
+    page.wait_for("said.includes('evt_1 was not sent. There is no endpoint to deliver it to.')");
+    assert!(server.attempts().is_empty());
+
+    receivers.add(&server, "crm", &receiver);
+    page.wait_for_text("#endpoints", "crm");
+    page.click(".event .inside > div > button");
+    page.wait_for("said.includes('evt_1 was sent again. Its attempts show the result.')");
+    page.wait_for_text(".attempt", "500");
+    assert_eq!(page.eval("said.includes('delivered')"), false);
+    page.assert_no_problems();
+}

@@ -287,6 +287,31 @@ async fn an_endpoint_is_added_listed_and_removed_and_an_event_is_resent_to_it() 
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn resend_shows_only_its_own_attempts_and_none_without_an_endpoint() {
+    let receiver = Receiver::start([200, 500]).await;
+    let mock = RunningMock::start(&["--clock", "1700000000"]);
+
+    tokio::task::block_in_place(|| {
+        mock.command(&["endpoints", "add", "crm", &receiver.url, "--secret", SECRET]);
+        mock.command(&["send-event", "email.sent"]);
+        let resent = mock.json(&["resend", "evt_1"]);
+        mock.command(&["endpoints", "remove", "crm"]);
+
+        let attempts = resent["attempts"].as_array().unwrap();
+        let results: Vec<_> = attempts.iter().map(|attempt| &attempt["status"]).collect();
+        assert_eq!(results, [500]);
+        let unsent = mock.command(&["resend", "evt_1"]);
+        assert!(
+            unsent.starts_with("evt_1 was sent to no endpoint"),
+            "{unsent}"
+        );
+        assert_eq!(mock.json(&["resend", "evt_1"])["attempts"], json!([]));
+    });
+
+    assert_eq!(receiver.ids(), ["evt_1", "evt_1"]);
+}
+
 #[tokio::test]
 async fn contacts_and_mail_are_listed_and_filtered() {
     let seed = file(
