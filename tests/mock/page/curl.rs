@@ -1,5 +1,7 @@
 //! The command that sends a request again.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 
 use audience::mock::MockServer;
@@ -28,6 +30,11 @@ fn arguments(command: &str) -> Vec<String> {
 /// Sends a request and returns the command that the page shows for it.
 fn command_for(server: &MockServer, request: reqwest::RequestBuilder) -> Option<String> {
     Receivers::new().block_on(request.send()).unwrap();
+    shown_command(server)
+}
+
+/// Returns the command that the page shows for the newest request.
+fn shown_command(server: &MockServer) -> Option<String> {
     let mut page = Page::open_at(server, "#requests")?;
     page.click("[data-list=requests] summary");
     page.wait_for("document.querySelector('.curl')");
@@ -141,4 +148,42 @@ fn a_long_body_is_copied_whole() {
     };
 
     assert!(arguments(&command).contains(&body));
+}
+
+#[test]
+fn curl_adds_no_accept_and_no_content_type_that_the_request_did_not_have() {
+    let server = server_with(json!({}));
+    let body = r#"{"email": "ada@example.com"}"#;
+    let address = server.url().trim_start_matches("http://");
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "POST /contacts HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        server.full_key(),
+        body.len(),
+    )
+    .unwrap();
+    connection.read_to_end(&mut Vec::new()).unwrap();
+    let Some(command) = shown_command(&server) else {
+        return;
+    };
+
+    assert_eq!(server.requests()[0].status, Some(201));
+    assert_eq!(
+        arguments(&command),
+        [
+            "-X",
+            "POST",
+            "-H",
+            "authorization: Bearer the-key",
+            "-H",
+            "accept:",
+            "-H",
+            "content-type:",
+            "--data-raw",
+            body,
+            &format!("{}/contacts", server.url()),
+        ]
+    );
 }
