@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -234,6 +234,8 @@ impl Fault {
     }
 
     /// Creates a fault that applies the request, and replaces the body of the response. The status stays the same.
+    ///
+    /// [`body`](Self::body) says which content type is sent.
     ///
     /// # Example: the page of a proxy instead of JSON
     ///
@@ -563,6 +565,9 @@ impl Fault {
 
     /// Replaces the body of the response.
     ///
+    /// Its content type is `text/html` if it begins with `<`, and `application/json` if it is JSON or begins with `{` or
+    /// `[`. Otherwise, it is `text/plain`. To send another content type, use [`header`](Self::header).
+    ///
     /// # Example: an error that the interface document does not name
     ///
     /// ```
@@ -768,6 +773,15 @@ impl Fault {
         mut response: Response<Bytes>,
     ) -> (Duration, Result<Response<Bytes>, Disconnect>) {
         let kind = self.kind();
+        if let Some(body) = &self.body {
+            // The service named the type of its own body.
+            response.headers_mut().remove(CONTENT_TYPE);
+            let has_type = self.headers.iter().any(|(name, _)| *name == CONTENT_TYPE);
+            if !has_type && !body.is_empty() {
+                let media_type = HeaderValue::from_static(media_type(body));
+                response.headers_mut().insert(CONTENT_TYPE, media_type);
+            }
+        }
         let retry_after = self.retry_after.map(|value| (RETRY_AFTER, value));
         for (name, value) in self.headers.into_iter().chain(retry_after) {
             response.headers_mut().append(name, value);
@@ -843,6 +857,16 @@ const STATUS_REASON: &str = "the test asked for this response";
 
 /// Bytes that no HTTP client can read as a response. They begin like a TLS record.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
+
+/// Returns the media type that a service or a gateway names for a body. JSON may be cut off.
+fn media_type(body: &[u8]) -> &'static str {
+    match body.trim_ascii_start().first() {
+        Some(b'<') => "text/html",
+        Some(b'{' | b'[') => "application/json",
+        _ if serde_json::from_slice::<IgnoredAny>(body).is_ok() => "application/json",
+        _ => "text/plain",
+    }
+}
 
 fn named_status(status: u16) -> StatusCode {
     StatusCode::from_u16(status).expect("a fault has a status from 200 to 999")

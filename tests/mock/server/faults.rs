@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audience::mock::{DeliveryFault, Fault, MockServer};
+use audience::mock::{DeliveryFault, Dialect, ErrorShape, Fault, MockServer};
+use serde_json::json;
 use support::TIMEOUT;
 
 use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post};
@@ -310,6 +311,9 @@ fn a_response_with_a_cut_body_has_one_content_type() {
 
     let (plain, _) = raw_create(&server);
     let (html, _) = raw_create(&server);
+    server.clear_faults();
+    server.fault(Fault::close_mid_body().body("<html>"));
+    let (undeclared, _) = raw_create(&server);
 
     let types = |response: &str| -> Vec<_> {
         response
@@ -320,6 +324,40 @@ fn a_response_with_a_cut_body_has_one_content_type() {
     };
     assert_eq!(types(&plain), ["application/json"]);
     assert_eq!(types(&html), ["text/html"]);
+    assert_eq!(types(&undeclared), ["text/html"]);
+}
+
+#[tokio::test]
+async fn the_content_type_of_a_body_is_what_the_body_looks_like() {
+    let problems = Dialect {
+        error_shape: ErrorShape::Problem,
+        ..Dialect::default()
+    };
+    for dialect in [Dialect::default(), problems] {
+        let server = MockServer::builder().dialect(dialect).start().await;
+        for (body, media_type) in [
+            (json!("<html>Please log in</html>"), "text/html"),
+            (json!("\n <!doctype html>"), "text/html"),
+            (json!("upstream timed out"), "text/plain"),
+            (json!(r#"{"id": "con_"#), "application/json"),
+            (json!("[]"), "application/json"),
+            (json!({"id": 7}), "application/json"),
+            (json!(7), "application/json"),
+        ] {
+            let read: Fault = serde_json::from_value(json!({"status": 502, "body": body})).unwrap();
+            let text = body
+                .as_str()
+                .map_or_else(|| body.to_string(), str::to_owned);
+            for fault in [read, Fault::status(502).body(text.as_str())] {
+                server.fault(fault.times(1));
+
+                let response = get(&server, "/contacts").await.unwrap();
+
+                assert_eq!(response.headers()["content-type"], media_type, "{body}");
+                assert_eq!(response.text().await.unwrap(), text);
+            }
+        }
+    }
 }
 
 #[test]
