@@ -602,6 +602,9 @@ impl MockServer {
     /// Records engagement with mail to an address, for the engagement rules
     /// ([interface section 2.8](crate::interface#2.8)).
     ///
+    /// It records only the engagement, also for [`EngagementKind::Complained`]: the contact is not opted out, and its
+    /// address is not suppressed. For a spam report, call [`report_spam`](Self::report_spam).
+    ///
     /// # Example: an opened mail
     ///
     /// ```

@@ -305,6 +305,9 @@ impl SeedContact {
     /// Sets when the contact's mail last had this engagement, for the engagement rules
     /// ([interface section 2.8](crate::interface#2.8)). Default: never.
     ///
+    /// [`EngagementKind::Complained`] alone opts nobody out. For a contact who reported spam, pass [`Reason::Complaint`]
+    /// to [`unsubscribed`](Self::unsubscribed).
+    ///
     /// # Example: a contact who clicked once
     ///
     /// ```
