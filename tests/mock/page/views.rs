@@ -315,6 +315,28 @@ fn an_event_can_be_sent_from_the_page() {
 }
 
 #[test]
+fn the_recipient_of_received_mail_is_a_list_and_not_its_sender() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([]);
+    let server = server_with(json!({}));
+    receivers.add(&server, "crm", &receiver);
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    page.click("#open-event");
+    page.fill("#event-dialog [name=type]", "email.received");
+    page.fill("#event-dialog [name=to]", "support@inbound.example.com");
+    page.click("#event-dialog .primary");
+    page.wait_for_text("[data-list=events]", "Delivered");
+
+    let data = &receiver.events()[0]["data"];
+    assert_eq!(data["to"], json!(["support@inbound.example.com"]));
+    assert_ne!(data["from"], "support@inbound.example.com");
+    page.assert_no_problems();
+}
+
+#[test]
 fn a_page_shows_that_its_mock_has_stopped_and_goes_on_with_the_next_one() {
     let server = server_with(json!({}));
     let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
