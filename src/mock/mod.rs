@@ -1815,6 +1815,9 @@ struct Disconnect {
 impl Disconnect {
     /// Returns the part of a response body that is sent, or all bytes if they are not HTTP.
     fn body(&self) -> &[u8] {
+        if !self.bytes.starts_with(b"HTTP/1.") {
+            return &self.bytes;
+        }
         let head = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
         head.map_or(&self.bytes, |end| &self.bytes[end + 4..])
     }

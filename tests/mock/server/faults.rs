@@ -374,7 +374,7 @@ fn reset_body_resets_the_connection_in_the_middle_of_the_body() {
 }
 
 #[test]
-fn garbage_is_not_http() {
+fn garbage_is_not_http_and_is_recorded_whole() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::garbage().times(1));
     server.fault(Fault::garbage().body("SSH-2.0-OpenSSH_9.6\r\n").times(1));
@@ -390,6 +390,9 @@ fn garbage_is_not_http() {
     assert_eq!(ssh, "SSH-2.0-OpenSSH_9.6\r\n");
     assert_eq!(server.contact_count(), 0);
     assert_eq!(server.requests()[0].status, None);
+    let recorded = server.requests().into_iter();
+    let recorded: Vec<_> = recorded.map(|request| request.response_body).collect();
+    assert_eq!(recorded, [response.into_bytes(), ssh.into_bytes()]);
 }
 
 #[tokio::test]
