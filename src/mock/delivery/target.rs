@@ -648,8 +648,9 @@ impl DeliveryFault {
         self
     }
 
-    /// Limits the fault to one endpoint: its URL, or the name given to the control plane. Default: any endpoint.
+    /// Limits the fault to the endpoint with this name. Default: any endpoint.
     ///
+    /// The name is the URL if the endpoint was added in Rust, and otherwise what the seed or the control plane calls it.
     /// Add the endpoint before the fault.
     ///
     /// # Example: one of two receivers gets a forged delivery
