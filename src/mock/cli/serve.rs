@@ -73,13 +73,17 @@ fn configure(options: ServeOptions) -> MockServerBuilder {
     for host in options.allowed_hosts {
         builder = builder.allowed_host(host.as_str());
     }
-    for (name, default) in options.topics {
-        builder = builder.topic(name, default);
+    // The contacts of the files can have answers to these topics.
+    for (name, default) in &options.topics {
+        builder = builder.topic(name, *default);
     }
     for file in options.seeds {
         builder = builder.seed_file(file);
     }
-    // A separate seed, added last: the choices of the command line override the choices of the files.
+    // Separate seeds, added last: the command line overrides the topics and the choices of the files.
+    for (name, default) in options.topics {
+        builder = builder.seed(json!({"topics": {name: default}}));
+    }
     for (name, choice) in options.dialect {
         builder = builder.seed(json!({"dialect": {name: choice}}));
     }

@@ -1,5 +1,7 @@
 //! The options of the program, and its usage errors.
 
+use serde_json::json;
+
 use super::{RunningMock, fails_with, file, run};
 
 #[test]
@@ -208,4 +210,34 @@ async fn a_dialect_of_the_command_line_wins_over_that_of_the_seed() {
 
     assert_eq!(list["next"], "");
     assert_eq!(error["slug"], "not_found");
+}
+
+#[tokio::test]
+async fn a_topic_of_the_command_line_wins_over_that_of_the_seed() {
+    let seed = file(
+        "program-topic.json",
+        r#"{"topics": {"news": true, "offers": true}, "contacts": [{"email": "ada@example.com", "answers": {"tips": true}}]}"#,
+    );
+    let mock = RunningMock::start(&[
+        "--topic",
+        "news=false,tips=false",
+        "--seed",
+        seed.to_str().unwrap(),
+    ]);
+
+    for _ in 0..2 {
+        let (_, topics) = mock.get("/_mock/topics", "").await;
+        let (_, ada) = mock.get("/_mock/contacts/ada@example.com", "").await;
+
+        assert_eq!(
+            topics["data"],
+            json!([
+                {"name": "news", "default": false},
+                {"name": "offers", "default": true},
+                {"name": "tips", "default": false},
+            ])
+        );
+        assert_eq!(ada["topics"]["tips"], true);
+        mock.command(&["reset"]);
+    }
 }
