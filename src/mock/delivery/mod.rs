@@ -29,7 +29,7 @@ pub(super) struct Deliveries {
     pub(super) endpoints: Endpoints,
     events: EventStore,
     /// The finished attempts, by the order in which they were started.
-    log: BTreeMap<u64, DeliveryAttempt>,
+    log: BTreeMap<u64, LoggedAttempt>,
     transcripts: Transcripts,
     last_attempt: u64,
     /// Add to them with [`add_fault`](Self::add_fault).
@@ -192,7 +192,11 @@ impl Deliveries {
         }
         started.record.next_at = self.schedule_retry(&started).map(Timestamp::from_unix);
         // Sorted by the start of the attempts. They end in any order.
-        self.log.insert(started.log_number, started.record);
+        let logged = LoggedAttempt {
+            event: started.scheduled.event,
+            attempt: started.record,
+        };
+        self.log.insert(started.log_number, logged);
         if self.log.len() > MAX_ATTEMPTS_KEPT {
             self.log.pop_first();
         }
@@ -214,20 +218,21 @@ impl Deliveries {
 
     /// Returns the attempt log, in the order the attempts were started.
     pub(super) fn attempts(&self) -> Vec<DeliveryAttempt> {
-        self.log.values().cloned().collect()
+        let entries = self.log.values();
+        entries.map(|logged| logged.attempt.clone()).collect()
     }
 
     /// Returns the attempt log as JSON, with the number of each attempt.
     pub(super) fn attempts_json(&self) -> Vec<Value> {
         let entries = self.log.iter();
         entries
-            .map(|(number, attempt)| attempt.to_json(*number))
+            .map(|(number, logged)| logged.attempt.to_json(*number))
             .collect()
     }
 
     /// Returns the attempt with this number as JSON, and what it sent and received if that is still kept.
     pub(super) fn attempt(&self, number: u64) -> Option<(Value, Option<Transcript>)> {
-        let attempt = self.log.get(&number)?.to_json(number);
+        let attempt = self.log.get(&number)?.attempt.to_json(number);
         Some((attempt, self.transcripts.by_number.get(&number).cloned()))
     }
 
@@ -240,7 +245,7 @@ impl Deliveries {
     ) -> Vec<Value> {
         let attempts = self.attempts_by_event();
         let json = |(number, event): (u64, &Event)| {
-            let attempts = attempts.get(&*event.id).map_or(&[][..], Vec::as_slice);
+            let attempts = attempts.get(&number).map_or(&[][..], Vec::as_slice);
             event.to_json(number, attempts)
         };
         let events = self.events.iter();
@@ -257,11 +262,12 @@ impl Deliveries {
         (self.events.len(), self.log.len())
     }
 
-    fn attempts_by_event(&self) -> HashMap<&str, Vec<(u64, &DeliveryAttempt)>> {
-        let mut by_event: HashMap<&str, Vec<_>> = HashMap::new();
-        for (number, attempt) in &self.log {
-            let attempts = by_event.entry(&attempt.event_id).or_default();
-            attempts.push((*number, attempt));
+    /// Returns the attempts of each event, by its number: a test can send several events with one id.
+    fn attempts_by_event(&self) -> HashMap<u64, Vec<(u64, &DeliveryAttempt)>> {
+        let mut by_event: HashMap<u64, Vec<_>> = HashMap::new();
+        for (number, logged) in &self.log {
+            let attempts = by_event.entry(logged.event).or_default();
+            attempts.push((*number, &logged.attempt));
         }
         by_event
     }
@@ -792,6 +798,14 @@ impl Transcripts {
             self.bytes -= oldest.size();
         }
     }
+}
+
+/// An attempt in the log.
+#[derive(Debug)]
+struct LoggedAttempt {
+    /// The number of the event.
+    event: u64,
+    attempt: DeliveryAttempt,
 }
 
 /// A finished attempt to deliver one event to one endpoint.

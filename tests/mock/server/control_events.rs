@@ -158,3 +158,23 @@ async fn attempts_after_a_reset_have_other_numbers() {
 
     assert_eq!(list(&server, "attempts").await[0]["number"], 2);
 }
+
+#[tokio::test]
+async fn two_events_with_one_id_each_have_their_own_attempts() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([200, 500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    for _ in 0..2 {
+        let event = json!({"type": "email.opened", "id": "evt_same"});
+        server.send_event(event).await;
+    }
+
+    let events = list(&server, "events").await;
+
+    let statuses = |event: &Value| -> Vec<Value> {
+        let attempts = event["attempts"].as_array().unwrap().iter();
+        attempts.map(|attempt| attempt["status"].clone()).collect()
+    };
+    assert_eq!(statuses(&events[0]), [200]);
+    assert_eq!(statuses(&events[1]), [500]);
+}
