@@ -203,6 +203,34 @@ fn each_enumeration_that_a_program_receives_is_open() {
     assert!(count > 20, "{count} enumerations");
 }
 
+/// A generated receiver that validates would refuse an event whose text is only a little different.
+#[test]
+fn no_text_in_an_event_must_match_a_pattern() {
+    /// Asserts that a schema, and each that it refers to, has no pattern.
+    fn walk(pointer: &str, schema: &'static Value) {
+        match schema {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    walk(reference, resolve(&reference[1..]).unwrap());
+                }
+                assert!(members.get("pattern").is_none(), "{pointer}");
+                for (name, value) in members.iter().filter(|(name, _)| *name != "examples") {
+                    walk(&format!("{pointer}/{name}"), value);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(pointer, item)),
+            _ => {}
+        }
+    }
+
+    for operation in operations("webhooks") {
+        walk(
+            operation["operationId"].as_str().unwrap(),
+            &operation["requestBody"]["content"]["application/json"]["schema"],
+        );
+    }
+}
+
 /// Returns the operations of all paths, or of all webhooks.
 fn operations(part: &str) -> impl Iterator<Item = &'static Value> {
     let items = DESCRIPTION[part].as_object().unwrap().values();
