@@ -122,7 +122,7 @@ struct ServeOptions {
     /// Start with the keys, topics, contacts and more in this JSON file; can be repeated
     #[arg(long = "seed", value_name = "FILE", env = "AUDIENCE_MOCK_SEED")]
     seeds: Vec<PathBuf>,
-    /// Deliver events to this http URL without a query, signed with SECRET; can be repeated
+    /// Deliver events to this http URL, signed with SECRET; the URL has no query and no `=`; can be repeated
     #[arg(long = "webhook", value_name = "URL=SECRET", value_parser = WebhookParser)]
     #[arg(env = "AUDIENCE_MOCK_WEBHOOK", hide_env_values = true)]
     webhooks: Vec<Webhook>,
@@ -210,6 +210,14 @@ impl Webhook {
             ));
         }
         HttpUrl::parse(url)?;
+        // Base64 ends with `=`. Any other one could also be before the secret.
+        if secret.trim_end_matches('=').contains('=') {
+            return Err(
+                "the value has several `=`, so it is not certain which one is before the secret; write those of the \
+                 URL as %3D, or add the endpoint with a seed or `audience-mock endpoints add`"
+                    .to_owned(),
+            );
+        }
         Signer::new(secret).map_err(|error| error.to_string())?;
         Ok(Self {
             url: url.to_owned(),

@@ -6,13 +6,39 @@ use super::{RunningMock, fails_with, file, run};
 
 #[test]
 fn a_webhook_option_is_a_url_and_a_secret() {
-    let with_equals = "--webhook=http://127.0.0.1:9/hook=a-secret=of-the-test";
+    for (webhook, url) in [
+        (
+            "http://localhost:9=a-secret-of-the-test",
+            "http://localhost:9/",
+        ),
+        (
+            "http://127.0.0.1:9/hook=YS1zZWNyZXQtb2YtdGhlLXRlc3Q==",
+            "http://127.0.0.1:9/hook",
+        ),
+        (
+            "http://127.0.0.1:9/hook/v%3D2=a-secret-of-the-test",
+            "http://127.0.0.1:9/hook/v%3D2",
+        ),
+    ] {
+        let mock = RunningMock::start(&["--webhook", webhook]);
 
-    drop(RunningMock::start(&[with_equals]));
-    drop(RunningMock::start(&[
-        "--webhook",
-        "http://localhost:9=a-secret-of-the-test",
-    ]));
+        assert_eq!(mock.json(&["endpoints"])["data"][0]["url"], url);
+    }
+}
+
+#[test]
+fn a_webhook_option_whose_secret_could_begin_at_several_places_is_a_usage_error() {
+    for webhook in [
+        "http://127.0.0.1:9/hook/v=2=a-secret-of-the-test",
+        "http://127.0.0.1:9/hook/v=2=YS1zZWNyZXQtb2YtdGhlLXRlc3Q==",
+        "http://127.0.0.1:9/hook=a-secret=of-the-test",
+    ] {
+        let error = fails_with(2, &["--webhook", webhook]);
+
+        assert!(error.contains("has several `=`"), "{error}");
+        assert!(error.contains("of the URL as %3D"), "{error}");
+        assert!(!error.contains("the-test"), "{error}");
+    }
 }
 
 #[test]
