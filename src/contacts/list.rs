@@ -32,8 +32,8 @@ impl Contacts {
     ///   the interface document does not define the combination; or if the rule has no conditions, has a
     ///   condition on 0 days, or contains a number that JSON cannot represent.
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) if the service refuses the request.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a page. One item that is
-    ///   not a contact does not make the call fail: see [`Page::malformed`].
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a page, or is an empty page that reports
+    ///   an error. One item that is not a contact does not make the call fail: see [`Page::malformed`].
     ///
     /// # Example: everyone on a plan
     ///

@@ -7,7 +7,6 @@ use std::{fmt, vec};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::{JoinError, JoinSet};
@@ -177,7 +176,8 @@ opaque_debug!(ContactStream);
 ///
 /// # End
 ///
-/// The stream ends when the service responds with an empty page. It also ends
+/// The stream ends when the service responds with an empty page. An empty page that reports an error, such as
+/// `{"data": [], "error": "busy"}`, ends nothing: it is an [`ErrorKind::Decode`]. The stream also ends
 ///
 /// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
 /// - after the third failure in a row, of any kind, so that a service that is down causes no endless loop. To retry for
@@ -527,6 +527,12 @@ struct WirePage {
     next: Option<String>,
 }
 
+impl WirePage {
+    fn has_items(&self) -> bool {
+        !self.data.is_empty()
+    }
+}
+
 impl Page {
     /// Creates a page without `next`, for example for a unit test. Assign to [`next`](Self::next) to set it.
     ///
@@ -604,10 +610,14 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Decode` if the response is not a page, or if it has items and no cursor.
+    /// `ErrorKind::Decode` if the response is not a page, if it has items and no cursor, or if it has no items and
+    /// reports an error.
     pub(super) fn read(success: &Success) -> Result<Self, Error> {
         // Decoding the items one by one takes longer, so only a page that fails is read that way.
-        if let Some(page) = success.valid_object() {
+        if let Some(page) = success
+            .valid_object::<WirePage>()
+            .filter(WirePage::has_items)
+        {
             return Ok(Self::from_wire(page));
         }
         let page = RawPage::read(success)?;
@@ -650,7 +660,7 @@ impl<'a> RawPage<'a> {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Decode` if the response is not a page. Its items are not read.
+    /// `ErrorKind::Decode` if the response is not a page, or if it is empty and reports an error. Its items are not read.
     pub(super) fn read(success: &'a Success) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct AnyPage<'a> {
@@ -659,20 +669,16 @@ impl<'a> RawPage<'a> {
             data: Option<Vec<&'a RawValue>>,
             #[serde(default, deserialize_with = "optional_id")]
             next: Option<String>,
-            error: Option<IgnoredAny>,
-            errors: Option<IgnoredAny>,
         }
 
         let Object(page): Object<AnyPage<'_>> = success.json()?;
-        let has_error = page.error.is_some() || page.errors.is_some();
-        if page.data.is_none() && has_error {
-            // An empty page would end the list, although it may have more contacts.
-            return Err(Error::decode(
-                "the page has an error in place of its contacts",
-            ));
+        let data = page.data.unwrap_or_default();
+        if data.is_empty() {
+            // An empty page ends the list, and proves that it has no other contact.
+            success.refuse_error()?;
         }
         Ok(Self {
-            data: page.data.unwrap_or_default(),
+            data,
             next: page.next,
         })
     }

@@ -439,6 +439,25 @@ async fn a_404_for_every_request_is_no_proof() {
     assert!(error.to_string().starts_with("unsubscribe: "), "{error}");
 }
 
+#[tokio::test]
+async fn an_empty_list_that_reports_an_error_does_not_prove_that_a_contact_is_missing() {
+    for body in [
+        r#"{"data": [], "error": {"message": "search unavailable"}}"#,
+        r#"{"data": [], "errors": ["busy"]}"#,
+        r#"{"success": false, "data": []}"#,
+    ] {
+        let (server, contacts) = refuse_opt_outs("{}").await;
+        server.fault(Fault::wrong_body(body).path("/contacts"));
+
+        for call in opt_outs(&contacts, ADA) {
+            let error = call.await.unwrap_err();
+
+            assert!(!error.is_not_found(), "{body}: {error}");
+            assert_eq!(error.missing(), None, "{body}: {error}");
+        }
+    }
+}
+
 /// Ada after an opt-out of everything and of a topic, or after the opt-ins.
 fn contact_after(is_out: bool) -> Value {
     let contact = with(contact(), "unsubscribed", is_out);

@@ -73,6 +73,23 @@ async fn a_2xx_status_is_no_proof_if_the_list_fails() {
 }
 
 #[tokio::test]
+async fn an_empty_list_that_reports_an_error_does_not_prove_that_a_contact_is_deleted() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::status(204).body("").method("DELETE"));
+    let body = r#"{"data": [], "error": {"message": "search unavailable"}}"#;
+    server.fault(Fault::wrong_body(body).method("GET"));
+
+    let error = contacts.delete(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown),
+        "{error}"
+    );
+    assert!(server.contact(ADA).is_some());
+}
+
+#[tokio::test]
 async fn an_address_that_is_no_contact_is_deleted_already() {
     let (server, contacts) = start(ContactDeletion::NoContent).await;
     server.seed_contact("long-nobody@example.com");

@@ -336,18 +336,28 @@ async fn the_id_of_a_malformed_last_item_is_the_cursor_if_there_is_no_next() {
 }
 
 #[tokio::test]
-async fn a_page_whose_data_is_null_is_empty_unless_it_has_an_error() {
+async fn an_empty_page_ends_a_list_unless_it_reports_an_error() {
     for (end, is_end) in [
+        (json!({"data": []}), true),
+        (json!({"data": [], "error": null, "errors": []}), true),
+        (json!({"data": [], "ok": true, "success": true}), true),
         (json!({"data": null}), true),
         (json!({"data": null, "next": null, "error": null}), true),
+        (
+            json!({"data": [], "error": {"message": "search unavailable"}}),
+            false,
+        ),
+        (json!({"data": [], "errors": ["busy"]}), false),
+        (json!({"success": false, "data": []}), false),
         (json!({"data": null, "error": {"message": "busy"}}), false),
         (json!({"data": null, "errors": ["busy"]}), false),
         (json!({"next": null}), false),
     ] {
+        let last = ok(&end);
         let server = respond_with(move |request: &wiremock::Request| {
             match request.url.as_str().contains("after=") {
                 false => ok(json!({"data": [summary("c9")], "next": "c9"})),
-                true => ok(&end),
+                true => last.clone(),
             }
         })
         .await;
@@ -357,9 +367,30 @@ async fn a_page_whose_data_is_null_is_empty_unless_it_has_an_error() {
         let paged: Result<Vec<_>, _> = list().pages().try_collect().await;
         let counted = list().count().await;
 
-        assert_eq!((streamed.is_ok(), paged.is_ok()), (is_end, is_end));
-        assert_eq!(counted.ok(), is_end.then_some(1));
+        assert_eq!((streamed.is_ok(), paged.is_ok()), (is_end, is_end), "{end}");
+        assert_eq!(counted.ok(), is_end.then_some(1), "{end}");
     }
+}
+
+#[tokio::test]
+async fn the_error_of_an_empty_page_says_that_the_page_reports_one() {
+    let body = json!({"data": [], "error": {"message": "search unavailable"}});
+    let (_server, client) = client_of(&body).await;
+    let list = client.contacts().list();
+
+    let message = "list: the response has the status 200, but reports an error";
+    assert_decode_error(list.clone().await, message);
+    assert_decode_error(list.count().await, message);
+}
+
+#[tokio::test]
+async fn a_page_with_contacts_is_read_whatever_else_it_has() {
+    let body = json!({"data": [summary("c9")], "errors": ["busy"], "success": false});
+    let (_server, client) = client_of(&body).await;
+
+    let page = client.contacts().list().await.unwrap();
+
+    assert_eq!((page.data.len(), page.cursor()), (1, Some("c9")));
 }
 
 #[tokio::test]
