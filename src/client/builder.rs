@@ -25,6 +25,9 @@ const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than the idle timeout of most servers, so the client closes an idle connection first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
+/// How long an HTTP/2 connection with an open request may be silent before it gets a ping, and how long the response to
+/// the ping may take.
+const PING: Duration = Duration::from_secs(5);
 const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 
 /// Sends calls to the service.
@@ -481,7 +484,8 @@ impl ClientBuilder {
     /// one.
     ///
     /// The timeout and the deadline of this builder still apply, and so do timeouts of the HTTP client. It resolves all
-    /// host names itself, even `localhost`.
+    /// host names itself, even `localhost`. Set its `http2_keep_alive_interval` and `http2_keep_alive_timeout`, to 5 s
+    /// like this crate's own, or retries may stay on an HTTP/2 connection that is dead.
     ///
     /// Build it with `redirect(reqwest::redirect::Policy::none())`. An HTTP client that follows redirects can turn a
     /// POST into a GET, and may send the key to another host. This crate follows redirects itself, but only those that
@@ -601,6 +605,9 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
+        // A timeout ends only its own request, so all calls and retries would use a connection that is dead.
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PING)
         // DNS might resolve `localhost` to another machine, which would then get the key.
         .resolve_to_addrs(LOCALHOST, &LOOPBACK)
         .referer(false);

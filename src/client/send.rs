@@ -658,7 +658,7 @@ impl FailedAttempt {
 
     /// Creates the failure for a request that was sent but has no complete response.
     fn no_response(error: reqwest::Error, failure: Failure, message: &'static str) -> Self {
-        if error.is_timeout() {
+        if error.is_timeout() && !is_ping_timeout(&error) {
             // Only a client passed to `http_client` has a timeout of its own.
             let mut failed = Self::timed_out("the timeout of the HTTP client passed");
             failed.error = failed.error.caused_by(error.without_url());
@@ -701,6 +701,13 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
                 Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             )
     })
+}
+
+/// Returns whether an HTTP/2 connection was closed because the server did not respond to a ping.
+fn is_ping_timeout(error: &reqwest::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_timeout)
 }
 
 /// Why no TLS connection was made, if a retry does not help, as it may after a connection that broke.

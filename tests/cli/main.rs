@@ -4,6 +4,8 @@
 mod contacts;
 mod export;
 mod help;
+#[cfg(target_os = "linux")]
+mod http2;
 mod inbox;
 mod service;
 mod sync;
