@@ -16,6 +16,7 @@ use serde_json::json;
 use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::causes::with_causes;
+use crate::client::CallOptions;
 use crate::contacts::{
     Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
     Page, Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
@@ -94,12 +95,12 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
     let contacts = &connection.contacts;
     match options.command {
         ContactsCommand::Show { address, history } => {
-            let about = |error| Failure::from(error).about(&address);
-            let contact = contacts.retrieve_own(&address).await.map_err(about)?;
+            let contact = retrieve(contacts, &address).await?;
             let history = match history {
                 true => {
                     let history = contacts.history(&contact.email).of_retrieved();
-                    Some(history.await.map_err(about)?)
+                    let history = history.await;
+                    Some(history.map_err(|error| Failure::from(error).about(&address))?)
                 }
                 false => None,
             };
@@ -134,6 +135,13 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Retrieves a contact. The exit status 4 needs a proof: a gateway can send a 404, too.
+async fn retrieve(contacts: &Contacts, address: &str) -> Result<Contact, Failure> {
+    let options = CallOptions::default();
+    let contact = contacts.retrieve_surely(address, &options).await;
+    contact.map_err(|error| Failure::from(error).about(address))
 }
 
 /// The options that choose contacts of a list.
@@ -453,7 +461,7 @@ impl Update {
     async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
         let about = |error| Failure::from(error).about(&self.address);
         if self.dry_run {
-            let contact = contacts.retrieve_own(&self.address).await.map_err(about)?;
+            let contact = retrieve(contacts, &self.address).await?;
             let text = format!("{} would be changed", printable(&contact.email));
             return dry_run(output, &contact, &text);
         }
@@ -544,8 +552,7 @@ impl ChangeAddress {
 
     /// Returns the old contact, and the contact of the new address if there is one.
     async fn retrieve(&self, contacts: &Contacts) -> Result<(Contact, Option<Contact>), Failure> {
-        let old = contacts.retrieve_own(&self.old).await;
-        let old = old.map_err(|error| Failure::from(error).about(&self.old))?;
+        let old = retrieve(contacts, &self.old).await?;
         let new = contacts.find(&self.new).await;
         let new = new.map_err(|error| Failure::from(error).about(&self.new))?;
         Ok((old, new))
@@ -713,8 +720,7 @@ impl Subscribe {
             return dry_run(output, &json!({"email": email, "topic": topic}), &text);
         }
         if topic.is_none() && self.confirmation.asks(service) {
-            let contact = contacts.retrieve_own(address).await;
-            let contact = contact.map_err(|error| Failure::from(error).about(address))?;
+            let contact = retrieve(contacts, address).await?;
             warn(format_args!(
                 "topics that would arrive then: {}",
                 arriving(&contact)
@@ -774,7 +780,7 @@ impl Delete {
         let about = |error| Failure::from(error).about(&self.address);
         let email = normalized_address(&self.address);
         if self.dry_run {
-            let contact = contacts.retrieve_own(&self.address).await.map_err(about)?;
+            let contact = retrieve(contacts, &self.address).await?;
             let text = format!("{} would be deleted", printable(&contact.email));
             return dry_run(output, &contact, &text);
         }

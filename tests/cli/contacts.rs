@@ -647,6 +647,23 @@ fn a_contact_that_cannot_be_read_is_unsubscribed_and_so_are_those_after_it() {
     }
 }
 
+/// The commands that retrieve a contact before anything is sent.
+const RETRIEVING: [&[&str]; 7] = [
+    &["show", "ada@example.com"],
+    &["show", "ada@example.com", "--json"],
+    &["show", "ada@example.com", "--history"],
+    &[
+        "update",
+        "ada@example.com",
+        "--first-name",
+        "A",
+        "--dry-run",
+    ],
+    &["delete", "ada@example.com", "--dry-run"],
+    &["change-address", "ada@example.com", "a@x.io", "--dry-run"],
+    &["subscribe", "ada@example.com"],
+];
+
 /// As from a wrong cache.
 #[test]
 fn no_command_shows_another_contact_than_the_one_that_was_named() {
@@ -655,20 +672,7 @@ fn no_command_shows_another_contact_than_the_one_that_was_named() {
         "unsubscribe_reason": "manual", "created_at": 1}"#;
     server.fault(Fault::wrong_body(bob).method("GET").path("/contacts/*"));
 
-    for arguments in [
-        &["show", "ada@example.com", "--json"][..],
-        &["show", "ada@example.com", "--history"],
-        &[
-            "update",
-            "ada@example.com",
-            "--first-name",
-            "A",
-            "--dry-run",
-        ],
-        &["delete", "ada@example.com", "--dry-run"],
-        &["change-address", "ada@example.com", "a@x.io", "--dry-run"],
-        &["subscribe", "ada@example.com"],
-    ] {
+    for arguments in RETRIEVING {
         let ended = end(audience_at(&server, &["contacts"]).args(arguments));
 
         assert_eq!(
@@ -786,6 +790,34 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
         assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
     }
     assert!(!server.contact("ada@example.com").unwrap().unsubscribed);
+}
+
+#[test]
+fn a_404_of_a_gateway_does_not_say_that_there_is_no_such_contact() {
+    let server = server();
+    server.fault(Fault::status(404).body(r#"{"message": "no Route matched with those values"}"#));
+
+    for arguments in RETRIEVING {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+
+        assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+        let said = "the response does not come from the service";
+        assert!(ended.stderr.contains(said), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_404_for_a_contact_that_is_listed_is_exit_status_75() {
+    let server = server();
+    server.fault(Fault::status(404).body("{}").path("/contacts/*"));
+
+    for arguments in RETRIEVING {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+
+        assert_eq!(ended.code, Some(75), "{arguments:?}: {ended:?}");
+        let said = "the response does not come from the service";
+        assert!(ended.stderr.contains(said), "{arguments:?}: {ended:?}");
+    }
 }
 
 #[test]
