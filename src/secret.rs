@@ -145,10 +145,12 @@ pub(crate) fn variable(
     })
 }
 
-/// Reads a key or a signing secret. One newline at the end of the file, as editors add it, does not belong to it.
+/// Reads a key or a signing secret. A byte order mark at the start of the file and one newline at its end, as editors add
+/// them, do not belong to it.
 pub(crate) fn read_secret(file: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(file)?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let line = text.strip_suffix('\n').unwrap_or(text);
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 

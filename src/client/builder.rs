@@ -974,8 +974,8 @@ impl ClientBuilder {
     /// `AUDIENCE_KEY`.
     ///
     /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as
-    /// a secret that Docker or Kubernetes mounts. One newline at the end of the file does not belong to the key. The
-    /// file is read only once.
+    /// a secret that Docker or Kubernetes mounts. A byte order mark at the start of the file and one newline at its end do
+    /// not belong to the key. The file is read only once.
     ///
     /// # Errors
     ///

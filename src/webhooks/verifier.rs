@@ -99,7 +99,7 @@ impl Verifier {
     ///
     /// While you change the secret, as the guide *Webhooks in production* describes, set `AUDIENCE_WEBHOOK_SECRET_OLD`
     /// or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets are named `default` and
-    /// `old`. One newline at the end of a file does not belong to the secret.
+    /// `old`. A byte order mark at the start of a file and one newline at its end do not belong to the secret.
     ///
     /// # Errors
     ///
@@ -1349,6 +1349,22 @@ mod tests {
             );
         }
         std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_the_secret_in_a_file_does_not_belong_to_it() {
+        let file = std::env::temp_dir().join(format!("audience-mark-{}", std::process::id()));
+        std::fs::write(&file, "\u{feff}6Jm0nFq2pXvZk4Tt\r\n").unwrap();
+        let verifier = from_variables(&[(SECRET_FILE, file.to_str().unwrap())]);
+        std::fs::remove_file(&file).unwrap();
+
+        let signer = crate::webhooks::Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let now = SystemTime::now();
+        let body = br#"{"id":"evt_1","type":"email.sent","created_at":1700000000,"data":{}}"#;
+        let headers = signer.sign(&crate::webhooks::EventType::Sent, now, body);
+        let verified = verifier.unwrap().verify_at(&headers, body, now);
+
+        assert!(verified.is_ok(), "{verified:?}");
     }
 
     #[test]
