@@ -8,7 +8,7 @@ use std::process::{ExitCode, Termination};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 
@@ -2061,14 +2061,17 @@ const REQUEST_IDS: [&str; 5] = [
 const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 /// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date. More seconds than a `u64` can
-/// hold are read as the largest `u64`.
+/// hold are read as the largest `u64`. `now` counts if the response has no valid `Date`.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let then = httpdate::parse_http_date(text).ok()?;
+    // The server's own clock has made both dates. The clock of this machine may be minutes off.
+    let sent = headers.get(DATE).and_then(|date| date.to_str().ok());
+    let sent = sent.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    Some(then.duration_since(sent.unwrap_or(now)).unwrap_or_default())
 }
 
 impl fmt::Debug for ApiError {

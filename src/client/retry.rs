@@ -33,11 +33,12 @@ use crate::error::is_transient;
 ///
 /// # `Retry-After`
 ///
-/// A response may ask for a longer wait with a `Retry-After` header, in seconds or as a date. The client
-/// then waits for that time or the backoff, whichever is longer. It adds a random time of up to 10 %, or up to the rest
-/// of `base_delay` if that is more, so that not all clients come back simultaneously. If the service asks for more than
-/// `max_retry_after`, or for a wait past the deadline, the call fails immediately, and
-/// [`Error::retry_after`](crate::Error::retry_after) says when to retry it.
+/// A response may ask for a longer wait with a `Retry-After` header, in seconds or as a date. The time until a date is
+/// counted from the response's own `Date`, so the clock of this machine may be wrong. The client then waits for that time
+/// or the backoff, whichever is longer. It adds a random time of up to 10 %, or up to the rest of `base_delay` if that is
+/// more, so that not all clients come back simultaneously. If the service asks for more than `max_retry_after`, or for a
+/// wait past the deadline, the call fails immediately, and [`Error::retry_after`](crate::Error::retry_after) says when to
+/// retry it.
 ///
 /// A 429 with a `Retry-After` concerns the key, not one call. So it holds back all clones of the client for that time,
 /// at most an hour. Retries and new calls wait too, even with the policy [`none`](Self::none). If a call would have to

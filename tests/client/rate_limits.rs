@@ -82,6 +82,43 @@ async fn retry_after_as_a_date_is_waited_for() {
     );
 }
 
+/// The clocks of two machines may be minutes apart.
+#[tokio::test]
+async fn a_retry_after_as_a_date_counts_from_the_date_of_the_response() {
+    let (minutes, asked) = (Duration::from_secs(20 * 60), Duration::from_secs(500));
+    for clock in [SystemTime::now() + minutes, SystemTime::now() - minutes] {
+        let after = httpdate::fmt_http_date(clock + asked);
+        let limited = rate_limited(&after);
+        let limited = limited.insert_header("date", httpdate::fmt_http_date(clock));
+        let server = respond_with(limited).await;
+        let client = builder(server.uri()).retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+
+        let limited = contacts.retrieve(ADA).await.unwrap_err();
+
+        assert_eq!(limited.retry_after(), Some(asked));
+        let held_back = contacts.retrieve(ADA).await.unwrap_err();
+        assert_eq!(held_back.outcome(), Outcome::NotSent);
+        let left = held_back.retry_after().unwrap();
+        assert!(left <= asked, "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_valid_date_a_retry_after_as_a_date_counts_from_now() {
+    let now = SystemTime::now();
+    let limited = rate_limited(&httpdate::fmt_http_date(now + Duration::from_secs(3_000)));
+    let server = respond_with(limited.insert_header("date", "today")).await;
+    let client = builder(server.uri()).retry(RetryPolicy::none());
+
+    let call = client.build().unwrap().contacts().retrieve(ADA);
+    let wait = call.await.unwrap_err().retry_after().unwrap();
+
+    // A slow machine asks for the time later.
+    assert!(wait <= Duration::from_secs(3_000), "{wait:?}");
+    assert!(wait > Duration::from_secs(2_000), "{wait:?}");
+}
+
 #[tokio::test]
 async fn a_retry_after_beyond_the_limit_ends_the_call_at_once() {
     for after in [
