@@ -301,10 +301,19 @@ impl Send {
             .headers(headers)
             .body(body)
             .timeout(Duration::from_secs(10));
-        let response = request
-            .send()
-            .await
-            .map_err(|error| Failure::causes(&error).code("connect"))?;
+        let response = request.send().await.map_err(|error| {
+            // The rest of the URL may have a token, and the message may be kept in a log.
+            let place = error.url().and_then(|url| {
+                Some(format!(
+                    "{}:{}",
+                    url.host_str()?,
+                    url.port_or_known_default()?
+                ))
+            });
+            let place = place.unwrap_or_else(|| "the URL".to_owned());
+            let failure = Failure::causes(&error.without_url()).code("connect");
+            failure.after(&format!("could not post to {place}"))
+        })?;
         let status = response.status();
         let json = json!({"id": id, "type": event_type, "status": status.as_u16()});
         output.result(&json, |_| {

@@ -201,6 +201,19 @@ fn a_secret_comes_from_a_variable_or_a_file_and_is_never_printed() {
 }
 
 #[test]
+fn an_endpoint_that_cannot_be_reached_is_named_without_what_may_be_a_token() {
+    let url = "http://user:hunter2@127.0.0.1:1/hunter2?token=hunter2#hunter2";
+    for more in [&[][..], &["--json"]] {
+        let ended = webhooks(&[&["send", url, "email.sent"], more].concat());
+
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+        let said = "could not post to 127.0.0.1:1: ";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+}
+
+#[test]
 fn an_endpoint_that_does_not_respond_or_redirects_is_exit_status_1() {
     let server = MockServer::builder().start_blocking();
     for url in [
