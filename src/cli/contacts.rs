@@ -881,7 +881,7 @@ impl Unsubscribe {
             match call.await.map_err(|error| Failure::causes(&error))? {
                 Ok((contact, before)) => {
                     done += 1;
-                    output.result(&contact, |contact| {
+                    let printed = output.result(&contact, |contact| {
                         let email = printable(&contact.email);
                         match (before, &contact.unsubscribe_reason) {
                             (false, _) => format!("{email} was unsubscribed\n"),
@@ -890,7 +890,11 @@ impl Unsubscribe {
                                 format!("{email} was unsubscribed already: {reason}\n")
                             }
                         }
-                    })?;
+                    });
+                    // No other line could be printed either. The calls in flight are finished.
+                    if let Err(problem) = printed {
+                        failure.get_or_insert(problem);
+                    }
                 }
                 Err(error) => {
                     // Every other address would fail in the same way. The calls in flight still get their lines.

@@ -988,6 +988,38 @@ fn an_outage_in_the_middle_stops_the_opt_outs_and_each_that_was_made_has_its_lin
     assert!(ended.stderr.contains(&left), "{tried}: {}", ended.stderr);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn if_a_line_cannot_be_printed_the_opt_outs_in_flight_end_and_it_says_how_many_are_left() {
+    let folder = Folder::new("full");
+    let mut builder = MockServer::builder();
+    let mut list = String::new();
+    for n in 0..20 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+        list += &format!("{n}@example.com\n");
+    }
+    let server = builder.start_blocking();
+    let file = folder.file("addresses.txt", list);
+    let full = std::fs::File::options().write(true).open("/dev/full");
+
+    let arguments = ["contacts", "unsubscribe", "--yes", "--file", &file];
+    let child = audience_at(&server, &arguments)
+        .stdout(full.unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ended = ended(child.wait_with_output().unwrap());
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let contacts = server.contacts().into_iter();
+    let made = contacts.filter(|contact| contact.unsubscribed).count();
+    let left = format!("; {} more addresses were not unsubscribed\n", 20 - made);
+    assert!(ended.stderr.ends_with(&left), "{made}: {ended:?}");
+    let said = "audience: could not print the result: ";
+    assert!(ended.stderr.starts_with(said), "{ended:?}");
+    assert!((1..20).contains(&made), "{made}");
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
