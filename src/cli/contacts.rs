@@ -98,8 +98,9 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
             let contact = retrieve(contacts, &address).await?;
             let history = match history {
                 true => {
-                    let history = contacts.history(&contact.email).of_retrieved();
-                    let history = history.await;
+                    // Some 20 requests to a slow service can take longer than the deadline of one call.
+                    let history = contacts.history(&contact.email).no_deadline();
+                    let history = history.of_retrieved().await;
                     Some(history.map_err(|error| Failure::from(error).about(&address))?)
                 }
                 false => None,

@@ -18,6 +18,9 @@ impl Contacts {
     /// things happened ever, and within 1, 7, 30, 90 or 365 days. That takes up to 21 requests, and more if a list has
     /// further pages. To ask for one period, use [`matches`](Self::matches).
     ///
+    /// The requests are sent one after the other, and share the deadline of the call, by default 45 s. If the service
+    /// takes seconds for a list, set a longer [`deadline`](RetrieveHistory::deadline).
+    ///
     /// # Errors
     ///
     /// `not_found` (404) if the address is not one of your contacts. A gateway can send a 404, too, so the call lists the

@@ -45,7 +45,8 @@ impl Contacts {
 
     /// Returns for each of these rules, in their order, whether a contact matches it now.
     ///
-    /// It retrieves the contact once, and then lists once for each rule, as [`matches`](Self::matches) does.
+    /// It retrieves the contact once, and then lists once for each rule, as [`matches`](Self::matches) does. These requests
+    /// share the deadline of the call, by default 45 s: for many rules, set a longer [`deadline`](MatchRules::deadline).
     ///
     /// # Errors
     ///
