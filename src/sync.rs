@@ -29,7 +29,7 @@ use crate::primitives::{Mutex, PoisonError};
 
 /// The longest hold, so that one absurd `Retry-After` does not stop a client permanently.
 #[cfg(feature = "client")]
-const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
 
 /// When the service allows the next request. All clones of a client share it.
 #[cfg(feature = "client")]

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
@@ -580,7 +580,7 @@ impl Import {
                     .await;
                 let (resumed, journal) = started.map_err(ImportError::not_started)?;
                 // An earlier run may have ended because of a long `Retry-After`.
-                self.contacts.hold_back(resumed.hold(SystemTime::now()));
+                self.contacts.hold_back(resumed.hold());
                 (Some(resumed), Log::Journal(journal))
             }
         };

@@ -3,12 +3,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::record_file::{Appender, Kind, Lengths, lock_in_time, sync_directory, to_line};
+use super::record_file::{
+    Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, sync_directory,
+    to_line,
+};
 use super::report::RowOutcome;
 use super::row::{ImportRow, OptOut, OptOutsLeft, Source};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
@@ -278,8 +281,7 @@ impl JournalWriter {
 
     /// Records that the service has asked to wait this long, so that a resumed import waits too.
     pub(super) async fn record_hold(&self, wait: Duration) -> Result<(), Arc<io::Error>> {
-        let until = unix_time(SystemTime::now()).saturating_add(wait.as_secs());
-        self.append(&Record::HeldUntil(until)).await
+        self.append(&Record::HeldUntil(hold_until(wait))).await
     }
 
     /// Appends a record. When this returns, the record is on disk.
@@ -287,12 +289,6 @@ impl JournalWriter {
         let line = to_line(record).map_err(|error| Arc::new(error.into()))?;
         self.0.append(line).await
     }
-}
-
-/// Returns a time in Unix seconds.
-fn unix_time(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 const VERSION: u32 = 1;
@@ -639,15 +635,15 @@ impl Resumed {
             }),
             Record::Batch(records) => records.into_iter().try_for_each(|record| self.add(record)),
             Record::HeldUntil(until) => {
-                self.held_until = self.held_until.max(until);
+                self.held_until = self.held_until.max(believable(until));
                 Ok(())
             }
         }
     }
 
     /// Returns how long the service still wants no request, by the journal.
-    pub(super) fn hold(&self, now: SystemTime) -> Duration {
-        Duration::from_secs(self.held_until.saturating_sub(unix_time(now)))
+    pub(super) fn hold(&self) -> Duration {
+        hold_left(self.held_until)
     }
 
     fn add_finished(&mut self, finished: Finished) -> Result<(), &'static str> {

@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
 use fs4::{FileExt, TryLockError};
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::secret::for_owner_only;
+use crate::sync::LONGEST_HOLD;
 
 /// The kind of a file: it determines the records and the errors.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +156,29 @@ pub(super) fn to_line(record: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Returns the end of a hold that begins now, in Unix seconds.
+pub(super) fn hold_until(wait: Duration) -> u64 {
+    unix_now().saturating_add(wait.min(LONGEST_HOLD).as_secs())
+}
+
+/// Returns the end of a recorded hold, or 0 if no hold is that long: the clock was ahead when it was recorded.
+pub(super) fn believable(until: u64) -> u64 {
+    match until <= hold_until(LONGEST_HOLD) {
+        true => until,
+        false => 0,
+    }
+}
+
+/// Returns how long a hold lasts that ends then; zero if it is over.
+pub(super) fn hold_left(until: u64) -> Duration {
+    Duration::from_secs(until.saturating_sub(unix_now()))
+}
+
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Syncs the directory entry of a new file, if the system can do that.

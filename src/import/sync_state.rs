@@ -5,11 +5,14 @@ use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::record_file::{Appender, Kind, Lengths, lock_in_time, read_at, sync_directory, to_line};
+use super::record_file::{
+    Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, read_at,
+    sync_directory, to_line,
+};
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
@@ -191,7 +194,7 @@ impl SyncState {
 
     /// Returns how long the service still wants no request.
     pub(super) fn hold(&self) -> Duration {
-        Duration::from_secs(self.contents.held_until.saturating_sub(unix_now()))
+        hold_left(self.contents.held_until)
     }
 
     /// Removes what was only partly written, and starts to append.
@@ -265,7 +268,7 @@ impl SyncState {
             ..header.clone()
         };
         new.write_all(&to_line(&Record::Sync(header))?)?;
-        if self.contents.held_until > unix_now() {
+        if !self.hold().is_zero() {
             new.write_all(&to_line(&Record::HeldUntil(self.contents.held_until))?)?;
         }
         let mut places: Vec<_> = self.contents.known.slots.iter().map(Slot::start).collect();
@@ -321,7 +324,7 @@ fn read(file: &mut File) -> Result<Contents, Error> {
                 former.extend(former_of(&entry, &slot));
                 slots.push(slot);
             }
-            Record::HeldUntil(until) => held_until = held_until.max(until),
+            Record::HeldUntil(until) => held_until = held_until.max(believable(until)),
         }
         Ok(())
     })?;
@@ -376,11 +379,6 @@ fn read_entry(file: &File, start: u64) -> io::Result<Entry> {
         }
         line.extend_from_slice(found);
     }
-}
-
-fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 /// What is known about all rows, in 40 bytes for each. The rest is read from the file when it is needed.
@@ -822,7 +820,7 @@ impl StateWriter {
 
     /// Records that the service has asked to wait this long.
     pub(super) async fn record_hold(&self, wait: Duration) -> Result<(), Arc<io::Error>> {
-        let until = Record::HeldUntil(unix_now().saturating_add(wait.as_secs()));
+        let until = Record::HeldUntil(hold_until(wait));
         let line = to_line(&until).map_err(|error| Arc::new(error.into()))?;
         self.appender.append(line).await
     }

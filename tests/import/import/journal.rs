@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use audience::contacts::{NewContact, OnConflict};
 use audience::import::{ImportRow, OptOut, Progress};
@@ -143,6 +144,28 @@ async fn a_resumed_import_starts_immediately_if_the_wait_is_over() {
     journal.write(format!("{before}{{\"held_until\":1700000000}}\n{held}"));
     let resumed = with_journal(contacts(&server).import(numbered(5)), &journal).await;
 
+    assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_wait_of_years_holds_a_resumed_import_back_for_an_hour_at_most() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let too_many = Fault::status(429).retry_after(2_000_000_000);
+    server.fault(too_many.path("/contacts/batch").times(1));
+    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+
+    let written = journal.read();
+    let (before, held) = written.split_once("{\"held_until\":").unwrap();
+    let (until, after) = held.split_once("}\n").unwrap();
+    // A clock that was ahead may have recorded any time.
+    let far = format!("{before}{{\"held_until\":20000000000}}\n{after}");
+    journal.write(far);
+    let resumed = with_journal(contacts(&server).import(numbered(5)), &journal).await;
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let until: u64 = until.parse().unwrap();
+    assert!(until <= now.as_secs() + 3_600, "{written}");
     assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
 }
 

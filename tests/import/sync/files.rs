@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use audience::ErrorKind;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
-use support::in_time;
+use support::{in_time, mock_builder};
 
 use super::{Nights, StatePath, row};
 
@@ -168,6 +168,34 @@ async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one
     let (report, _) = nights.run(&table("newer@x.io")).await;
     assert!(report.is_complete(), "{report}");
     assert!(nights.server.contact("newer@x.io").is_some());
+}
+
+#[tokio::test]
+async fn a_wait_of_years_holds_the_next_nights_back_for_an_hour_at_most() {
+    let nights = Nights::new().await;
+    let too_many = Fault::status(429).retry_after(2_000_000_000);
+    nights
+        .server
+        .fault(too_many.path("/contacts/batch").times(1));
+    let table = [row(1, "a@x.io")];
+    nights.run(&table).await;
+
+    let state = fs::read_to_string(&nights.state).unwrap();
+    let (before, held) = state.split_once("{\"held_until\":").unwrap();
+    let (until, after) = held.split_once("}\n").unwrap();
+    // A clock that was ahead may have recorded any time.
+    let far = format!("{before}{{\"held_until\":20000000000}}\n{after}");
+    fs::write(&nights.state, far).unwrap();
+    // Another client, as in another process.
+    let contacts = mock_builder(&nights.server).build().unwrap().contacts();
+    let sync = contacts.sync(table.to_vec(), nights.state.open());
+    let report = in_time(sync.into_future()).await.unwrap();
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let until: u64 = until.parse().unwrap();
+    assert!(until <= now.as_secs() + 3_600, "{state}");
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.server.contact("a@x.io").is_some());
 }
 
 #[tokio::test]
