@@ -126,11 +126,11 @@ impl Column {
             .chain(of_groups.filter(|topic| !topic.is_empty()))
     }
 
-    /// Returns the column for a prefix and a name, such as `topic:news`.
+    /// Returns the column for a prefix in any case and a name, such as `topic:news` or `Topic: news`.
     fn named(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
         let name = name.trim();
-        match kind.trim() {
+        match kind.trim().to_lowercase().as_str() {
             _ if name.is_empty() => None,
             "property" => Some(Self::Property(name.to_owned())),
             "topic" => Some(Self::Topic(name.to_owned())),
@@ -953,7 +953,10 @@ mod tests {
                 "topic:Product news",
                 Column::Topic("Product news".to_owned()),
             ),
+            ("Topic: News", Column::Topic("News".to_owned())),
+            ("TOPIC :news", Column::Topic("news".to_owned())),
             ("property:email", Column::Property("email".to_owned())),
+            ("Property: Email", Column::Property("Email".to_owned())),
             ("Plan", Column::Property("Plan".to_owned())),
             ("Ort", Column::Property("Ort".to_owned())),
             ("名前", Column::Property("名前".to_owned())),

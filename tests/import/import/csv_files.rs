@@ -199,6 +199,16 @@ fn consent_is_read_as_opt_outs_and_never_as_an_opt_in() {
 }
 
 #[test]
+fn a_no_to_a_topic_is_an_opt_out_however_the_column_is_spelled() {
+    for name in ["topic:news", "Topic:news", "Topic: news", " TOPIC : news "] {
+        let rows = rows(format!("email,{name}\na@x.io,no\n"));
+
+        let news = OptOut::Topic("news".to_owned());
+        assert_eq!(rows[0].opt_outs(), [news], "{name}");
+    }
+}
+
+#[test]
 fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read() {
     let text = b"email,plan,unsubscribed\n\
         a@x.io,pro\n\
