@@ -16,7 +16,7 @@ use super::output::{Failure, Output, ProgressLine, REFUSED, clear_progress, inte
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
 use crate::contacts::ListContacts;
-use crate::export::{Csv, ExportReport, Format, JsonLines};
+use crate::export::{Csv, ExportColumn, ExportReport, Format, JsonLines};
 use crate::import::{
     Column, CsvInput, Import, ImportReport, ImportRow, Journal, SyncError, SyncReport, SyncRow,
     SyncState,
@@ -758,8 +758,8 @@ pub(super) struct ExportOptions {
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Kind>,
     /// Write these CSV columns, such as `email,first_name,topic:news,plan` [default: all that are found]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    columns: Vec<String>,
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
+    columns: Vec<ExportColumn>,
     /// Escape text that a spreadsheet would read as a formula
     #[arg(long)]
     escape_formulas: bool,
@@ -785,6 +785,22 @@ Exit status: 0 if all contacts were written, 3 if some are malformed, and otherw
 
 Example:
   audience export all.csv --full";
+
+/// Reads the name of a column. A property whose bare name an import reads as something else may be a misspelt column.
+fn parse_column(name: &str) -> Result<ExportColumn, String> {
+    let name = name.trim();
+    let column = ExportColumn::from(name);
+    let in_header = column.to_string();
+    match &column {
+        ExportColumn::Property(_) if in_header != name && !name.starts_with("property:") => {
+            Err(format!(
+                "write `{in_header}` for a property with this name, and other columns as in `email`, `unsubscribed` and \
+                 `topic:news`"
+            ))
+        }
+        _ => Ok(column),
+    }
+}
 
 /// Exports the list, and shows how far it is.
 pub(super) async fn export(options: ExportOptions, output: Output) -> Result<ExitCode, Failure> {
@@ -901,7 +917,7 @@ impl ExportOptions {
         }
         let csv = match self.columns.is_empty() {
             true => Csv::all_columns(),
-            false => Csv::new(&self.columns),
+            false => Csv::new(self.columns.clone()),
         };
         match self.escape_formulas {
             true => csv.escape_formulas().into(),

@@ -370,7 +370,7 @@ impl Format {
     pub(super) fn with_found_columns(self, names: Option<&[String]>) -> Self {
         match (self, names) {
             (Self::Csv(csv), Some(names)) if csv.is_found => Self::Csv(Csv {
-                columns: names.iter().map(ExportColumn::from).collect(),
+                columns: names.iter().map(|name| ExportColumn::exact(name)).collect(),
                 ..csv
             }),
             (format, _) => format,
@@ -553,7 +553,8 @@ impl<'a> From<&'a ContactSummary> for ExportedContact<'a> {
 
 /// A column of a CSV export.
 ///
-/// It converts from its name in the header, such as `"email"` or `"topic:news"`. Any other name becomes a property.
+/// It converts from its name in the header, such as `"email"` or `"topic:news"`. White space around the name, and after a
+/// prefix such as `topic:`, is removed. Any other name becomes a property, also one in another spelling, such as `Email`.
 ///
 /// If a property has a name that would be read as another column, here or by
 /// [`CsvRows`](crate::import::CsvRows), such as `email`, `Surname` or `Status`, the header names it `property:NAME`.
@@ -621,10 +622,9 @@ impl ExportColumn {
             Self::LastName | Self::UnsubscribeReason | Self::Topic(_) | Self::OtherTopics
         )
     }
-}
 
-impl From<&str> for ExportColumn {
-    fn from(name: &str) -> Self {
+    /// Returns the column with this text in the header, white space included.
+    fn exact(name: &str) -> Self {
         // A property with a fixed name is written as `property:NAME`, so the bare name is the fixed column.
         if let Some((_, column)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
             return column.clone();
@@ -633,6 +633,16 @@ impl From<&str> for ExportColumn {
             return Self::Topic(topic.to_owned());
         }
         Self::Property(name.strip_prefix(PROPERTY).unwrap_or(name).to_owned())
+    }
+}
+
+impl From<&str> for ExportColumn {
+    fn from(name: &str) -> Self {
+        match Self::exact(name.trim()) {
+            Self::Topic(name) => Self::Topic(name.trim().to_owned()),
+            Self::Property(name) => Self::Property(name.trim().to_owned()),
+            column => column,
+        }
     }
 }
 
@@ -657,9 +667,7 @@ impl fmt::Display for ExportColumn {
         match self {
             Self::Topic(name) => write!(f, "{TOPIC}{name}"),
             Self::Property(name) if name.is_empty() => Ok(()),
-            Self::Property(name)
-                if Self::from(name.as_str()) == *self && is_property_name(name) =>
-            {
+            Self::Property(name) if Self::exact(name) == *self && is_property_name(name) => {
                 f.write_str(name)
             }
             Self::Property(name) => write!(f, "{PROPERTY}{name}"),
@@ -882,6 +890,16 @@ mod tests {
         for column in columns {
             assert_eq!(ExportColumn::from(column.to_string()), column);
         }
+        for (name, column) in [
+            (" unsubscribed", ExportColumn::Unsubscribed),
+            (" topic: news ", ExportColumn::Topic("news".to_owned())),
+            (" plan ", named("plan")),
+        ] {
+            assert_eq!(ExportColumn::from(name), column);
+        }
+        // A resumed export has the columns that were found, whatever their names.
+        let spaced = named(" plan ");
+        assert_eq!(ExportColumn::exact(&spaced.to_string()), spaced);
         // An import ignores a column without a name.
         assert_eq!(named("").to_string(), "");
     }

@@ -54,6 +54,36 @@ fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
 }
 
 #[test]
+fn a_column_in_another_spelling_is_refused_and_spaces_between_columns_are_removed() {
+    let server = server();
+    let export = |columns: &str| {
+        let arguments = ["export", "-", "--full", "--columns", columns];
+        end(&mut audience_at(&server, &arguments))
+    };
+
+    let spaced = export("email, unsubscribed , topic: news, plan, property:Status");
+
+    assert_eq!(spaced.code, Some(0), "{spaced:?}");
+    let (header, lines) = spaced.stdout.split_once('\n').unwrap();
+    assert_eq!(header, "email,unsubscribed,topic:news,plan,property:Status");
+    assert!(
+        lines.contains("ada@example.com,false,true,pro,\n"),
+        "{lines}"
+    );
+    for name in ["Email", "Unsubscribed", "opted out", "Topic:news", "Status"] {
+        let refused = export(&format!("email,{name}"));
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(2), ""),
+            "{refused:?}"
+        );
+        let advice = format!("`property:{name}` for a property with this name");
+        assert!(refused.stderr.contains(&advice), "{refused:?}");
+    }
+}
+
+#[test]
 fn a_name_without_a_folder_is_a_file_of_the_working_folder() {
     let folder = Folder::new("export-here");
     let server = server();
