@@ -348,8 +348,8 @@ impl Mapping {
         self.is_named_as_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
     }
 
-    /// Puts columns in doubt whose cells in these records are mostly states of a subscription, unless another column
-    /// says who opted out. So an export can always be imported again.
+    /// Puts columns in doubt that have an opt-out in one of these records, or whose cells are mostly states of a
+    /// subscription, unless another column says who opted out. So an export can always be imported again.
     pub(super) fn doubt_by_cells(&mut self, records: &[Record]) {
         let says_who =
             |guess: &Guess| matches!(guess.column, Column::Unsubscribed | Column::Subscribed);
@@ -360,10 +360,15 @@ impl Mapping {
             let index = index + self.leading;
             let cells = records.iter().filter_map(|record| record.cells.get(index));
             let texts = cells.map(|cell| letters(&String::from_utf8_lossy(cell)));
-            let (states, others): (Vec<_>, Vec<_>) = texts
-                .filter(|text| !text.is_empty())
-                .partition(|text| STATES.contains(&text.as_str()));
-            guess.may_be_consent |= guess.is_by_name && states.len() > others.len();
+            let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+            let has = |words: &[&str]| {
+                texts
+                    .iter()
+                    .filter(|text| words.contains(&text.as_str()))
+                    .count()
+            };
+            let is_state = has(&OPT_OUTS) > 0 || 2 * has(&STATES) > texts.len();
+            guess.may_be_consent |= guess.is_by_name && is_state;
         }
     }
 
@@ -708,7 +713,7 @@ fn has(letters: &[String], name: &str) -> bool {
 
 /// Parts of the names of columns that other services use for consent, as they are after [`letters`]. A wrong alarm
 /// costs a setting. A missed column costs the opt-outs of a whole list, so the parts match anywhere in the name.
-const CONSENT_PARTS: [&str; 54] = [
+const CONSENT_PARTS: [&str; 56] = [
     "subscri",
     "unsub",
     "optout",
@@ -725,6 +730,7 @@ const CONSENT_PARTS: [&str; 54] = [
     "receive",
     "permission",
     "consent",
+    "confirm",
     "gdpr",
     "withdraw",
     "revoke",
@@ -742,7 +748,7 @@ const CONSENT_PARTS: [&str; 54] = [
     "undeliverable",
     "cleaned",
     "cleantime",
-    // German: unsubscribed, subscribed, blocked, revoked, objected, consent.
+    // German: unsubscribed, subscribed, blocked, revoked, objected, consent, confirmed.
     "abgemeldet",
     "abmeld",
     "abbestell",
@@ -754,6 +760,7 @@ const CONSENT_PARTS: [&str; 54] = [
     "einwillig",
     "zustimm",
     "erlaub",
+    "bestätig",
     // French and Spanish: subscribed and unsubscribed, blocked, newsletter, consent.
     "inscri",
     "abonn",
@@ -774,17 +781,29 @@ const CONSENT_WORDS: [&str; 14] = [
     "aktiv", "inaktiv", "baja", "bajas",
 ];
 
-/// Cells that are states of a subscription, as they are after [`letters`].
-const STATES: [&str; 28] = [
-    "subscribed",
+/// Cells that are an opt-out in any column, as they are after [`letters`].
+const OPT_OUTS: [&str; 8] = [
     "unsubscribed",
     "nonsubscribed",
-    "subscribe",
     "unsubscribe",
-    "optin",
     "optout",
-    "optedin",
     "optedout",
+    "abgemeldet",
+    "désinscrit",
+    "désabonné",
+];
+
+/// Cells that are states of a subscription only if most cells of the column are: a property may have one of them.
+const STATES: [&str; 27] = [
+    "subscribed",
+    "subscribe",
+    "active",
+    "inactive",
+    "confirmed",
+    "unconfirmed",
+    "pending",
+    "optin",
+    "optedin",
     "cleaned",
     "bounced",
     "hardbounced",
@@ -794,14 +813,13 @@ const STATES: [&str; 28] = [
     "suppressed",
     "blocklisted",
     "blacklisted",
-    "abgemeldet",
     "angemeldet",
     "abonniert",
+    "aktiv",
+    "inaktiv",
     "gesperrt",
     "inscrit",
-    "désinscrit",
     "abonné",
-    "désabonné",
     "suscrito",
     "baja",
 ];
@@ -1018,6 +1036,9 @@ mod tests {
             "May receive mail",
             "Allow email",
             "Withdrawn",
+            "Confirmed at",
+            "emailConfirmed",
+            "Bestätigt",
             "Abgemeldet am",
             "Abmeldung",
             "Newsletter abbestellt",

@@ -50,8 +50,8 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
 ///
 /// Some other names, such as `Email Status`, `isActive` or `Accepts Marketing`, suggest that the column says who opted
-/// out. So do the cells, if most of those in the first rows are states such as `unsubscribed` and no other column is
-/// the global opt-out. Such a column is not taken for a property: [`rows`](Self::rows) fails until you [map](Self::map)
+/// out. So do the cells in the first rows, if one of them is an opt-out such as `unsubscribed`, or if most of them are
+/// states such as `active`, and no other column is the global opt-out. Such a column is not taken for a property: [`rows`](Self::rows) fails until you [map](Self::map)
 /// it.
 ///
 /// Cells after the last column with a name make a row unreadable: such a row may have too many cells.

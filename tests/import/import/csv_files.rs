@@ -618,11 +618,22 @@ fn a_column_of_cleaned_contacts_is_no_property_unless_the_caller_says_so() {
 #[test]
 fn a_column_with_states_in_its_first_rows_is_no_property_unless_the_caller_says_so() {
     let many = "b@x.io,unsubscribed,7\n".repeat(20_000);
+    let active = "a@x.io,Active,1\n".repeat(9);
+    let one_is_out = format!("{active}b@x.io,Unsubscribed,2\n");
     for (rows, is_doubted) in [
         ("a@x.io,Subscribed,1\nb@x.io,UNSUBSCRIBED,2\n", true),
         ("a@x.io,,1\nb@x.io,opted-out,2\n", true),
         ("a@x.io,pro,1\nb@x.io,bounced,2\nc@x.io,cleaned,3\n", true),
         (&*many, true),
+        (&*active, true),
+        (&*one_is_out, true),
+        ("a@x.io,pro,1\nb@x.io,Opted out,2\nc@x.io,free,3\n", true),
+        ("a@x.io,pro,1\nb@x.io,abgemeldet,2\nc@x.io,free,3\n", true),
+        (
+            "a@x.io,pending,1\nb@x.io,Unconfirmed,2\nc@x.io,aktiv,3\n",
+            true,
+        ),
+        ("a@x.io,pro,1\nb@x.io,active,2\nc@x.io,free,3\n", false),
         ("a@x.io,pro,1\nb@x.io,bounced,2\n", false),
         ("a@x.io,,1\nb@x.io,,2\n", false),
         ("", false),
