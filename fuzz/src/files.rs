@@ -47,13 +47,13 @@ pub fn csv(text: &[u8]) {
         name == cell || leading > 0 && cell == format!("{name} ({column})")
     }));
     let is_blank = |row: &&PlainRow| {
-        row.is_closed && row.cells.iter().all(|cell| cell.trim_ascii().is_empty())
+        row.is_readable && row.cells.iter().all(|cell| cell.trim_ascii().is_empty())
     };
     let plain = plain[1..].iter().filter(|row| !is_blank(row));
     let plain: Vec<&PlainRow> = plain.collect();
     assert_eq!(rows.len(), plain.len());
     for (row, plain) in rows.iter().zip(plain) {
-        let mut texts: Vec<String> = match plain.is_closed {
+        let mut texts: Vec<String> = match plain.is_readable {
             true => plain
                 .texts(leading)
                 .iter()
@@ -70,7 +70,7 @@ pub fn csv(text: &[u8]) {
                         .opt_outs()
                         .contains(&OptOut::Everything(OptOutReason::Manual))
             );
-        } else if plain.is_closed && texts.len() != columns.len() {
+        } else if plain.is_readable && texts.len() != columns.len() {
             for (index, _) in columns
                 .iter()
                 .enumerate()
@@ -85,7 +85,7 @@ pub fn csv(text: &[u8]) {
         }
         assert_eq!(row.line_number(), Some(plain.line));
         assert_eq!(row.input_cells(), Some(&texts[..]));
-        assert!(plain.is_closed || row.contact().is_none());
+        assert!(plain.is_readable || row.contact().is_none());
         if row.contact().is_some() {
             check_row(row, &columns, &texts);
         }
@@ -112,8 +112,8 @@ fn is_list_of_opt_outs(names: &[String]) -> bool {
 struct PlainRow {
     line: u64,
     cells: Vec<Vec<u8>>,
-    /// Whether no quote is open at the end.
-    is_closed: bool,
+    /// Whether no quote is open at the end, and no text follows a closing one.
+    is_readable: bool,
 }
 
 impl PlainRow {
@@ -170,8 +170,9 @@ impl PlainRow {
     /// Reads a record up to its line ending. Returns it with its length.
     fn read(text: &[u8], delimiter: u8, line: u64) -> (Self, usize) {
         let (mut cells, mut cell, mut at) = (Vec::new(), Vec::new(), 0);
+        let mut is_readable = true;
         loop {
-            // A cell is quoted only if it begins with a quote. Whatever follows its end belongs to it too.
+            // A cell is quoted only if it begins with a quote.
             if text.get(at) == Some(&b'"') {
                 at += 1;
                 loop {
@@ -180,8 +181,11 @@ impl PlainRow {
                             cell.push(b'"');
                             at += 2;
                         }
-                        [b'"', ..] => {
+                        [b'"', ref after @ ..] => {
                             at += 1;
+                            let next = after.first();
+                            is_readable &= next
+                                .is_none_or(|byte| *byte == delimiter || b"\r\n".contains(byte));
                             break;
                         }
                         [byte, ..] => {
@@ -189,12 +193,12 @@ impl PlainRow {
                             at += 1;
                         }
                         [] => {
-                            let is_closed = false;
+                            let is_readable = false;
                             return (
                                 Self {
                                     line,
                                     cells: Vec::new(),
-                                    is_closed,
+                                    is_readable,
                                 },
                                 at,
                             );
@@ -211,12 +215,11 @@ impl PlainRow {
             }
             cells.push(std::mem::take(&mut cell));
             if text.get(at) != Some(&delimiter) {
-                let is_closed = true;
                 return (
                     Self {
                         line,
                         cells,
-                        is_closed,
+                        is_readable,
                     },
                     at,
                 );

@@ -421,8 +421,9 @@ impl CsvInput {
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
-    /// same meaning, if a column may say who opted out and was not [mapped](Self::map), or if the name of the file says
-    /// that its people must not get mail and no column says who opted out of everything.
+    /// same meaning, if a column may say who opted out and was not [mapped](Self::map), if the name of the file says
+    /// that its people must not get mail and no column says who opted out of everything, or if the header has text after
+    /// a closing quote.
     ///
     /// # Example: a column that may say who opted out
     ///
@@ -437,6 +438,10 @@ impl CsvInput {
     /// # Ok::<(), audience::Error>(())
     /// ```
     pub fn rows(mut self) -> Result<CsvRows, Error> {
+        let header = self.records.header(self.delimiter).map_err(unreadable)?;
+        if let Some(problem) = header.and_then(|header| header.problem) {
+            return Err(invalid_header(problem));
+        }
         let first = self.records.first(self.delimiter).map_err(unreadable)?;
         self.mapping.doubt_by_cells(&first);
         self.mapping.check()?;
@@ -460,23 +465,29 @@ fn read_header(records: &mut Records, delimiter: u8) -> Result<Mapping, Error> {
     let header = records.header(delimiter).map_err(unreadable)?;
     let header = header.ok_or_else(|| Error::input("the CSV file is empty"))?;
     match header.problem {
-        Some(problem) => Err(Error::input(format!(
-            "the header is invalid: {}",
-            problem.text()
-        ))),
-        None => Mapping::guess(&header.cells),
+        // With another delimiter, the same header may be valid, so only `rows` refuses it.
+        None | Some(Problem::TextAfterQuote { .. }) => Mapping::guess(&header.cells),
+        Some(problem) => Err(invalid_header(problem)),
     }
 }
 
-/// Returns the delimiter that gives a column for the address. If several do, the one with the most columns wins.
+fn invalid_header(problem: Problem) -> Error {
+    Error::input(format!("the header is invalid: {}", problem.text()))
+}
+
+/// Returns the delimiter that gives a column for the address. If several do, a valid header wins, and then the one with
+/// the most columns.
 fn guess_delimiter(records: &mut Records) -> Result<u8, Error> {
-    let mut best = ((false, 0), b',');
+    let mut best = ((false, false, 0), b',');
     for delimiter in DELIMITERS {
         let header = records.header(delimiter).map_err(unreadable)?;
+        let is_valid = header
+            .as_ref()
+            .is_some_and(|header| header.problem.is_none());
         let cells = header.map_or_else(Vec::new, |header| header.cells);
         let has_address = Mapping::guess(&cells).is_ok_and(|mapping| mapping.has_address());
         // A header with a problem counts as one cell, so that the problem is reported.
-        let found = (has_address, cells.len().max(1));
+        let found = (has_address, has_address && is_valid, cells.len().max(1));
         if found > best.0 {
             best = (found, delimiter);
         }
@@ -529,7 +540,7 @@ pub(super) const LEADING_COLUMNS: [&str; 4] = ["line", "code", "message", "retry
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     line: u64,
-    /// Empty if there is a problem.
+    /// Empty if there is a problem, except for text after a closing quote in the header.
     cells: Vec<Vec<u8>>,
     problem: Option<Problem>,
 }
@@ -540,6 +551,10 @@ enum Problem {
     TooLong,
     /// The rest of the file is within the quotes, so this is the last record.
     UnclosedQuote,
+    /// An earlier quote may not be closed. The records up to this quote are then a part of this one.
+    TextAfterQuote {
+        spans_lines: bool,
+    },
 }
 
 impl Problem {
@@ -549,13 +564,55 @@ impl Problem {
             Self::UnclosedQuote => {
                 "a quote in this row is not closed, so the file could not be read from here on; close it, or write it twice"
             }
+            Self::TextAfterQuote { spans_lines: false } => {
+                "text after a closing quote; an earlier quote may not be closed"
+            }
+            Self::TextAfterQuote { spans_lines: true } => {
+                "text after a closing quote; an earlier quote may not be closed, and then other rows are inside this one"
+            }
         }
+    }
+}
+
+/// Where a record is, as far as its quotes tell. The parser takes text after a closing quote for a part of the cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quoting {
+    /// At the start of a cell, where a quote opens it.
+    Start,
+    Unquoted,
+    Quoted,
+    /// After a quote that closes the cell, unless another one follows.
+    Closed,
+    /// After text that follows a closing quote.
+    Broken,
+}
+
+impl Quoting {
+    fn after(self, bytes: &[u8], delimiter: u8) -> Self {
+        // Most records have no quote, and are not read byte by byte.
+        if matches!(self, Self::Start | Self::Unquoted) && !bytes.contains(&b'"') {
+            return match bytes.last() {
+                None => self,
+                Some(last) if *last == delimiter => Self::Start,
+                Some(_) => Self::Unquoted,
+            };
+        }
+        bytes.iter().fold(self, |state, byte| match (state, *byte) {
+            (Self::Broken, _) => Self::Broken,
+            (Self::Start | Self::Closed, b'"') => Self::Quoted,
+            (Self::Quoted, b'"') => Self::Closed,
+            (Self::Quoted, _) => Self::Quoted,
+            (_, byte) if byte == delimiter => Self::Start,
+            (Self::Closed, byte) if !is_line_ending(byte) => Self::Broken,
+            _ => Self::Unquoted,
+        })
     }
 }
 
 struct Records {
     reader: Box<dyn Read + Send>,
     parser: csv_core::Reader,
+    delimiter: u8,
     buffer: Vec<u8>,
     /// The position of the next record in the buffer, and its line.
     start: usize,
@@ -576,6 +633,7 @@ impl Records {
         let mut records = Self {
             reader,
             parser: csv_core::Reader::new(),
+            delimiter: b',',
             buffer: Vec::new(),
             start: 0,
             line: 1,
@@ -606,14 +664,19 @@ impl Records {
         if let Some((start, line)) = self.header {
             (self.start, self.line, self.is_after_cr) = (start, line, false);
         }
-        self.parser = ReaderBuilder::new().delimiter(delimiter).build();
+        self.set_delimiter(delimiter);
         self.next()
+    }
+
+    fn set_delimiter(&mut self, delimiter: u8) {
+        self.parser = ReaderBuilder::new().delimiter(delimiter).build();
+        self.delimiter = delimiter;
     }
 
     /// Returns the records after the header that are already in memory. They are read again later.
     fn first(&self, delimiter: u8) -> io::Result<Vec<Record>> {
         let mut records = Self::new(Box::new(io::Cursor::new(self.head().to_vec())))?;
-        records.parser = ReaderBuilder::new().delimiter(delimiter).build();
+        records.set_delimiter(delimiter);
         records.begin();
         let mut first = Vec::new();
         while let Some(record) = records.next()? {
@@ -641,6 +704,7 @@ impl Records {
         }
         let line = self.line;
         let (mut taken, mut length, mut count) = (0, 0, 0);
+        let mut quoting = Quoting::Start;
         loop {
             if self.start == self.buffer.len() && !self.is_at_end {
                 self.fill()?;
@@ -654,6 +718,12 @@ impl Records {
             let (text, ends) = (&mut self.text[length..], &mut self.ends[count..]);
             let (result, read, written, ended) = self.parser.read_record(input, text, ends);
             if !is_last {
+                let mut bytes = &self.buffer[self.start..self.start + read];
+                if taken == 0 && self.header.is_some() {
+                    // The parser leaves it out.
+                    bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+                }
+                quoting = quoting.after(bytes, self.delimiter);
                 self.take(read);
             }
             taken += read;
@@ -678,13 +748,20 @@ impl Records {
                 ReadRecordResult::InputEmpty
                 | ReadRecordResult::OutputFull
                 | ReadRecordResult::OutputEndsFull => continue,
-                ReadRecordResult::Record | ReadRecordResult::End => {
-                    is_too_long.then_some(Problem::TooLong)
-                }
+                ReadRecordResult::Record | ReadRecordResult::End => match quoting {
+                    _ if is_too_long => Some(Problem::TooLong),
+                    Quoting::Broken => {
+                        let lines = self.line - line;
+                        let spans_lines = lines > u64::from(!is_last);
+                        Some(Problem::TextAfterQuote { spans_lines })
+                    }
+                    _ => None,
+                },
             };
             let cells = match problem {
-                Some(_) => Vec::new(),
                 None => self.cells(count),
+                Some(Problem::TextAfterQuote { .. }) if self.header.is_some() => self.cells(count),
+                Some(_) => Vec::new(),
             };
             return Ok(Some(Record {
                 line,
@@ -900,6 +977,22 @@ mod tests {
 
             assert_eq!(lines(&found), [1, 2], "{padding}");
             assert_eq!(found[1].cells, [&b"2\r\n"[..], b"3"]);
+        }
+    }
+
+    #[test]
+    fn text_after_a_closing_quote_is_found_across_the_edges_of_what_is_read_at_once() {
+        for padding in CHUNK - 8..CHUNK + 8 {
+            let padding = "p".repeat(padding);
+            let text =
+                format!("\"{padding}\",\"1\"\r\n\"{padding}\"x\r\n\"{padding}\"\"\"\r\n\"\r\n\"1");
+
+            let found = read(text);
+
+            let problems: Vec<_> = found.iter().map(|record| record.problem).collect();
+            let text_after = |spans_lines| Some(Problem::TextAfterQuote { spans_lines });
+            assert_eq!(problems, [None, text_after(false), None, text_after(true)]);
+            assert_eq!(lines(&found), [1, 2, 3, 4]);
         }
     }
 

@@ -23,7 +23,8 @@ use crate::import::row::{ImportRow, OptOut};
 /// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
 ///   column becomes an [`ImportRow::unreadable`] with its line and cells. So a typing error never subscribes a contact.
 ///   It keeps its key if it has as many cells as the header. A row of more than 1 MiB is also unreadable, and has no
-///   cells.
+///   cells. Neither has a row with text after a closing quote, such as `"Bob"by`: an earlier quote may not be closed, and
+///   then other rows are inside it.
 /// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable, with the
 ///   reason. The import applies the rows before it, and then ends with an
 ///   [`ImportError`](crate::import::ImportError).
@@ -141,7 +142,7 @@ impl CsvRows {
                 .any(|cell| cell.contains(char::REPLACEMENT_CHARACTER));
         let row = if let Some(problem) = record.problem {
             match problem {
-                Problem::TooLong => Err(problem.text().to_owned()),
+                Problem::TooLong | Problem::TextAfterQuote { .. } => Err(problem.text().to_owned()),
                 Problem::UnclosedQuote => Ok(ImportRow::cut_off(problem.text())),
             }
         } else if !is_utf8 {

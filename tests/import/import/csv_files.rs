@@ -269,6 +269,38 @@ async fn a_quote_that_is_never_closed_is_the_last_reject_and_the_import_says_tha
 }
 
 #[test]
+fn a_row_with_text_after_a_closing_quote_is_unreadable_because_other_rows_may_be_inside_it() {
+    let text = "email,name,unsubscribed\na@x.io,\"Ann,no\nb@x.io,\"Bob\",yes\nc@x.io,Carl,yes\n\
+        d@x.io,\"Dan\" Doe,no\ne@x.io,\"Eve\" ,no\nf@x.io,\"say \"\"f\"\"\",yes\ng@x.io,5\" disk,yes\n";
+
+    let rows = rows(text);
+
+    let lines: Vec<_> = rows.iter().map(|row| row.line_number().unwrap()).collect();
+    assert_eq!(lines, [2, 4, 5, 6, 7, 8]);
+    for (row, may_have_others) in [(0, true), (2, false), (3, false)] {
+        let reason = rows[row].unreadable_reason().unwrap();
+        let expected = "text after a closing quote; an earlier quote may not be closed";
+        assert!(reason.starts_with(expected), "{reason}");
+        assert_eq!(reason.contains("other rows"), may_have_others, "{reason}");
+        // In the rejects, they would be the cells of a row that can be read.
+        assert_eq!(rows[row].input_cells(), Some(&[][..]));
+    }
+    for (row, name) in [(1, "Carl"), (4, "say \"f\""), (5, "5\" disk")] {
+        assert_eq!(json_of(&rows[row])["properties"]["name"], name);
+        assert_eq!(rows[row].opt_outs().len(), 1);
+    }
+}
+
+#[test]
+fn a_header_with_text_after_a_closing_quote_is_refused_unless_another_delimiter_reads_it() {
+    let error = refusal("email,\"name,unsubscribed\na@x.io,\"Bob\",yes\n");
+    assert!(error.starts_with("the header is invalid: text after a closing quote"));
+
+    let input = CsvInput::new("\"email\"*\"plan\"\na@x.io*pro\n".as_bytes()).unwrap();
+    assert_eq!(input.delimiter('*').unwrap().rows().unwrap().count(), 1);
+}
+
+#[test]
 fn a_row_of_more_than_1_mib_is_unreadable_and_the_next_one_is_read() {
     let text = format!("email,note\na@x.io,{}\nb@x.io,x\n", "z".repeat(1 << 21));
 
