@@ -804,6 +804,12 @@ fn parse_column(name: &str) -> Result<ExportColumn, String> {
 
 /// Exports the list, and shows how far it is.
 pub(super) async fn export(options: ExportOptions, output: Output) -> Result<ExitCode, Failure> {
+    let has_csv_options = !options.columns.is_empty() || options.escape_formulas;
+    if options.kind() == Kind::Jsonl && has_csv_options {
+        return Err(Failure::usage(
+            "--columns and --escape-formulas are for CSV; leave them out, or add --format csv",
+        ));
+    }
     let connection = options.service.connect().await?;
     let is_standard_output = options.file.as_os_str() == "-";
     if is_standard_output && options.resume {
@@ -907,12 +913,16 @@ impl ExportOptions {
         })
     }
 
-    /// Returns the format with the columns that were given, or with all.
-    fn format(&self) -> Format {
+    fn kind(&self) -> Kind {
         let extension = self.file.extension();
         let is_jsonl = extension.is_some_and(|extension| extension == "jsonl");
         let by_name = if is_jsonl { Kind::Jsonl } else { Kind::Csv };
-        if self.format.unwrap_or(by_name) == Kind::Jsonl {
+        self.format.unwrap_or(by_name)
+    }
+
+    /// Returns the format with the columns that were given, or with all.
+    fn format(&self) -> Format {
+        if self.kind() == Kind::Jsonl {
             return JsonLines.into();
         }
         let csv = match self.columns.is_empty() {

@@ -113,6 +113,40 @@ fn the_report_is_json_and_the_format_is_known_by_the_name() {
 }
 
 #[test]
+fn options_that_only_csv_has_are_refused_for_json_lines_and_nothing_is_written() {
+    let folder = Folder::new("export-json-options");
+    let server = server();
+    for options in [
+        &["all.jsonl", "--columns", "email"][..],
+        &["all.jsonl", "--escape-formulas"],
+        &["all.csv", "--format", "jsonl", "--columns", "email"],
+        &["-", "--format", "jsonl", "--columns", "email"],
+    ] {
+        let mut export = audience_at(&server, &["export"]);
+        let refused = end(export.args(options).current_dir(folder.path("")));
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(2), ""),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("are for CSV"), "{refused:?}");
+    }
+    assert!(server.requests().is_empty());
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0);
+    let as_csv = [
+        "export",
+        "all.jsonl",
+        "--format",
+        "csv",
+        "--columns",
+        "email",
+    ];
+    let csv = end(audience_at(&server, &as_csv).current_dir(folder.path("")));
+    assert_eq!(csv.code, Some(0), "{csv:?}");
+}
+
+#[test]
 fn an_export_that_nobody_reads_any_more_ends_quietly() {
     let server = server();
     for flags in [&[][..], &["--full"]] {
