@@ -43,8 +43,10 @@ pub fn csv(text: &[u8]) {
     assert_eq!(columns.len(), names.len());
     assert!(columns.iter().zip(&names).all(|((name, column), cell)| {
         let cell = unescaped(cell.trim(), leading);
-        // In rejects, the meaning of a mapped consent column may stand after its name.
-        name == cell || leading > 0 && cell == format!("{name} ({column})")
+        // In rejects, the meaning of a mapped column may stand after its name.
+        let with = |meaning: String| format!("{name} ({meaning})").trim_start() == cell;
+        let has_meaning = || with(column.to_string()) || with(format!("mapped to {column}"));
+        name == cell || leading > 0 && has_meaning()
     }));
     let is_blank = |row: &&PlainRow| {
         row.is_readable && row.cells.iter().all(|cell| cell.trim_ascii().is_empty())

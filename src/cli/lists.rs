@@ -403,11 +403,16 @@ impl ImportOptions {
         if report.refused() > 0 {
             lines.push(match &self.rejects {
                 Some(path) if self.more.is_empty() => {
-                    format!("fix the rows in {} and import that file", path.display())
+                    format!(
+                        "fix the rows in {} and import that file with the same options, but other --rejects",
+                        path.display()
+                    )
                 }
                 Some(path) => {
                     let path = path.display();
-                    format!("fix the rows of the files in {path} and import those files")
+                    format!(
+                        "fix the rows of the files in {path} and import those files with the same options, but other --rejects"
+                    )
                 }
                 None => SEE_REJECTS.to_owned(),
             });

@@ -362,8 +362,8 @@ impl Import {
     /// A cell that begins with `=`, `+`, `-`, `@`, a tab or a line break, and is not a number, gets an apostrophe in
     /// front, because a spreadsheet would run it as a formula. `CsvRows` removes the apostrophe from rejects only.
     ///
-    /// If you have mapped a column to consent, its meaning stands after its name, such as `Weekly (topic:news)`. So its
-    /// opt-outs are read again even if you do not map it again. Map all other columns as before.
+    /// If you have mapped a column, its meaning stands after its name, such as `Weekly (topic:news)` or `Private (mapped to
+    /// email)`. So it is read in the same way even if you do not map it again.
     ///
     /// # Example: fix a row
     ///

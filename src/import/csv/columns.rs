@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use super::{LEADING_COLUMNS, Record, unescape};
+use super::{LEADING_COLUMNS, Record, escape, unescape};
 use crate::Error;
 
 /// The meaning of a column of a CSV file.
@@ -381,16 +381,33 @@ impl Mapping {
         unnamed.any(|(_, cell)| !cell.trim().is_empty())
     }
 
-    /// Returns the names for the header of the rejects. A consent column that the caller has mapped has its meaning
-    /// after its name: whoever imports the rejects may forget to map it again.
+    /// Returns the names for the header of the rejects. A column that would be read as something else there has its
+    /// meaning after its name: whoever imports the rejects may forget to map it again.
     pub(super) fn reject_names(&self) -> Vec<String> {
-        let names = self.columns().map(|(name, column)| {
-            match column.is_consent() && guess(name).column != *column {
-                true => format!("{name} ({column})"),
-                false => name.to_owned(),
+        let mut written = self.names.clone();
+        // A meaning that is written may change what a later column is taken for.
+        loop {
+            let header = LEADING_COLUMNS
+                .map(|name| name.as_bytes().to_vec())
+                .into_iter();
+            let header = header.chain(written.iter().map(|name| escape(name).into_owned().into()));
+            let Ok(again) = Self::guess(&header.collect::<Vec<_>>()) else {
+                return written;
+            };
+            let mut has_changed = false;
+            let columns = self.names.iter().zip(&self.guesses);
+            let read_again = again.names.iter().zip(&again.guesses);
+            for ((own, read), written) in columns.zip(read_again).zip(&mut written) {
+                let (name, Guess { column, .. }) = own;
+                if own != read && *written == *name {
+                    *written = with_meaning(name, column);
+                    has_changed = true;
+                }
             }
-        });
-        names.collect()
+            if !has_changed {
+                return written;
+            }
+        }
     }
 
     pub(super) fn is_rejects(&self) -> bool {
@@ -557,15 +574,29 @@ impl Guess {
     }
 }
 
-/// Returns the name of a column without the meaning that [`Mapping::reject_names`] has put after it, and that meaning.
+/// Returns the name of a column with its meaning. Only consent has the short form: `contact (email)` may be the name of
+/// a column.
+fn with_meaning(name: &str, column: &Column) -> String {
+    let text = match column.is_consent() {
+        true => format!("{name} ({column})"),
+        false => format!("{name} ({MAPPED_TO}{column})"),
+    };
+    // A column may have no name.
+    text.trim_start().to_owned()
+}
+
+const MAPPED_TO: &str = "mapped to ";
+
+/// Returns the name of a column without the meaning that [`with_meaning`] has put after it, and that meaning.
 fn without_meaning(name: &str) -> Option<(&str, Column)> {
-    let name = name.strip_suffix(')')?;
+    let text = name.strip_suffix(')')?;
     // Both the name and a topic may have parentheses of their own.
-    let mut places = name.match_indices(" (").map(|(place, _)| place);
+    let mut places = text.match_indices('(').map(|(place, _)| place);
     places.find_map(|place| {
-        let meaning = &name[place + 2..];
+        let (plain, meaning) = (text[..place].trim_end(), &text[place + 1..]);
+        let meaning = meaning.strip_prefix(MAPPED_TO).unwrap_or(meaning);
         let column: Column = meaning.parse().ok()?;
-        (column.is_consent() && column.to_string() == meaning).then_some((&name[..place], column))
+        (with_meaning(plain, &column) == name).then_some((plain, column))
     })
 }
 

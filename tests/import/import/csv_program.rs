@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use audience::mock::{Fault, MockServer};
 
+use super::refused_batch;
 use support::examples::program;
 
 /// A folder of its own for a test.
@@ -199,6 +200,30 @@ fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
     let grace = server.contact("grace@x.io").unwrap();
     assert_eq!(grace.first_name.as_deref(), Some("Grace"));
     assert_eq!(grace.properties["tier"], "free");
+}
+
+#[test]
+fn mended_rejects_that_are_imported_without_the_mapping_go_to_the_same_address() {
+    let folder = Folder::new("rejects-map");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("list.csv", "Email,Private mail\nwork@x.io,ada@x\n");
+    let rejects = folder.path("rejects.csv");
+    let map = ["--map", "Private mail=email", "--map", "Email=ignore"];
+    server.fault(refused_batch());
+
+    let output = run(
+        Some(&server),
+        &[&[&file, "--rejects", &rejects], &map[..]].concat(),
+    );
+    server.clear_faults();
+    let mended = std::fs::read_to_string(&rejects).unwrap();
+    let mended = folder.file("mended.csv", &mended.replace("ada@x", "ada@x.io"));
+    let again = run(Some(&server), &[&mended]);
+
+    let advice = format!("fix the rows in {rejects} and import that file with the same options");
+    assert!(stdout(&output).contains(&advice), "{output:?}");
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    assert!(server.contact("ada@x.io").is_some() && server.contact_count() == 1);
 }
 
 #[test]

@@ -474,3 +474,43 @@ async fn the_rejects_of_a_mapped_consent_column_need_no_mapping() {
     let input = CsvInput::new("email,Left (unsubscribed)\n".as_bytes()).unwrap();
     assert!(input.columns().all(|(name, _)| name != "Left"));
 }
+
+#[tokio::test]
+async fn the_rejects_of_any_mapped_column_need_no_mapping() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "Email,Private mail,Vorname,First name,Plan,Status,Left (unsubscribed),Customer,Salary,\n\
+        work@x.io,nobody,A,Ada,pro,vip,soon,7,9000,=1\n";
+    let property = |name: &str| Column::Property(name.to_owned());
+    let columns = [
+        ("Email", Column::Ignored),
+        ("Private mail", Column::Email),
+        ("Vorname", Column::Ignored),
+        ("First name", Column::FirstName),
+        ("Plan", property("tier")),
+        ("Status", property("Status")),
+        ("Left (unsubscribed)", property("Left (unsubscribed)")),
+        ("Customer", Column::Key),
+        ("", property("unnamed")),
+    ];
+    let mut input = CsvInput::new(text.as_bytes()).unwrap().ignore_unmapped();
+    for (name, column) in columns {
+        input = input.map(name, column).unwrap();
+    }
+
+    let (_, rejects) = import(&contacts, input.rows().unwrap()).await;
+    let (_, again) = import(&contacts, read(&rejects)).await;
+
+    let ada = NewContact::new("ada@x.io")
+        .first_name("Ada")
+        .property("tier", "pro")
+        .property("Status", "vip")
+        .property("Left (unsubscribed)", "soon")
+        .property("unnamed", "=1");
+    for rejects in [rejects, again] {
+        let row = read(&rejects.replace("nobody", "ada@x.io")).next().unwrap();
+
+        assert_eq!(row.contact(), Some(&ada), "{rejects}");
+        assert_eq!((row.opt_outs(), row.key_text()), (&[][..], Some("7")));
+    }
+}
