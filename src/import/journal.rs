@@ -169,7 +169,10 @@ impl Journal {
         // As many rows as the header covers. For a new journal that number is not known yet, and a slow stream is not
         // waited for.
         let head = source.read_head(first_rows).await;
-        let header = Header::new(service, &head);
+        // When the input is mended, other rows are in place of the one that was cut off.
+        let is_whole = |row: &&ImportRow| !row.is_cut_off();
+        let whole = head.iter().take_while(is_whole).count();
+        let header = Header::new(service, &head[..whole]);
         // The same rows are imported afterwards.
         source.put_back(head);
         match resumed.header.as_ref().map(|found| found.mismatch(&header)) {

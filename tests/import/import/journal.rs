@@ -1,11 +1,12 @@
 //! Imports that go on where a journal ends.
 
+use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use audience::contacts::{NewContact, OnConflict};
-use audience::import::{ImportRow, OptOut, Progress};
+use audience::import::{CsvRows, ImportRow, OptOut, Progress};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use serde_json::json;
@@ -296,6 +297,27 @@ async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follow
         );
     }
     assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_file_whose_open_quote_was_closed_is_continued() {
+    let server = MockServer::start().await;
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let import = |last: &str| {
+        let text = format!("email,note\na@x.io,1\nb@x.io,2\n{last}\nd@x.io,4\n");
+        let rows = CsvRows::new(Cursor::new(text)).unwrap();
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let stopped = in_time(import("c@x.io,\"3")).await.unwrap_err();
+    let report = in_time(import("c@x.io,\"3\"")).await.unwrap();
+
+    assert_eq!(counts(stopped.report()), [2, 0, 0, 1, 0, 0]);
+    assert_eq!(counts(&report), [4, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        batches(&server),
+        [["a@x.io", "b@x.io"], ["c@x.io", "d@x.io"]]
+    );
 }
 
 #[tokio::test]
