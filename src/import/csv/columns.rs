@@ -916,7 +916,7 @@ pub(crate) fn is_property_name(name: &str) -> bool {
 }
 
 /// Returns the letters and digits of a name in lower case: `E-Mail Address` is `emailaddress`.
-fn letters(name: &str) -> String {
+pub(super) fn letters(name: &str) -> String {
     let letters = name.chars().filter(|letter| letter.is_alphanumeric());
     letters.flat_map(char::to_lowercase).collect()
 }

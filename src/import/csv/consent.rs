@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::columns::{Column, split_list, unescaped};
+use super::columns::{Column, letters, split_list, unescaped};
 use crate::contacts::OptOutReason;
 use crate::import::row::OptOut;
 
@@ -41,9 +41,9 @@ impl Consent {
             Column::Subscribed => self.add_state(is_subscribed(cell)?),
             // Yes means opted out, but the word "subscribed" means the same in every column.
             Column::Unsubscribed => {
-                let is_subscribed =
-                    yes_or_no(cell).map_or_else(|| is_subscribed(cell), |yes| Ok(!yes));
-                self.add_state(is_subscribed?);
+                let is_subscribed = yes_or_no(cell).map(|yes| !yes);
+                let is_subscribed = is_subscribed.or_else(|| state(&letters(cell)));
+                self.add_state(is_subscribed.ok_or(UNKNOWN)?);
             }
             Column::UnsubscribeReason => {
                 self.reason = reason(cell);
@@ -100,17 +100,22 @@ impl Consent {
 }
 
 fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
-    if let Some(yes) = yes_or_no(cell) {
-        return Ok(yes);
-    }
-    let letters = cell.chars().filter(|letter| letter.is_alphanumeric());
-    let letters: String = letters.flat_map(char::to_lowercase).collect();
-    match letters.as_str() {
-        // Few words on purpose. An unknown one makes the row unreadable, because a wrong guess would mail a person who
-        // opted out.
-        "subscribed" | "optedin" | "optin" | "active" => Ok(true),
-        "unsubscribed" | "optedout" | "optout" => Ok(false),
-        _ => Err("the cell says neither yes nor no"),
+    let letters = letters(cell);
+    // In a column that means opted out, it may be the opt-out that is active.
+    let is_active = matches!(letters.as_str(), "active" | "aktiv").then_some(true);
+    let answer = yes_or_no(cell).or_else(|| state(&letters));
+    answer.or(is_active).ok_or(UNKNOWN)
+}
+
+const UNKNOWN: &str = "the cell says neither yes nor no";
+
+/// Reads a word that means the same in every column. Few words on purpose. An unknown one makes the row unreadable, because
+/// a wrong guess would mail a person who opted out.
+fn state(letters: &str) -> Option<bool> {
+    match letters {
+        "subscribed" | "optedin" | "optin" => Some(true),
+        "unsubscribed" | "optedout" | "optout" => Some(false),
+        _ => None,
     }
 }
 
@@ -206,6 +211,8 @@ mod tests {
             &[(Column::Unsubscribed, "")],
             &[(Column::Unsubscribed, "subscribed")],
             &[(Column::Subscribed, "active")],
+            &[(Column::Subscribed, "Aktiv")],
+            &[(Column::Topic("news".into()), "active")],
             &[
                 (Column::Topic("news".into()), "true"),
                 (Column::Topic("a".into()), ""),
@@ -249,6 +256,8 @@ mod tests {
         for cells in [
             &[(Column::Unsubscribed, "maybe")][..],
             &[(Column::Unsubscribed, "2024-05-01")],
+            &[(Column::Unsubscribed, "active")],
+            &[(Column::Unsubscribed, "Aktiv")],
             &[(Column::Subscribed, "")],
             &[(Column::Subscribed, "cleaned")],
             &[(Column::Topic("news".into()), "weekly")],

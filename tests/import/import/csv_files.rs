@@ -209,6 +209,15 @@ fn a_no_to_a_topic_is_an_opt_out_however_the_column_is_spelled() {
 }
 
 #[test]
+fn an_opt_out_that_is_active_is_not_read_as_subscribed() {
+    let rows = rows("email,Opt-out\na@x.io,Active\nb@x.io,subscribed\n");
+
+    let reason = rows[0].unreadable_reason().unwrap();
+    assert!(reason.contains("neither yes nor no"), "{reason}");
+    assert_eq!(rows[1].opt_outs(), []);
+}
+
+#[test]
 fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read() {
     let text = b"email,plan,unsubscribed\n\
         a@x.io,pro\n\
