@@ -300,8 +300,8 @@ impl Sender {
         all_left
     }
 
-    /// Leaves out the opt-outs that the contact has already. Another opt-out of everything would replace the reason of
-    /// the first one, and might unlock a contact after a spam report. Topics alone need no look at the contact.
+    /// Leaves out the opt-out of everything if the contact has one already. Another one would replace the reason of the
+    /// first, and might unlock a contact after a spam report. Topics alone need no look at the contact.
     ///
     /// If this fails, the opt-out of everything is not sent, and only topics are left to send.
     async fn leave_out_known(
@@ -316,13 +316,15 @@ impl Sender {
             return Ok(());
         }
         match self.retrieve(address, watch).await {
-            Ok(Some(contact)) => {
-                let known = opt_outs_of(&contact, false, &[]);
-                for opt_out in to_send.extract_if(.., |opt_out| has(&known, opt_out)) {
+            // The "no" of a topic may be its default, so it is sent: nobody knows whether it is an answer.
+            Ok(Some(contact)) if contact.is_opted_out() => {
+                let is_known = |opt_out: &mut OptOut| matches!(opt_out, OptOut::Everything(_));
+                for opt_out in to_send.extract_if(.., is_known) {
                     // As if it had been sent, which is what an earlier run may have done.
                     self.note_sent(row, &opt_out);
                 }
             }
+            Ok(Some(_)) => {}
             Ok(None) if may_be_gone => to_send.clear(),
             Ok(None) => {}
             // Nothing is known of its opt-outs.

@@ -39,8 +39,8 @@
 //!   holds back all batches.
 //! - **Consent.** It never subscribes a contact: an existing opt-out stays, with its reason. The
 //!   [opt-outs](ImportRow::opt_out) of a row are recorded right after its contact was created or updated. Before an
-//!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, nothing is sent. If that
-//!   fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed).
+//!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, only opt-outs of topics are
+//!   sent. If that fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the

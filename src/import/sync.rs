@@ -82,8 +82,8 @@ impl Contacts {
     /// - **An opt-out that was read is sent, whatever happens afterwards.** It is written to the state file first. If
     ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing.
     /// - **A contact that is opted out already keeps its reason.** Another opt-out of everything would replace the reason
-    ///   `preferences` by `manual`, and could lift the lock after a spam report. So the contact is retrieved first, and
-    ///   nothing is sent if it is opted out, even if the row has a reason. Write an opt-out from a webhook into the
+    ///   `preferences` by `manual`, and could lift the lock after a spam report. So the contact is retrieved first. If it
+    ///   is opted out, only opt-outs of topics are sent, even if the row has a reason. Write an opt-out from a webhook into the
     ///   table: the sync does not send it again. If the contact cannot be retrieved, the opt-out failed, and the next
     ///   run tries it again. One request serves all opt-outs of a row.
     /// - If two rows have the same address, an opt-out of either counts.

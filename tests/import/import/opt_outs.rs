@@ -81,6 +81,25 @@ async fn an_import_keeps_every_opt_out_and_never_subscribes() {
 }
 
 #[tokio::test]
+async fn a_no_to_a_topic_becomes_an_answer_also_if_it_is_the_default_and_the_contact_is_opted_out()
+{
+    let server = MockServer::builder().topic("news", false).start().await;
+    server.seed(json!({"contacts": [
+        {"email": "ada@x.io", "unsubscribed": true, "unsubscribe_reason": "manual"},
+    ]}));
+    let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+    let row = row.opt_out(OptOut::Topic("news".into()));
+
+    let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+    assert_eq!(counts(&report), [0, 1, 0, 0, 0, 0]);
+    let ada = server.contact("ada@x.io").unwrap();
+    assert_eq!(json!(ada.answers), json!({"news": false}));
+    // The opt-out of everything is not sent again.
+    assert_eq!(ada.unsubscribe_reason, "manual");
+}
+
+#[tokio::test]
 async fn a_row_whose_opt_out_failed_says_which_and_why() {
     let server = server().await;
     let rows = [
