@@ -17,7 +17,7 @@ use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
 use crate::error::REFUSED;
-use crate::import::{try_lock, unlock};
+use crate::import::{sync_directory, try_lock, unlock};
 use crate::secret::for_owner_only;
 use crate::signals::{StopSignal, unless_stopped};
 
@@ -892,7 +892,7 @@ impl Output {
             file.set_len(0)?;
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
-            sync_folder(&paths.part)?;
+            sync_directory(&paths.part);
             cursor_file.write(&record)
         });
         begun.map_err(unwritable)?;
@@ -958,7 +958,7 @@ impl Output {
             self.file.set_permissions(before.permissions())?;
         }
         fs::rename(&self.paths.part, &path)?;
-        sync_folder(&path)?;
+        sync_directory(&path);
         self.cursor_file.remove()
     }
 }
@@ -1220,8 +1220,8 @@ impl CursorFile {
         fs::rename(temporary, &self.path)
     }
 
-    /// Removes the cursor file, and the temporary file that a crash may have left. A later crash does not bring them
-    /// back.
+    /// Removes the cursor file, and the temporary file that a crash may have left. If the directory can be synced, a later
+    /// crash does not bring them back.
     fn remove(&self) -> io::Result<()> {
         for path in [&self.temporary(), &self.path] {
             match fs::remove_file(path) {
@@ -1229,22 +1229,13 @@ impl CursorFile {
                 removed => removed?,
             }
         }
-        sync_folder(&self.path)
+        sync_directory(&self.path);
+        Ok(())
     }
 
     fn temporary(&self) -> PathBuf {
         with_suffix(&self.path, ".new")
     }
-}
-
-/// Makes the creation or removal of a file durable.
-fn sync_folder(file: &Path) -> io::Result<()> {
-    // Only on Unix can a program open a folder.
-    if cfg!(unix) {
-        let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
-        return File::open(parent.unwrap_or(Path::new(".")))?.sync_all();
-    }
-    Ok(())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

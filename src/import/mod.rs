@@ -96,7 +96,7 @@ pub use engine::Progress;
 pub use journal::Journal;
 #[cfg(any(test, fuzzing))]
 pub use journal::JournalText;
-pub(crate) use record_file::{try_lock, unlock};
+pub(crate) use record_file::{sync_directory, try_lock, unlock};
 pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};
 pub use sync::{SyncContacts, SyncError, SyncReport, SyncRow};

@@ -181,11 +181,13 @@ fn unix_now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Syncs the directory entry of a new file, if the system can do that.
-pub(super) fn sync_directory(path: &Path) {
-    let directory = path.parent().and_then(|parent| File::open(parent).ok());
-    // Without it, a power failure may lose a new file as a whole, never a part of it.
-    let _ = directory.map(|directory| directory.sync_all());
+/// Makes the creation, renaming or removal of a file durable, if the system can do that: some file systems cannot sync a
+/// directory, and one without the right to read cannot be opened.
+pub(crate) fn sync_directory(path: &Path) {
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or(Path::new(".")));
+    // Without it, a power failure may lose the change as a whole, never a part of a file.
+    let _ = directory.and_then(|directory| directory.sync_all());
 }
 
 /// Appends lines on a thread of its own. Lines that arrive while the file is synced share the next sync. The thread

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+#[cfg(unix)]
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use super::{Folder, all_addresses};
 use support::{
     contact, contacts, in_time, ok, respond_in_turn, respond_with, status, summary, with,
 };
+#[cfg(target_os = "linux")]
+use support::{examples::program, skip};
 
 async fn server(count: usize) -> MockServer {
     let server = MockServer::start().await;
@@ -97,6 +101,40 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
     assert_eq!(chain.matches("No such file").count(), 1, "{chain}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_synced_does_not_fail_an_export() {
+    let can_trace = Command::new("strace").args(["-qq", "true"]).output();
+    if !can_trace.is_ok_and(|output| output.status.success()) {
+        return skip("a folder that cannot be synced: strace is not installed, or may not trace");
+    }
+    let server = MockServer::builder().seed_contact("0@x.io");
+    let server = server.start_blocking();
+    // As on some network file systems, and in a folder that its user may not read.
+    for fault in ["fsync:error=EINVAL", "openat:error=EACCES"] {
+        let folder = Folder::new("no-sync");
+        let exported = Command::new("strace")
+            .args(["-f", "-qq", "-o"])
+            .arg(folder.file("trace"))
+            .args(["-e", &format!("inject={fault}"), "-P"])
+            .arg(folder.file("").components().as_path())
+            .arg(program("audience"))
+            .arg("export")
+            .arg(folder.file("all.csv"))
+            .args(["--columns", "email"])
+            .env("AUDIENCE_URL", server.url())
+            .env("AUDIENCE_KEY", server.full_key())
+            .output()
+            .unwrap();
+
+        assert!(exported.status.success(), "{fault}: {exported:?}");
+        let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+        assert_eq!(text, all_addresses(1));
+        let trace = fs::read_to_string(folder.file("trace")).unwrap();
+        assert!(trace.contains("INJECTED"), "{trace}");
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
@@ -126,7 +164,7 @@ async fn a_folder_a_pipe_or_a_device_is_no_file_to_export_to() {
     let server = server(1).await;
     let folder = Folder::new("device");
     let pipe = folder.file("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
 
     for path in [folder.file(""), pipe, "/dev/null".into()] {
