@@ -139,6 +139,29 @@ fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
     assert!(server.requests().is_empty());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_given_twice_is_refused_under_whatever_name() {
+    let folder = Folder::new("several-twice");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("a.csv", "email\na@x.io\n");
+    let link = folder.path("link.csv");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let dotted = file.replace("a.csv", "./a.csv");
+
+    for other in [&file, &dotted, &link] {
+        let output = run(Some(&server), &[&file, other]);
+
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains(&format!("{other} is given twice")),
+            "{stderr}"
+        );
+    }
+    assert!(server.requests().is_empty());
+}
+
 #[test]
 fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
     let folder = Folder::new("several-stop");
