@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn every_action_is_pinned_to_a_commit_with_its_version() {
@@ -81,6 +82,35 @@ fn a_release_has_programs_for_five_systems() {
     );
 }
 
+#[test]
+fn a_release_finds_each_sentence_for_the_time_before_the_first_one() {
+    let docs = fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|file| format!("docs/{}", file.unwrap().file_name().display()));
+    let mut expected: Vec<_> = docs
+        .filter(|file| file.ends_with(".md") && file != "docs/releasing.md")
+        .chain(["README.md".to_owned()])
+        .filter(|file| {
+            let text = read(file).to_lowercase();
+            let words: Vec<_> = text.split_whitespace().collect();
+            words.join(" ").contains("until the first release is out")
+        })
+        .collect();
+    expected.sort();
+
+    let found = release(&["unreleased"], &[]).1;
+
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+}
+
+/// Runs a step of a release. Returns whether it succeeded, and what it printed.
+fn release(arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
+    let mut script = Command::new("bash");
+    script.arg(root().join(".ci/release")).args(arguments);
+    let output = script.envs(variables.iter().copied()).output().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).unwrap())
+}
+
 fn workflows() -> Vec<(&'static str, String)> {
     ["ci", "release"]
         .map(|name| (name, read(&format!(".github/workflows/{name}.yml"))))
@@ -88,6 +118,9 @@ fn workflows() -> Vec<(&'static str, String)> {
 }
 
 fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    fs::read_to_string(path).unwrap()
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
