@@ -102,6 +102,46 @@ fn a_release_finds_each_sentence_for_the_time_before_the_first_one() {
     assert_eq!(found.lines().collect::<Vec<_>>(), expected);
 }
 
+#[test]
+fn a_version_that_was_published_from_another_commit_is_not_released() {
+    let published = |is_found: &str, git: &str| {
+        // Functions of bash stand for the programs that would reach crates.io.
+        let cargo = format!("() {{ {is_found}; }}");
+        let variables = [
+            ("BASH_FUNC_cargo%%", &*cargo),
+            (
+                "BASH_FUNC_curl%%",
+                r#"() {
+                    folder=$(mktemp -d)
+                    mkdir "$folder/audience-1.2.3"
+                    echo "{\"git\": $GIT}" >"$folder/audience-1.2.3/.cargo_vcs_info.json"
+                    tar --create --gzip --directory "$folder" audience-1.2.3
+                    rm -r "$folder"
+                }"#,
+            ),
+            ("GIT", git),
+            ("GITHUB_SHA", "0123"),
+        ];
+        release(&["published", "v1.2.3"], &variables)
+    };
+    let output = |line: &str| (true, line.to_owned());
+
+    assert_eq!(published("false", ""), output("is=false\n"));
+    assert_eq!(
+        published("true", r#"{"sha1": "0123"}"#),
+        output("is=true\n")
+    );
+    for git in [r#"{"sha1": "4567"}"#, r#"{"sha1": "0123", "dirty": true}"#] {
+        let (is_success, printed) = published("true", git);
+        assert!(!is_success, "{printed}");
+        assert!(
+            printed.contains("from another commit than 0123"),
+            "{printed}"
+        );
+        assert!(!printed.contains("is="), "{printed}");
+    }
+}
+
 /// Runs a step of a release. Returns whether it succeeded, and what it printed.
 fn release(arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
     let mut script = Command::new("bash");
