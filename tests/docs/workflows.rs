@@ -61,6 +61,17 @@ fn the_archives_of_a_release_have_the_name_that_cargo_binstall_expects() {
     assert!(script.contains("$name.tar.gz") && script.contains("$name.zip"));
 }
 
+/// Git writes others on Windows by itself.
+#[test]
+fn a_checkout_on_windows_has_the_line_ends_that_the_tests_expect() {
+    let attributes = read(".gitattributes");
+
+    assert!(
+        attributes.lines().any(|line| line == "* text=auto eol=lf"),
+        "{attributes}"
+    );
+}
+
 #[test]
 fn a_release_has_programs_for_five_systems() {
     let (_, release) = workflows().pop().unwrap();
