@@ -1061,7 +1061,7 @@ fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
 #[cfg(unix)]
 #[test]
 fn on_a_terminal_it_asks_and_only_yes_continues() {
-    if !terminal::is_available() {
+    if !support::has_script() {
         return;
     }
     let server = server();

@@ -440,7 +440,7 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
 #[cfg(unix)]
 #[test]
 fn a_yes_after_another_sync_does_not_send_the_table_from_before_the_question() {
-    if !terminal::is_available() {
+    if !support::has_script() {
         return;
     }
     let folder = Folder::new("sync-question");

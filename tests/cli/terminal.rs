@@ -8,16 +8,6 @@ use support::examples::program;
 
 use super::{Ended, ended};
 
-/// Returns whether `script` is installed. Otherwise, says that the test is skipped.
-pub(super) fn is_available() -> bool {
-    let script = Command::new("script").arg("--version").output();
-    let is_available = script.is_ok_and(|output| output.status.success());
-    if !is_available {
-        support::skip("the question: the program `script` is not installed");
-    }
-    is_available
-}
-
 /// The program on a terminal of its own, when it waits for an answer.
 pub(super) struct Asked {
     child: Child,

@@ -237,6 +237,17 @@ pub fn spawn_apart(command: &mut Command) -> Child {
     command.spawn().expect("the program starts")
 }
 
+/// Returns whether the `script` of util-linux is installed. It runs a command on a terminal of its own. Otherwise, says that
+/// the test is skipped. The `script` of macOS has other options, and none for its version.
+pub fn has_script() -> bool {
+    let script = Command::new("script").arg("--version").output();
+    let is_installed = script.is_ok_and(|output| output.status.success());
+    if !is_installed {
+        skip("the terminal: the `script` of util-linux is not installed");
+    }
+    is_installed
+}
+
 /// Says on one line that a test was skipped, because a program is not installed. Fails if the variable
 /// `AUDIENCE_REQUIRE_ALL_TESTS` is set.
 pub fn skip(reason: &str) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::faulty_receiver::FaultyReceiver;
 use super::planted::Planted;
 use crate::receiver::SECRET;
-use support::{closed_url, skip};
+use support::{closed_url, has_script, skip};
 
 /// Runs `audience-mock examine` with these arguments and the secret in the environment.
 async fn examine(arguments: &[&str]) -> Output {
@@ -95,8 +95,11 @@ async fn the_checks_are_listed_without_a_receiver_and_without_a_secret() {
 async fn progress_is_shown_on_a_terminal_and_never_in_a_pipe() {
     let receiver = FaultyReceiver::start(None).await;
     let in_a_pipe = examine(&[&receiver.url, "--only", "slow-body"]).await;
+    assert_eq!(stderr(&in_a_pipe), "");
+    if !has_script() {
+        return;
+    }
     let program = support::examples::program("audience-mock");
-    // `script` runs a command on a terminal of its own.
     let on_a_terminal = Command::new("script")
         .args(["--quiet", "--return", "--command"])
         .arg(format!(
@@ -107,12 +110,9 @@ async fn progress_is_shown_on_a_terminal_and_never_in_a_pipe() {
         .arg("/dev/null")
         .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
         .stdin(Stdio::null())
-        .output();
+        .output()
+        .unwrap();
 
-    assert_eq!(stderr(&in_a_pipe), "");
-    let Ok(on_a_terminal) = on_a_terminal else {
-        return skip("progress on a terminal: script is not installed");
-    };
     let shown = stdout(&on_a_terminal);
     assert_eq!(on_a_terminal.status.code(), Some(0), "{shown}");
     let line = "2 s  slow-body              a body in pieces over 3 s";
