@@ -8,6 +8,8 @@
 pub(crate) mod conformance;
 pub(crate) mod deliveries;
 mod document;
+// On Windows, Python's virtual environments have other folders, and npm is no program but a script.
+#[cfg(unix)]
 mod generators;
 mod interface;
 mod page;
