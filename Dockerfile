@@ -21,5 +21,6 @@ COPY --from=build /audience/target/release/audience-mock /audience-mock
 ENV AUDIENCE_MOCK_HOST=0.0.0.0 AUDIENCE_MOCK_PORT=4010 AUDIENCE_MOCK_LOG=pretty
 EXPOSE 4010
 USER 65534:65534
+# It uses the port of the variable. So choose another port by the variable, not by `--port`.
 HEALTHCHECK --interval=5s --timeout=3s --start-interval=100ms --start-period=5s CMD ["/audience-mock", "clock"]
 ENTRYPOINT ["/audience-mock"]

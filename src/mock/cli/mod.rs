@@ -75,6 +75,8 @@ and examine need no mock.
 
 Exit status: 0 on success, 1 if it failed, 2 if the command line is invalid.";
 
+const DEFAULT_PORT: u16 = 4010;
+
 /// The options of a mock that is started.
 #[derive(Args)]
 struct ServeOptions {
@@ -82,7 +84,7 @@ struct ServeOptions {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 4010,
+        default_value_t = DEFAULT_PORT,
         env = "AUDIENCE_MOCK_PORT"
     )]
     port: u16,

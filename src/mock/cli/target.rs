@@ -1,5 +1,7 @@
 //! The mock that a command controls, and how the command prints its responses.
 
+use std::env;
+use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -9,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use serde_json::{Map, Value};
 
+use super::DEFAULT_PORT;
 use crate::Timestamp;
 use crate::causes::with_causes;
 use crate::mock::http::{self as client, HttpUrl};
@@ -17,13 +20,8 @@ use crate::terminal::print;
 /// The mock that a command controls, and how it prints the response.
 #[derive(Args)]
 pub(super) struct Target {
-    /// Control the mock at this URL
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:4010"
-    )]
+    /// Control the mock at this URL; the default has the port of AUDIENCE_MOCK_PORT
+    #[arg(long, global = true, value_name = "URL", default_value_t = MockUrl::on_this_machine())]
     #[arg(env = "AUDIENCE_MOCK_URL")]
     pub(super) url: MockUrl,
     /// Print JSON instead of a table
@@ -62,7 +60,23 @@ impl FromStr for MockUrl {
     }
 }
 
+impl fmt::Display for MockUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0.authority)
+    }
+}
+
 impl MockUrl {
+    /// Returns the URL of a mock that runs here with the same variables, such as the one in a container.
+    fn on_this_machine() -> Self {
+        let port = env::var("AUDIENCE_MOCK_PORT").ok();
+        let port = port.and_then(|port| port.parse::<u16>().ok());
+        // A mock with the port 0 chooses another one.
+        let port = port.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT);
+        let url = format!("http://127.0.0.1:{port}").parse();
+        url.expect("an address and a port are a URL")
+    }
+
     /// Calls a path below `/_mock/`, and returns the JSON of the response. `Null` if it has none.
     ///
     /// # Errors

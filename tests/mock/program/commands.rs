@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{RunningMock, SECRET, fails_with, file, program, run};
 use crate::receiver::Receiver;
-use support::closed_url;
+use support::{closed_url, free_port};
 
 const KEY: &str = "mock-full-access-key";
 
@@ -591,6 +591,33 @@ fn the_url_can_be_a_variable_and_must_be_one() {
         let error = fails_with(2, &["clock", "--url", url]);
 
         assert!(error.contains("--url"), "{url}: {error}");
+    }
+}
+
+/// As in a container, whose health check has no other arguments.
+#[test]
+fn without_a_url_a_command_uses_the_port_of_the_mocks_variable() {
+    let port = free_port().to_string();
+    let on_the_port = || {
+        let mut command = program();
+        command.env("AUDIENCE_MOCK_PORT", &port);
+        command
+    };
+    let _mock = RunningMock::spawn(on_the_port().args(["--clock", "7"]));
+
+    let output = on_the_port().arg("clock").output().unwrap();
+
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{error}");
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("7 "));
+    for (port, shown) in [(&*port, &*port), ("0", "4010")] {
+        let mut help = program();
+        let help = help
+            .args(["clock", "--help"])
+            .env("AUDIENCE_MOCK_PORT", port);
+        let help = String::from_utf8(help.output().unwrap().stdout).unwrap();
+        let default = format!("[default: http://127.0.0.1:{shown}]");
+        assert!(help.contains(&default), "{help}");
     }
 }
 
