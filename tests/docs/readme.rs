@@ -113,6 +113,31 @@ fn the_rust_version_is_that_of_the_package() {
 }
 
 #[test]
+fn every_dependency_on_this_package_that_is_shown_has_its_version() {
+    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let version = format!("{}.{}", numbers.next().unwrap(), numbers.next().unwrap());
+    let docs = fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|file| format!("docs/{}", file.unwrap().file_name().display()));
+    let mut count = 0;
+
+    for file in docs
+        .filter(|file| file.ends_with(".md"))
+        .chain(["README.md".to_owned(), "src/lib.rs".to_owned()])
+    {
+        for shown in read(&file).split("audience = ").skip(1) {
+            let shown = shown.strip_prefix("{ version = ").unwrap_or(shown);
+            if let Some(shown) = shown.strip_prefix('"') {
+                let (shown, _) = shown.split_once('"').unwrap();
+                assert_eq!(shown, version, "{file}");
+                count += 1;
+            }
+        }
+    }
+
+    assert!(count >= 10, "{count}");
+}
+
+#[test]
 fn every_guide_is_linked() {
     let module = read("src/guides/mod.rs");
     let guides: Vec<_> = module
@@ -148,6 +173,9 @@ fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn read(file: &str) -> String {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    fs::read_to_string(root.join(file)).unwrap()
+    fs::read_to_string(root().join(file)).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
