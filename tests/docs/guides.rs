@@ -46,6 +46,19 @@ fn every_guide_has_the_links_that_rustdoc_checks_also_for_readers_of_the_plain_m
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// On docs.rs, the other guides are modules, and there are no images. `links.md` has the labels.
+#[test]
+fn a_guide_has_relative_links_only_by_labels_and_no_image_of_the_repository() {
+    for (guide, text) in guides() {
+        for rest in text.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap_or_default();
+            let starts = ["https://", "http://", "#", "crate::"];
+            let leads_somewhere = starts.iter().any(|start| target.starts_with(start));
+            assert!(leads_somewhere, "{guide}: {target}");
+        }
+    }
+}
+
 #[test]
 fn a_guide_has_one_title_everywhere() {
     let module = read("src/guides/mod.rs");
