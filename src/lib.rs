@@ -94,7 +94,7 @@
 //! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); `rustls` is used if it is on, too |
 //! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
 //! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
-//! | `cli` | | `audience`: a program for contacts, lists, webhooks and parked events, [from a shell][Importing a list] |
+//! | `cli` | | `audience`: a program for contacts, lists and webhooks, [from a shell][Importing a list], and with `inbox-sqlite`, `inbox-postgres` or `inbox-redis` for parked events |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
