@@ -20,7 +20,7 @@ use crate::terminal::print;
 /// The mock that a command controls, and how it prints the response.
 #[derive(Args)]
 pub(super) struct Target {
-    /// Control the mock at this URL; the default has the port of AUDIENCE_MOCK_PORT
+    /// Control the mock at this URL; the default has the port of `AUDIENCE_MOCK_PORT`
     #[arg(long, global = true, value_name = "URL", default_value_t = MockUrl::on_this_machine())]
     #[arg(env = "AUDIENCE_MOCK_URL")]
     pub(super) url: MockUrl,
