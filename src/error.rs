@@ -62,6 +62,8 @@ struct Inner {
     is_retryable: bool,
     /// Whether the call may be repeated without harm although it may have been applied.
     is_repeatable: bool,
+    /// Whether the request belongs to a call that was to opt in.
+    is_part_of_opt_in: bool,
     is_malformed_contact: bool,
     body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -284,13 +286,13 @@ impl Error {
             }
             None => message.to_owned(),
         };
-        let is_opt_in = matches!(
-            self.0.operation,
-            Some("subscribe" | "confirm_opt_in" | "set_topics")
-        );
+        let is_opt_in = self.is_opt_in();
         match self.outcome() {
-            Outcome::Unknown if is_opt_in => {
+            Outcome::Unknown if self.sends_opt_in() => {
                 text += "; the opt-in may have been recorded or not: look at the contact";
+            }
+            Outcome::Unknown if is_opt_in => {
+                text += "; the change may have been made or not: look at the contact";
             }
             Outcome::Unknown if self.0.operation == Some("change_address") => {
                 text += "; a part of the change may have been made, and it is safe to repeat it";
@@ -322,6 +324,15 @@ impl Error {
             });
         }
         text
+    }
+
+    /// Returns whether the person has to be asked again before the call is repeated.
+    fn is_opt_in(&self) -> bool {
+        self.0.is_part_of_opt_in || self.sends_opt_in()
+    }
+
+    fn sends_opt_in(&self) -> bool {
+        matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"))
     }
 
     fn refusal_in_words(&self, api: &ApiError) -> String {
@@ -965,6 +976,7 @@ impl Error {
                 ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
             ),
             is_repeatable: false,
+            is_part_of_opt_in: false,
             is_malformed_contact: false,
             body: None,
             source: None,
@@ -1026,6 +1038,11 @@ impl Error {
     /// Says that the call only reads.
     pub(crate) fn set_read(&mut self) {
         self.0.outcome = self.0.outcome.min(Outcome::Unchanged);
+    }
+
+    /// Says that the request belongs to a call that was to opt in.
+    pub(crate) fn set_part_of_opt_in(&mut self) {
+        self.0.is_part_of_opt_in = true;
     }
 
     /// Says that the same call may succeed later.
@@ -1146,7 +1163,7 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// |---|---|
 /// | 143 | the job was asked to stop: [`ErrorKind::Stopped`]. It is the status of a program that SIGTERM ends |
 /// | 75 | running it again may help and does no harm: [`Error::is_retryable`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
-/// | 1 | anything else: somebody has to look at it. Also a retryable error if an opt-in, a mail or another call that must not be sent twice may have been applied |
+/// | 1 | anything else: somebody has to look at it. Also a retryable error of an opt-in, even if it was not sent, because the person has to be asked again; and that of a mail or another call that must not be sent twice, if it may have been applied |
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
 /// response: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to its end may have
@@ -1281,8 +1298,6 @@ fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
         }
     }
     let error = match error.downcast_ref::<crate::contacts::TopicsError>() {
-        // The whole form once more could undo an opt-out that was made since.
-        Some(error) if error.recorded().values().any(|answer| *answer) => return Some(FAILED),
         Some(error) => error.error(),
         None => error.downcast_ref()?,
     };
@@ -1293,7 +1308,8 @@ impl Error {
     /// The exit status of a program that has sent this call.
     fn status_of_call(&self) -> u8 {
         let maybe_sent = matches!(self.outcome(), Outcome::Unknown | Outcome::Applied);
-        match maybe_sent && !self.0.is_repeatable {
+        // An opt-in that is sent later could undo an opt-out that was made since.
+        match self.is_opt_in() || maybe_sent && !self.0.is_repeatable {
             true => FAILED,
             false => self.status_of_job(),
         }

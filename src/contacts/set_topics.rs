@@ -133,7 +133,17 @@ impl SetTopics {
         self
     }
 
-    async fn record(mut self) -> Result<RecordedTopics, TopicsError> {
+    async fn record(self) -> Result<RecordedTopics, TopicsError> {
+        let has_opt_in = self.form.as_ref().is_ok_and(AnswerForm::has_opt_in);
+        self.send_form().await.map_err(|mut error| {
+            if has_opt_in {
+                error.0.error.set_part_of_opt_in();
+            }
+            error
+        })
+    }
+
+    async fn send_form(mut self) -> Result<RecordedTopics, TopicsError> {
         // All requests of the form share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let form = self.form.clone().map_err(TopicsError::invalid)?;
@@ -174,8 +184,8 @@ impl SetTopics {
             Some(last) if !shows_less(&last, &retrieved) => Ok(last),
             _ => self.retrieve().await.map_err(|error| {
                 let error = match recorded.values().any(|answer| *answer) {
-                    // Then the error advises to ask the person again, instead of to try again later.
-                    true => error.at("set_topics").with_outcome(Outcome::Unchanged),
+                    // Then the text does not say that nothing was changed.
+                    true => error.with_outcome(Outcome::Unchanged),
                     false => error,
                 };
                 TopicsError::after(recorded, error, None)
@@ -679,6 +689,10 @@ impl AnswerForm {
             (Some(topic), _) => Err(Self(form).invalid(topic, Reason::EmptyTopic)),
             (None, Some(topic)) => Err(Self(form).invalid(topic, Reason::TwoAnswers)),
         }
+    }
+
+    fn has_opt_in(&self) -> bool {
+        self.0.iter().any(|(_, answer)| *answer)
     }
 
     /// Returns the answer for each topic.

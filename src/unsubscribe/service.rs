@@ -989,6 +989,10 @@ impl UnsubscribeService {
             Err(_) => Err(ConsentError::Unfinished),
             // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
             Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
+            Ok(Err(ConsentError::Service(mut error))) => {
+                error.set_part_of_opt_in();
+                Err(error.into())
+            }
             Ok(result) => result,
         };
         if result.is_ok() {

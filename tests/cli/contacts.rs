@@ -903,6 +903,28 @@ fn an_opt_in_without_a_response_is_not_advised_to_be_repeated() {
 }
 
 #[test]
+fn an_opt_in_that_was_not_recorded_does_not_tell_a_script_to_repeat_it() {
+    let server = server();
+    server.fault(Fault::status(429));
+
+    for arguments in [
+        vec!["contacts", "subscribe", "ada@example.com", "--yes"],
+        vec![
+            "contacts",
+            "set-topics",
+            "ada@example.com",
+            "news=true",
+            "--yes",
+        ],
+    ] {
+        let refused = end(&mut audience_at(&server, &arguments));
+
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("ask the person again"));
+    }
+}
+
+#[test]
 fn a_form_whose_opt_in_is_recorded_is_not_advised_to_be_repeated() {
     let server = server();
     server.fault(Fault::status(429).path("*/subscribe").after(1));

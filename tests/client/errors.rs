@@ -827,6 +827,7 @@ impl std::error::Error for JobFailed {
 
 #[tokio::test]
 async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_does_no_harm() {
+    use audience::emails::Email;
     use audience::export::{Csv, JsonLines};
     use audience::inbox::{InboxError, StoreError, TransactionError};
     use audience::mock::Fault;
@@ -835,7 +836,8 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
     let server = MockServer::builder().seed_contact(ADA).topic("news", true);
     let server = server.start().await;
     let contacts = server.client_builder().retry(RetryPolicy::none());
-    let contacts = contacts.build().unwrap().contacts();
+    let client = contacts.build().unwrap();
+    let contacts = client.contacts();
     let folder = std::env::temp_dir().join(format!("audience-exit-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let file = folder.join("all");
@@ -852,12 +854,15 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         .unwrap_err();
     found.push(("an opt-out", opt_out.into(), 75));
     found.push(("an opt-in that may be recorded", opt_in.into(), 1));
-    found.push(("a form that was not sent", yes.into(), 75));
+    found.push(("a form with a yes that was not sent", yes.into(), 1));
     found.push(("an export", export().await.unwrap_err().into(), 75));
     server.clear_faults();
     server.fault(Fault::status(429));
     let opt_in = contacts.subscribe(ADA).await.unwrap_err();
-    found.push(("an opt-in that was refused for now", opt_in.into(), 75));
+    found.push(("an opt-in that was refused for now", opt_in.into(), 1));
+    let mail = Email::new().from("us@x.io").to(ADA).subject("News");
+    let mail = client.emails().send(mail).await.unwrap_err();
+    found.push(("a mail that was refused for now", mail.into(), 75));
     server.clear_faults();
     server.fault(Fault::status(503).path("*/subscribe"));
     let yes = contacts.set_topics(ADA, [("news", true)]).await;
@@ -918,4 +923,71 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         );
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn no_error_that_says_to_ask_the_person_again_tells_a_script_to_run_the_command_again() {
+    use audience::inbox::MemoryStore;
+    use audience::mock::Fault;
+    use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+
+    let yes = [("news", true)];
+    let both = [("news", true), ("offers", false)];
+    for fault in [
+        Fault::status(429),
+        Fault::status(503),
+        Fault::close_before(),
+        Fault::close_after(),
+    ] {
+        let server = MockServer::builder().topic("news", false);
+        let server = server.topic("offers", true).seed_contact(ADA).start().await;
+        let client = server.client_builder().retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+        let links = UnsubscribeLinks::new(["0123456789abcdef0123456789abcdef"], "https://a.b/c");
+        let service =
+            UnsubscribeService::builder(links.unwrap(), contacts.clone(), MemoryStore::new());
+        let service = service.topic(OfferedTopic::new("news", "News")).build();
+        server.fault(fault.clone());
+
+        let mut opt_ins = vec![
+            contacts.subscribe(ADA).await.unwrap_err(),
+            contacts.set_topic(ADA, "news", true).await.unwrap_err(),
+            contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err(),
+        ];
+        let form = contacts.set_topics(ADA, yes).await.unwrap_err();
+        opt_ins.push(form.into_error());
+        let calls = [
+            service.subscribe(ADA, ["news"]).await.map(drop),
+            service.set_topics(ADA, yes).await,
+        ];
+        for call in calls {
+            let Err(ConsentError::Service(error)) = call else {
+                panic!("{call:?}")
+            };
+            opt_ins.push(error);
+        }
+        server.clear_faults();
+        server.fault(fault.path("*/unsubscribe"));
+        let form = contacts.set_topics(ADA, both).await.unwrap_err();
+        assert_eq!(form.failed(), Some(("offers", false)));
+        assert_eq!(audience::exit_status(&form), 1, "{form}");
+        opt_ins.push(form.into_error());
+        let opt_outs = [
+            contacts.unsubscribe(ADA).await.unwrap_err(),
+            contacts.set_topic(ADA, "news", false).await.unwrap_err(),
+        ];
+
+        let again = "ask the person again before you repeat an opt-in";
+        for error in opt_ins {
+            let (text, status) = (error.explanation(), audience::exit_status(&error));
+            assert!(text.contains(again) && status == 1, "{text}: {status}");
+            assert!(!text.contains("safe to repeat"), "{text}");
+            let of_visitor = ConsentError::Service(error);
+            assert_eq!(audience::exit_status(&of_visitor), 1, "{of_visitor}");
+        }
+        for error in opt_outs {
+            let (text, status) = (error.explanation(), audience::exit_status(&error));
+            assert!(!text.contains(again) && status == 75, "{text}: {status}");
+        }
+    }
 }

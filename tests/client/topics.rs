@@ -374,7 +374,7 @@ async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_recor
             "a",
             0,
             3,
-            "; try again later; not sent: b (no), c (yes), d (yes)",
+            "; ask the person again before you repeat an opt-in; not sent: b (no), c (yes), d (yes)",
         ),
     ] {
         let (server, contacts) = start(Dialect::default()).await;
