@@ -279,6 +279,81 @@ mod a_preference_page_in_actix {
     }
 }
 
+mod a_preference_page_of_your_own {
+    block!("unsubscribe.answers");
+
+    /// Displays the form, checks a box of it, and returns what was shown and the answers.
+    fn fill_in<'a>(
+        contact: &Contact,
+        offered: &[&'a str],
+        checked: &'a str,
+    ) -> (Vec<&'a str>, Vec<(&'a str, bool)>) {
+        let shown = shown(contact, offered);
+        let hidden: Vec<_> = shown.iter().copied().map(str::to_owned).collect();
+        let boxes = hidden.iter().cloned().chain([checked.to_owned()]);
+        let answers = answers(offered, &hidden, &boxes.collect::<Vec<_>>());
+        (shown, answers)
+    }
+
+    #[tokio::test]
+    async fn after_an_opt_out_of_everything_the_boxes_are_empty_and_what_is_checked_arrives() {
+        const OFFERED: [&str; 2] = ["news", "offers"];
+        let secret = ["0123456789abcdef0123456789abcdef"];
+        let links = audience::unsubscribe::UnsubscribeLinks::new(secret, "http://localhost/");
+        let links = links.unwrap();
+        for has_service in [false, true] {
+            let server = audience::mock::MockServer::builder().topic("news", true);
+            let server = server.topic("offers", false).topic("old", true);
+            let server = server.seed_contact("ada@example.com").start().await;
+            let contacts = server.client().contacts();
+            let before = contacts.retrieve("ada@example.com").await.unwrap();
+            assert_eq!(shown(&before, &OFFERED), ["news"]);
+            let paused = contacts.unsubscribe("ada@example.com").await.unwrap();
+
+            let (shown, answers) = fill_in(&paused, &OFFERED, "offers");
+
+            assert!(shown.is_empty());
+            assert_eq!(answers, [("news", false), ("offers", true)]);
+            if has_service {
+                let store = audience::inbox::MemoryStore::new();
+                let service = audience::unsubscribe::UnsubscribeService::builder(
+                    links.clone(),
+                    contacts.clone(),
+                    store,
+                );
+                let service = OFFERED.iter().fold(service, |service, topic| {
+                    service.topic(audience::unsubscribe::OfferedTopic::new(*topic, *topic))
+                });
+                let service = service.build();
+                let saved = service.set_topics("ada@example.com", answers);
+                saved.await.unwrap();
+            } else {
+                let saved = contacts.confirm_opt_in("ada@example.com", ["offers"]);
+                saved.await.unwrap();
+            }
+            let ada = contacts.retrieve("ada@example.com").await.unwrap();
+            assert!(!ada.unsubscribed, "with the service: {has_service}");
+            let arriving: Vec<_> = ada.topics.iter().filter(|(_, answer)| **answer).collect();
+            assert_eq!(arriving, [(&"offers".to_owned(), &true)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_box_that_was_checked_when_the_form_was_displayed_is_no_opt_in() {
+        let server = audience::mock::MockServer::builder().topic("news", true);
+        let server = server
+            .topic("offers", false)
+            .seed_contact("ada@example.com");
+        let server = server.start().await;
+        let contacts = server.client().contacts();
+        let ada = contacts.retrieve("ada@example.com").await.unwrap();
+
+        let (shown, answers) = fill_in(&ada, &["news", "offers"], "offers");
+
+        assert_eq!((shown, answers), (vec!["news"], vec![("offers", true)]));
+    }
+}
+
 mod an_endpoint {
     #![expect(
         dead_code,
