@@ -9,7 +9,7 @@
 //!
 //! | | use | how often an event is handled |
 //! |---|---|---|
-//! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails before its success is recorded, or if it blocks its thread for longer than the lease |
+//! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails before its success is recorded, or if it blocks its thread for longer than two thirds of the lease |
 //! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
 //! | in a transaction | `handle_in`, `handler_in` (for a worker) or `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
 //!
@@ -346,8 +346,8 @@ impl Inbox {
     ///
     /// Each event is handled at least once, and duplicates are dropped. The handler runs a second time if the process
     /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for
-    /// longer than the lease, or if the event arrives again after the retention. For exactly once, make the claim part
-    /// of your transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
+    /// longer than two thirds of the lease, or if the event arrives again after the retention. For exactly once, make
+    /// the claim part of your transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
     ///
     /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
     /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)
