@@ -169,11 +169,21 @@ export class Newsletter {
       return await this.#retrieve(address);
     } catch (error) {
       if (error.status !== 404) throw error;
-      // A gateway can send a 404, too. The query also finds longer addresses that contain this one.
-      const query = new URLSearchParams({ query: address, limit: 200 });
-      const { data } = parsed(await this.#send("GET", `/contacts?${query}`, undefined, 3));
+      // A gateway can send a 404, too.
+      if (await this.#isListed(address)) throw error;
+    }
+  }
+
+  async #isListed(address) {
+    // The query also finds longer addresses that contain this one, and the newest contacts come first.
+    const query = new URLSearchParams({ query: address, limit: 200 });
+    for (;;) {
+      const { data, next } = parsed(await this.#send("GET", `/contacts?${query}`, undefined, 3));
       if (!Array.isArray(data)) throw new Unusable("this is not a list");
-      if (data.some(({ email }) => normalized(email) === address)) throw error;
+      if (data.some(({ email }) => normalized(email) === address)) return true;
+      if (data.length === 0) return false;
+      if (!next || next === query.get("after")) throw new Unusable("the list has no end");
+      query.set("after", next);
     }
   }
 

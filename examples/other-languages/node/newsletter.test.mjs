@@ -144,6 +144,30 @@ test("a 404 of a gateway changes nothing", async () => {
   assert.deepEqual((await mock.contact("di@example.com")).answers, { news: true, offers: true });
 });
 
+test("an old contact is found behind newer ones whose addresses contain its own", async () => {
+  const newer = Array.from({ length: 200 }, (_, number) => ({ email: `x${number}an@x.io`, created_at: 1_700_000_000 }));
+  const old = { email: "an@x.io", created_at: 1_600_000_000 };
+  await mock.control("POST", "seed", { contacts: [...newer, old] });
+  newsletter.optOuts.set("an@x.io", 5); // the job has looked for the contact a few times
+  await mock.control("POST", "faults", { method: "GET", path: "/contacts/*", status: 404, times: 1 });
+
+  await assert.rejects(newsletter.sendOptOuts(), { status: 404 });
+
+  assert.deepEqual([...newsletter.optOuts], [["an@x.io", 5]]);
+  await newsletter.sendOptOuts();
+  assert.equal((await mock.contact("an@x.io")).unsubscribed, true);
+});
+
+test("a list that does not end ends no opt-out", async () => {
+  newsletter.optOuts.set("cy@example.com", 5);
+  const page = { data: [{ email: "xcy@example.com" }], next: "c1" };
+  await mock.control("POST", "faults", { status: 200, body: page, path: "/contacts" });
+
+  await assert.rejects(newsletter.sendOptOuts(), Unusable);
+
+  assert.deepEqual([...newsletter.optOuts], [["cy@example.com", 5]]);
+});
+
 const LIES = ["<html>", "", "[]", "{}", '{"ok": true}'];
 
 test("an answer of a gateway loses no opt-out and confirms nothing", async () => {

@@ -189,14 +189,25 @@ class Newsletter:
         except Refused as refused:
             if refused.status != 404:
                 raise
-            # A gateway can send a 404, too. The query also finds longer addresses that contain this one.
-            query = urllib.parse.urlencode({"query": address, "limit": 200})
-            listed = parsed(self._send("GET", f"/contacts?{query}", attempts=3))
-            if "data" not in listed:
-                raise Unusable("this is not a list")
-            if any(normalized(contact["email"]) == address for contact in listed["data"]):
+            # A gateway can send a 404, too.
+            if self._is_listed(address):
                 raise
             return None
+
+    def _is_listed(self, address):
+        # The query also finds longer addresses that contain this one, and the newest contacts come first.
+        query = {"query": address, "limit": 200}
+        while True:
+            page = parsed(self._send("GET", f"/contacts?{urllib.parse.urlencode(query)}", attempts=3))
+            if "data" not in page:
+                raise Unusable("this is not a list")
+            if any(normalized(contact["email"]) == address for contact in page["data"]):
+                return True
+            if not page["data"]:
+                return False
+            if not page.get("next") or page["next"] == query.get("after"):
+                raise Unusable("the list has no end")
+            query["after"] = page["next"]
 
     def _send(self, method, path, body=None, attempts=1, timeout=30):
         """Sends a request, and returns the response's body. Only what may safely be repeated has several attempts."""

@@ -164,6 +164,32 @@ def test_a_404_of_a_gateway_changes_nothing(mock, newsletter):
     assert mock.contact("di@example.com")["answers"] == {"news": True, "offers": True}
 
 
+def test_an_old_contact_is_found_behind_newer_ones_whose_addresses_contain_its_own(mock, newsletter):
+    newer = [{"email": f"x{number}an@x.io", "created_at": 1_700_000_000} for number in range(200)]
+    old = {"email": "an@x.io", "created_at": 1_600_000_000}
+    mock.control("POST", "seed", {"contacts": [*newer, old]})
+    newsletter.opt_outs = {"an@x.io": 5}  # the job has looked for the contact a few times
+    mock.control("POST", "faults", {"method": "GET", "path": "/contacts/*", "status": 404, "times": 1})
+
+    with refused_with(404):
+        newsletter.send_opt_outs()
+
+    assert newsletter.opt_outs == {"an@x.io": 5}
+    newsletter.send_opt_outs()
+    assert mock.contact("an@x.io")["unsubscribed"]
+
+
+def test_a_list_that_does_not_end_ends_no_opt_out(mock, newsletter):
+    newsletter.opt_outs = {"cy@example.com": 5}
+    page = {"data": [{"email": "xcy@example.com"}], "next": "c1"}
+    mock.control("POST", "faults", {"status": 200, "body": page, "path": "/contacts"})
+
+    with not_from_the_service():
+        newsletter.send_opt_outs()
+
+    assert newsletter.opt_outs == {"cy@example.com": 5}
+
+
 LIES = ["<html>", "", "[]", "{}", '{"ok": true}']
 
 
