@@ -21,10 +21,11 @@ use crate::error::is_transient;
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
 /// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. So a form with a `true` must
-/// not be repeated without another click. `change_address` sends retrieve, create and unsubscribe requests, and `delete`
-/// sends a deletion and perhaps a list. Both are safe to repeat, and so is a form without a `true`. `find` and `matches`
-/// retrieve and list. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the
-/// restriction for that call.
+/// not be repeated without another click. Nor must `confirm_opt_in`, which sends retrieve, create, unsubscribe and
+/// subscribe requests, or `subscribe` and such a form of the `UnsubscribeService`. `change_address` sends retrieve,
+/// create and unsubscribe requests, and `delete` sends a deletion and perhaps a list. Both are safe to repeat, and so
+/// is a form without a `true`. `find` and `matches` retrieve and list. `.idempotent()` on a create, a batch, a
+/// subscribe, `set_topic`, `set_topics` or a mail removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when
