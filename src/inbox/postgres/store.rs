@@ -676,7 +676,7 @@ impl PostgresStore {
     ///     }
     ///     Ok::<_, tokio_postgres::Error>(())
     /// }));
-    /// worker.run_until(std::future::pending()).await?;
+    /// worker.run_until(audience::shutdown_signal()).await?; // with the feature `serve` or `import`
     /// # Ok(()) }
     /// ```
     pub fn handler_in<F, E>(

@@ -347,7 +347,7 @@ impl SqlxSqliteStore {
     ///     }
     ///     Ok::<_, sqlx::Error>(())
     /// }));
-    /// worker.run_until(std::future::pending()).await?;
+    /// worker.run_until(audience::shutdown_signal()).await?; // with the feature `serve` or `import`
     /// # Ok(()) }
     /// ```
     pub fn handler_in<F, E>(
