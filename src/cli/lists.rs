@@ -547,7 +547,7 @@ const SYNC_HELP: &str = "\
 The first run sends the whole table. Later runs send what has changed: opt-outs first, and never an opt-in.
 After a crash, an outage or Ctrl-C, run the same command again.
 
-Exit status: 0 if everything was sent, 3 if rows were refused or a contact is opted out although its row is not,
+Exit status: 0 if everything was sent, 3 if only rows were refused or contacts are opted out although their rows are not,
 1 if --deletes-missing opted out nobody because the key of a row could not be read, and otherwise 1, 75 or 143: see audience --help.
 
 Example:
