@@ -17,7 +17,7 @@ use crate::webhooks::VerifiedEvent;
 
 /// Why a transaction had no effect, or why that is not known.
 pub(super) enum Undone {
-    /// Another transaction was faster, or the connection was lost before the commit. A second run may succeed.
+    /// Another transaction was faster, or the connection was lost or of no use. A second run may succeed.
     Retry(StoreError),
     /// The database failed, and a second run would fail, too.
     Store(StoreError),
@@ -34,16 +34,24 @@ impl From<StoreError> for Undone {
 }
 
 impl Undone {
-    /// Reads the error of a handler. `is_conflict` tells whether an error in its chain means that the transaction lost
-    /// against another one.
+    /// Reads the error of a handler. `is_temporary` tells whether an error in its chain means that a second run may
+    /// succeed, for example because the transaction lost against another one.
     pub(super) fn of_handler(
         error: Box<dyn Error + Send + Sync>,
-        is_conflict: impl Fn(&(dyn Error + 'static)) -> bool,
+        is_temporary: impl Fn(&(dyn Error + 'static)) -> bool,
     ) -> Self {
-        let is_lost = causes(error.as_ref()).any(is_conflict);
-        match is_lost {
+        let may_succeed = causes(error.as_ref()).any(is_temporary);
+        match may_succeed {
             true => Self::Retry(StoreError::unavailable(error)),
             false => Self::Handler(Failure::of_error(error.as_ref())),
+        }
+    }
+
+    /// Returns whether the database failed, and such an error is in the chain of its error.
+    pub(super) fn is_caused_by(&self, is_it: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
+        match self {
+            Self::Retry(error) | Self::Store(error) => causes(error).any(is_it),
+            Self::Handler(_) | Self::Panic(_) => false,
         }
     }
 
@@ -89,7 +97,7 @@ impl Retries {
 /// Runs a handler to its end. A panic is a failure.
 pub(super) async fn run_handler<E>(
     handler: impl Future<Output = Result<(), E>>,
-    is_conflict: impl Fn(&(dyn Error + 'static)) -> bool,
+    is_temporary: impl Fn(&(dyn Error + 'static)) -> bool,
 ) -> Result<(), Undone>
 where
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -99,7 +107,7 @@ where
         // After a panic the handler is not polled again. The text of its error is made by its code, too.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let handled = handler.as_mut().poll(context);
-            handled.map_err(|error| Undone::of_handler(error.into(), &is_conflict))
+            handled.map_err(|error| Undone::of_handler(error.into(), &is_temporary))
         }));
         polled.unwrap_or_else(|panic| Poll::Ready(Err(Undone::of_panic(panic.as_ref()))))
     })

@@ -2,18 +2,21 @@
 
 use std::error::Error;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls, Transaction};
+use audience::inbox::deadpool_postgres::tokio_postgres::{
+    self, Client, Config, NoTls, Transaction,
+};
 use audience::inbox::deadpool_postgres::{Manager, Pool};
-use audience::inbox::sqlx::PgPool;
+use audience::inbox::sqlx::{self, PgPool};
 use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, NewClaim, NewDelivery,
-    PostgresStore, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
+    PostgresStore, Receipt, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use tokio::net::TcpListener;
 
-use super::deliveries::{id, new_claim};
+use super::deliveries::{delivery, id, new_claim};
 use super::lossy_proxy::LossyProxy;
 use support::postgres::{self, Database};
 use support::trace_log::{Entry, Log};
@@ -251,6 +254,101 @@ async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
     assert_eq!(down.kind(), StoreErrorKind::Unavailable);
     assert!(store.complete(held, MINUTE).await.unwrap());
     assert_eq!(claim(&store, "evt_2").await.unwrap(), FRESH);
+}
+
+const READ_ONLY: &str = "ALTER ROLE CURRENT_USER SET default_transaction_read_only = on";
+const READ_WRITE: &str = "ALTER ROLE CURRENT_USER RESET default_transaction_read_only";
+
+async fn accept(store: &impl Store, event: &str) -> Result<AcceptState, StoreError> {
+    let (id, body) = (id(event), b"{}");
+    let key = EventKey::new("main", &id);
+    in_time(store.accept(NewDelivery::new(key, body, Fingerprint::of(body)))).await
+}
+
+#[tokio::test]
+async fn a_connection_that_a_failover_left_to_a_server_that_only_reads_is_replaced() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let url = &database.url;
+    let owner = postgres::connect(url).await.unwrap();
+    owner.migrate().await.unwrap();
+    let admin = postgres::client(url).await;
+    admin.batch_execute(READ_ONLY).await.unwrap();
+    let accepting = postgres::connect(url).await.unwrap();
+    let handling = postgres::connect(url).await.unwrap();
+    let pool = PgPool::connect(url).await.unwrap();
+    let sqlx_accepting = SqlxPostgresStore::new(pool).timeout(PATIENCE);
+    let pool = PgPool::connect(url).await.unwrap();
+    let sqlx_handling = SqlxPostgresStore::new(pool).timeout(PATIENCE);
+    let handle = async |event| {
+        let nothing = async |_: &mut Transaction<'_>, _| Ok::<_, String>(());
+        in_time(handling.handle_in("main", delivery(event), nothing)).await
+    };
+    let handle_with_sqlx = async |event| {
+        let nothing = async |_: &mut sqlx::Transaction<'_, sqlx::Postgres>, _| Ok::<_, String>(());
+        in_time(sqlx_handling.handle_in("main", delivery(event), nothing)).await
+    };
+
+    let refused = [
+        accept(&accepting, "evt_1").await,
+        accept(&sqlx_accepting, "evt_2").await,
+    ];
+    let unavailable = [handle("evt_3").await, handle_with_sqlx("evt_4").await];
+    admin.batch_execute(READ_WRITE).await.unwrap();
+    let accepted = [
+        accept(&accepting, "evt_1").await,
+        accept(&sqlx_accepting, "evt_2").await,
+    ];
+    let handled = [handle("evt_3").await, handle_with_sqlx("evt_4").await];
+
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    }
+    assert_eq!(unavailable, [Receipt::Unavailable; 2]);
+    for accepted in accepted {
+        assert_eq!(accepted.unwrap(), AcceptState::Accepted);
+    }
+    assert_eq!(handled, [Receipt::Handled; 2]);
+}
+
+#[tokio::test]
+async fn a_transaction_whose_handler_finds_a_server_that_only_reads_is_run_on_another_connection() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let with_sqlx = SqlxPostgresStore::new(PgPool::connect(&database.url).await.unwrap());
+    let refuse =
+        "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'read_only_sql_transaction'; END $$";
+    let backend = "SELECT pg_backend_pid()";
+    let backends = Mutex::new(Vec::<i32>::new());
+    let is_first = |pid| {
+        let mut backends = backends.lock().unwrap();
+        backends.push(pid);
+        backends.len() % 2 == 1
+    };
+
+    let handler = async |transaction: &mut Transaction<'_>, _| {
+        if is_first(transaction.query_one(backend, &[]).await?.get(0)) {
+            transaction.batch_execute(refuse).await?;
+        }
+        Ok::<_, tokio_postgres::Error>(())
+    };
+    let receipt = in_time(store.handle_in("main", delivery("evt_1"), handler)).await;
+    let handler = async |transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>, _| {
+        let pid = sqlx::query_scalar(backend).fetch_one(&mut **transaction);
+        if is_first(pid.await?) {
+            sqlx::query(refuse).execute(&mut **transaction).await?;
+        }
+        Ok::<_, sqlx::Error>(())
+    };
+    let sqlx_receipt = in_time(with_sqlx.handle_in("main", delivery("evt_2"), handler)).await;
+
+    assert_eq!([receipt, sqlx_receipt], [Receipt::Handled; 2]);
+    let mut backends = backends.into_inner().unwrap();
+    backends.dedup();
+    assert_eq!(backends.len(), 4, "{backends:?}");
 }
 
 #[tokio::test]

@@ -807,10 +807,14 @@ impl Aftermath {
     }
 }
 
+/// The SQLSTATE of a write on a server, or in a transaction, that only reads.
+pub(super) const READ_ONLY: &str = "25006";
+
 /// Returns whether a connection is as good as before, although the server refused a statement on it.
 pub(super) fn keeps_connection(code: &str) -> bool {
-    // The connection remembers a prepared statement that the server no longer has, so it would fail each time.
-    let is_stale = matches!(code, "0A000" | "26000");
+    // The connection remembers a prepared statement that the server no longer has, or a failover has left it to a server
+    // that only reads. So it would fail each time.
+    let is_stale = matches!(code, "0A000" | "26000" | READ_ONLY);
     !is_stale && Aftermath::of_code(code) != Aftermath::ConnectionLost
 }
 
@@ -829,7 +833,7 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
         // A failover can leave a connection to a server that only reads; an earlier statement of the transaction
         // failed; a lock was not granted in time; a prepared statement is no longer valid; a new server accepts no
         // connection yet.
-        "25006" | "25P02" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
+        READ_ONLY | "25P02" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
         _ => match code.get(..2) {
             // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
             Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
@@ -1252,11 +1256,11 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_unless_it_is_lost_or_its_prepared_statements_are_stale() {
+    fn a_connection_is_kept_unless_it_is_lost_or_only_reads_or_its_prepared_statements_are_stale() {
         for code in ["23505", "40001", "42P01", "53100"] {
             assert!(keeps_connection(code), "{code}");
         }
-        for code in ["0A000", "26000", "57P01", "08006"] {
+        for code in ["0A000", "26000", "25006", "57P01", "08006"] {
             assert!(!keeps_connection(code), "{code}");
         }
     }

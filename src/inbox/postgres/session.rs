@@ -13,7 +13,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Row, Transaction};
 
 use super::address::Tls;
-use super::entries::{Columns, Driver, Failed, OpenTransaction, keeps_connection};
+use super::entries::{Columns, Driver, Failed, OpenTransaction, READ_ONLY, keeps_connection};
 use super::statements::{Statement, Value};
 use crate::causes::causes;
 use crate::inbox::error::StoreError;
@@ -106,7 +106,8 @@ impl Connection {
         self,
         result: Result<T, tokio_postgres::Error>,
     ) -> Result<T, tokio_postgres::Error> {
-        // A statement that the server refused leaves the connection as good as before. A lost or stale one is closed.
+        // A statement that the server refused leaves the connection as good as before. One that is lost, stale or only
+        // reads is closed.
         let is_good = |error: &tokio_postgres::Error| {
             let code = error.code();
             code.is_some_and(|code| keeps_connection(code.code()))
@@ -273,9 +274,20 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Failed {
 
 /// Returns whether an error means that the transaction lost against another one.
 pub(super) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    matches!(code(error), Some("40001" | "40P01"))
+}
+
+/// Returns whether an error means that the server of the connection only reads.
+pub(super) fn is_read_only(error: &(dyn Error + 'static)) -> bool {
+    code(error) == Some(READ_ONLY)
+}
+
+/// Returns the SQLSTATE of an error that the server returned.
+fn code<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
     // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
-    let code = error.downcast_ref().map(DbError::code);
-    code.is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
+    error
+        .downcast_ref()
+        .map(|error: &DbError| error.code().code())
 }
 
 /// Returns whether an error of the driver means that the connection was lost: it has no source, or an I/O error.

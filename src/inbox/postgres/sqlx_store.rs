@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::entries::{
     self, Columns, DEFAULT_TIMEOUT, Driver, Entries, Failed, MIGRATION_TIMEOUT, OpenTransaction,
-    in_time, keeps_connection, not_committed,
+    READ_ONLY, in_time, keeps_connection, not_committed,
 };
 use super::statements::{SCHEMA, Statement, Value, schema_for};
 use crate::inbox::error::{InboxError, StoreError};
@@ -287,14 +287,24 @@ impl SqlxPostgresStore {
             let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
             let transaction = connection.get().begin_with(begin).await;
             let mut transaction = transaction.map_err(failed)?;
-            entries::migrate(&mut InTransaction {
+            let migrated = entries::migrate(&mut InTransaction {
                 connection: &mut transaction,
                 names_statements: false,
             })
-            .await?;
-            transaction.commit().await.map_err(failed)?;
-            connection.put_back();
-            Ok(())
+            .await;
+            let migrated = match migrated {
+                Ok(()) => transaction.commit().await.map_err(failed),
+                failed => {
+                    drop(transaction);
+                    failed
+                }
+            };
+            match migrated {
+                Ok(()) => connection.put_back(),
+                // The next attempt may need a connection to another server.
+                Err(_) => connection.discard(),
+            }
+            Ok(migrated?)
         };
         in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
     }
@@ -634,17 +644,18 @@ impl SqlxPostgresStore {
                 return Ok(receipt);
             }
             let handled = handler(&mut transaction, event.clone());
-            run_handler(handled, is_conflict).await?;
+            run_handler(handled, |error| is_conflict(error) || is_read_only(error)).await?;
             Ok(Receipt::Handled)
         };
-        let handled = handled.await;
+        let handled: Result<_, Undone> = handled.await;
         let ended = match handled {
             Ok(Receipt::Handled) => commit(transaction).await,
             _ => transaction.rollback().await.map_err(failed),
         };
+        let is_of_no_use = matches!(&handled, Err(undone) if undone.is_caused_by(is_read_only));
         match ended {
-            Ok(()) => connection.put_back(),
-            Err(_) => connection.discard(),
+            Ok(()) if !is_of_no_use => connection.put_back(),
+            _ => connection.discard(),
         }
         match (handled, ended) {
             (handled, Ok(())) => handled,
@@ -679,10 +690,19 @@ async fn commit(mut transaction: Transaction<'_, Postgres>) -> Result<(), Failed
 
 /// Returns whether an error means that the transaction lost against another one.
 fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
+    code_of_cause(error).is_some_and(|code| matches!(&*code, "40001" | "40P01"))
+}
+
+/// Returns whether an error means that the server of the connection only reads.
+fn is_read_only(error: &(dyn StdError + 'static)) -> bool {
+    code_of_cause(error).is_some_and(|code| code == READ_ONLY)
+}
+
+/// Returns the SQLSTATE of an error that the server returned.
+fn code_of_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<Cow<'a, str>> {
     // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
     let error = error.downcast_ref::<Box<dyn DatabaseError>>();
-    let code = error.and_then(|error| error.code());
-    code.is_some_and(|code| matches!(&*code, "40001" | "40P01"))
+    error.and_then(|error| error.code())
 }
 
 impl fmt::Debug for SqlxPostgresStore {

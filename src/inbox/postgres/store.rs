@@ -12,7 +12,7 @@ use super::address::{Address, Tls};
 use super::entries::{
     self, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT, in_time, not_committed,
 };
-use super::session::{Session, failed, is_conflict};
+use super::session::{Session, failed, is_conflict, is_read_only};
 use super::statements;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
@@ -75,6 +75,11 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// On the role or the database, set `idle_in_transaction_session_timeout = '30s'`, too: a transaction that stays
 /// open after [`claim_in`](Self::claim_in) blocks every other claim of its event. If you bring a pool of your own,
 /// also set `statement_timeout = '10s'` and `lock_timeout = '5s'`.
+///
+/// After a failover, a connection may lead to a server that only reads. It is closed after the first call that fails by
+/// this, and the next call gets another one. If the address names several servers, add
+/// `target_session_attrs=read-write`, so that connections are opened only to the one that writes:
+/// `postgres://inbox@db-1,db-2/app?target_session_attrs=read-write`.
 ///
 /// After a failover to a replica that is behind, events can be handled again and accepted events can be
 /// missing. Replicate synchronously if that matters. With `synchronous_commit = off`, the same is true of a
@@ -753,17 +758,18 @@ impl PostgresStore {
                 return Ok(receipt);
             }
             let handled = handler(&mut transaction, event.clone());
-            run_handler(handled, is_conflict).await?;
+            run_handler(handled, |error| is_conflict(error) || is_read_only(error)).await?;
             Ok(Receipt::Handled)
         };
-        let handled = handled.await;
+        let handled: Result<_, Undone> = handled.await;
         let ended = match handled {
             Ok(Receipt::Handled) => commit(transaction).await,
             _ => transaction.rollback().await.map_err(failed),
         };
+        let is_of_no_use = matches!(&handled, Err(undone) if undone.is_caused_by(is_read_only));
         match ended {
-            Ok(()) => connection.put_back(),
-            Err(_) => connection.discard(),
+            Ok(()) if !is_of_no_use => connection.put_back(),
+            _ => connection.discard(),
         }
         match (handled, ended) {
             (handled, Ok(())) => handled,
