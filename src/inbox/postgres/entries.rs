@@ -409,6 +409,12 @@ impl<D: Driver> Entries<D> {
         search: Search,
     ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
         let (done, mut taken) = self.look(completed, retention, take, search).await?;
+        if taken.is_empty() && take.limit > 0 && search.is_guess {
+            // A failure is returned: an event may wait before the guess, so nobody may hear that none is due.
+            let nothing = Ids::default();
+            let (_, taken) = self.look(&nothing, retention, take, Search::FULL).await?;
+            return Ok((done, taken));
+        }
         if taken.len() < take.limit
             && !search.is_full()
             && self.heads.is_worth_full_search(take.endpoint)
@@ -437,7 +443,8 @@ impl<D: Driver> Entries<D> {
         take: &Take<'_>,
         search: Search,
     ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
-        let start = Instant::now();
+        // A statement that only completes events searches nothing.
+        let running = (take.limit > 0).then(|| self.heads.begin(take.endpoint, search));
         let values = [
             take.endpoint.into(),
             Value::Texts(&completed.ids),
@@ -465,15 +472,9 @@ impl<D: Driver> Entries<D> {
             }
             taken.push(taken_event(row)?);
         }
-        let ended = Instant::now();
-        self.heads.learn(
-            take.endpoint,
-            search,
-            oldest,
-            completed.ids.len(),
-            start,
-            ended,
-        );
+        if let Some(running) = running {
+            running.end(oldest, completed.ids.len());
+        }
         Ok((done, taken))
     }
 
@@ -1046,6 +1047,69 @@ mod tests {
             .map(|from| *from < 0.0)
             .collect();
         assert_eq!(is_full, [false, true, false, true]);
+    }
+
+    /// A database in which a search from the beginning never ends, and another one finds as many events as are left.
+    #[derive(Clone)]
+    struct Endless(Arc<Mutex<u32>>);
+
+    impl Driver for Endless {
+        type Row = Row;
+
+        async fn query(
+            &self,
+            _: &'static Statement,
+            values: &[Value<'_>],
+        ) -> Result<Vec<Row>, Failed> {
+            // The durations before it are seconds, too.
+            let from = values.iter().rev().find_map(|value| match value {
+                Value::Seconds(from) => Some(*from),
+                _ => None,
+            });
+            if from == Some(f64::NEG_INFINITY) {
+                std::future::pending::<()>().await;
+            }
+            let mut left = self.0.lock().unwrap();
+            let found = *left > 0;
+            *left = left.saturating_sub(1);
+            Ok(found.then_some(Row(1)).into_iter().collect())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_full_search_that_did_not_end_in_time_events_are_taken_as_before() {
+        let entries = Entries::new(Endless(Arc::new(Mutex::new(1))), DEFAULT_TIMEOUT);
+        let (start, found) = (Instant::now(), Some((50.0, 1.0)));
+        let end = start + Duration::from_secs(1);
+        entries
+            .heads
+            .learn("main", Search::FULL, found, 0, start, end);
+        let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+        let held = [HeldClaim::new(EventKey::new("main", &id), token)];
+        let take = Take::new("main", token, Duration::ZERO, 1);
+        tokio::time::advance(Duration::from_secs(31)).await;
+
+        let first = entries.complete_and_take(&held, Duration::ZERO, take).await;
+        let second = entries.complete_and_take(&held, Duration::ZERO, take).await;
+
+        assert!(first.taken.is_err());
+        assert_eq!(second.taken.unwrap().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_whose_first_search_does_not_end_in_time_takes_new_events_and_looks_for_old_ones()
+     {
+        let entries = Entries::new(Endless(Arc::new(Mutex::new(2))), DEFAULT_TIMEOUT);
+        let take = Take::new("main", Token::random(), Duration::ZERO, 10);
+
+        let first = entries.take(take).await;
+        let new = [entries.take(take).await, entries.take(take).await];
+        // Nothing new is left. Whether an old event waits is not known.
+        let rest = entries.take(take).await;
+
+        assert!(first.is_err());
+        assert!(new.iter().all(|taken| taken.as_ref().unwrap().len() == 1));
+        assert_eq!(rest.unwrap_err().kind(), StoreErrorKind::Unavailable);
     }
 
     fn failed(aftermath: Aftermath) -> Failed {
