@@ -7,16 +7,22 @@ use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::rt::{Sleep, Timer};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, ReadBuf, join};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -26,8 +32,12 @@ use crate::inbox::{Attempt, InboxError, Worker, WorkerReport};
 use crate::signals::shutdown;
 use crate::webhooks::Event;
 
-/// How long a connection may take to send the headers of a request.
+/// How long a connection may take to send the headers of a request, from their first byte, and to send the first byte.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection may wait for its next request. If a server closes first, it may close a connection on which a
+/// proxy has just sent a request. So this is longer than 600 s, after which the load balancers of Google close.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(620);
 
 /// How long running requests and handlers may continue after a shutdown, unless the program says otherwise.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
@@ -43,8 +53,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// way, so that a supervisor restarts the program: a program without its worker would accept events that nobody
 /// handles.
 ///
-/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. A
-/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
+/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. Between
+/// two requests, it stays open for 620 s. That is longer than proxies usually wait (nginx and AWS 60 s, Google Cloud 600
+/// s): a proxy that waits longer than the server may send a request on a connection that is just being closed, and
+/// respond with a 502. A [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
 /// too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate `tower-http`: the body arrives
 /// while the handler reads it, so the layer limits the time of both, and drops a handler that takes longer.
 /// `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body. Limit the number of
@@ -307,10 +319,16 @@ impl Connections {
             }
             service.call(request)
         });
+        let reads = Reads::default();
+        let (reader, writer) = stream.into_split();
+        let reader = CountingReader {
+            reader,
+            reads: reads.clone(),
+        };
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(HeaderTimer(reads))
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(join(reader, writer)), service);
         let connection = self.graceful.watch(connection);
         self.running.spawn(async {
             // The peer closed the connection, or it sent no valid request.
@@ -324,3 +342,71 @@ impl Connections {
         self.running.shutdown().await;
     }
 }
+
+/// How many times a connection had something to read.
+type Reads = Arc<AtomicUsize>;
+
+struct CountingReader {
+    reader: OwnedReadHalf,
+    reads: Reads,
+}
+
+impl AsyncRead for CountingReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(Pin::new(&mut self.reader).poll_read(context, buffer));
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(read)
+    }
+}
+
+/// The timer of one connection, which hyper uses for nothing but the wait for the headers of a request. It begins that
+/// wait when the last response has ended, and has one time limit for it. So this timer has its own.
+struct HeaderTimer(Reads);
+
+impl Timer for HeaderTimer {
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
+        let reads = self.0.load(Ordering::Relaxed);
+        // The first request is awaited like the rest of one.
+        let (idle_at, limit) = match reads {
+            0 => (None, HEADER_TIMEOUT),
+            _ => (Some(reads), IDLE_TIMEOUT),
+        };
+        Box::pin(HeaderSleep {
+            sleep: Box::pin(tokio::time::sleep(limit)),
+            reads: Arc::clone(&self.0),
+            idle_at,
+        })
+    }
+
+    fn sleep_until(&self, _: Instant) -> Pin<Box<dyn Sleep>> {
+        self.sleep(HEADER_TIMEOUT)
+    }
+}
+
+/// hyper polls it after each read that did not bring the last byte of the headers.
+struct HeaderSleep {
+    sleep: Pin<Box<tokio::time::Sleep>>,
+    reads: Reads,
+    /// How many reads there were before the next request, until its first byte is read. A request that began to arrive
+    /// with the last one counts as not begun, and may take as long as an idle connection.
+    idle_at: Option<usize>,
+}
+
+impl Future for HeaderSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let reads = self.reads.load(Ordering::Relaxed);
+        if self.idle_at.take_if(|idle_at| *idle_at != reads).is_some() {
+            let end = tokio::time::Instant::now() + HEADER_TIMEOUT;
+            self.sleep.as_mut().reset(end);
+        }
+        self.sleep.as_mut().poll(context)
+    }
+}
+
+impl Sleep for HeaderSleep {}

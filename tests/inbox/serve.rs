@@ -115,6 +115,61 @@ async fn a_connection_that_sends_no_headers_is_closed_after_5_s() {
     assert_eq!(start.elapsed().as_secs(), 5);
 }
 
+/// Sends a request, and returns the response, whose connection stays open.
+async fn respond(connection: &mut TcpStream) -> String {
+    connection.write_all(REQUEST).await.unwrap();
+    let mut response = vec![0; 1_000];
+    let length = connection.read(&mut response).await.unwrap();
+    response.truncate(length);
+    String::from_utf8(response).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_kept_for_longer_than_load_balancers_keep_theirs() {
+    let (listener, address) = listen().await;
+    let router = Router::new().route("/", get(|| async { "up" }));
+    let server = tokio::spawn(audience::serve(listener, router).run_until(pending()));
+    let mut connection = connect(address).await;
+
+    for wait in [0, 30, 610] {
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+        let response = respond(&mut connection).await;
+        assert!(
+            response.starts_with("HTTP/1.1 200 OK"),
+            "{wait}: {response}"
+        );
+    }
+    let start = Instant::now();
+    read_all(connection).await;
+
+    assert_eq!(start.elapsed().as_secs(), 620);
+    server.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_does_not_continue_its_second_request_is_closed_after_5_s() {
+    let (listener, address) = listen().await;
+    // The last byte of a body comes in a read of its own.
+    let router = Router::new().route("/", get(async |body: String| body));
+    let server = tokio::spawn(audience::serve(listener, router).run_until(pending()));
+    let mut connection = connect(address).await;
+    let request = b"GET / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nu";
+    connection.write_all(request).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    connection.write_all(b"p").await.unwrap();
+    let mut response = [0; 1_000];
+    let length = connection.read(&mut response).await.unwrap();
+    assert!(response[..length].ends_with(b"up"));
+
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    connection.write_all(b"G").await.unwrap();
+    let start = Instant::now();
+    read_all(connection).await;
+
+    assert_eq!(start.elapsed().as_secs(), 5);
+    server.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn workers_handle_events_beside_the_server_and_release_what_the_shutdown_cuts_off() {
     let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
