@@ -59,6 +59,7 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
     Ok(())
 }
 
+// Not `#[actix_web::main]`: a handler that takes long must outlive the server, see `wait_idle` below.
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();

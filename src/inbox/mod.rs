@@ -101,6 +101,11 @@
 //!
 //! `audience::serve` (feature `serve`) runs a server and its workers, and ends them in this way.
 //!
+//! A worker thread of actix-web has a runtime of its own, which ends with the server. So that a handler of
+//! [`Inbox::handle`] outlives it, build the inbox in a runtime with threads of its own, such as that of `#[tokio::main]`.
+//! In one of `#[actix_web::main]`, a handler that continues after its response is cut off. With [`Inbox::accept`], this
+//! does not matter.
+//!
 //! # Stores
 //!
 //! | store | feature | for |
@@ -259,7 +264,7 @@ pub use worker::{Worker, WorkerReport};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -267,6 +272,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -404,6 +410,7 @@ impl Inbox {
         let shared = &self.0;
         let id = delivery.id.clone();
         let respond_by = shared.respond_by(&delivery);
+        let runtime = shared.longer_runtime();
         // The handler is counted before its task is spawned: `wait_idle` must not miss it between the spawn and its
         // first poll.
         let running = shared.running.start();
@@ -420,6 +427,8 @@ impl Inbox {
         };
         // A call that is ready immediately, as with the store in memory, needs no task.
         let first = poll_fn(|context| {
+            // Timers and sockets belong to the runtime that they are created in.
+            let _entered = runtime.map(Handle::enter);
             let poll = AssertUnwindSafe(|| handled.as_mut().poll(context));
             Poll::Ready(catch_unwind(poll))
         });
@@ -429,7 +438,11 @@ impl Inbox {
             // It continues as a task: the framework drops this future when the sender disconnects, and that must not
             // cut off a handler in the middle of its effect.
             Ok(Poll::Pending) => {
-                match tokio::time::timeout_at(respond_by, tokio::spawn(handled)).await {
+                let task = match runtime {
+                    Some(runtime) => runtime.spawn(handled),
+                    None => tokio::spawn(handled),
+                };
+                match tokio::time::timeout_at(respond_by, task).await {
                     Ok(Ok(receipt)) => receipt,
                     Ok(Err(error)) if error.is_panic() => panicked(),
                     // The runtime is shutting down.
@@ -1769,6 +1782,8 @@ struct Shared {
     failures: FailureLog,
     /// Wakes the workers of this process when an event was accepted.
     accepted: Notify,
+    /// The runtime in which the inbox was built, if it has threads of its own: it runs tasks until it is shut down.
+    runtime: Option<Handle>,
 }
 
 impl Shared {
@@ -1781,7 +1796,22 @@ impl Shared {
             purge_timer: PurgeTimer::start(),
             failures: FailureLog::default(),
             accepted: Notify::new(),
+            runtime: Handle::try_current().ok().filter(has_threads),
         }
+    }
+
+    /// Returns the runtime of the program if the current one may end before it, as that of a worker thread of actix-web
+    /// does: a handler that continues after its response must not end with it.
+    fn longer_runtime(&self) -> Option<&Handle> {
+        let runtime = self.runtime.as_ref()?;
+        if Handle::try_current().is_ok_and(|current| has_threads(&current)) {
+            return None;
+        }
+        // One that was shut down, such as that of another test, drops each task immediately.
+        let probe = runtime.spawn(pending::<()>());
+        let is_running = !probe.is_finished();
+        probe.abort();
+        is_running.then_some(runtime)
     }
 
     fn key<'a>(&'a self, id: &'a EventId) -> EventKey<'a> {
@@ -2059,7 +2089,7 @@ impl Shared {
                     self.report_lost_lease(held.key.id);
                     // The handler is not cut off in the middle of its effect. Its token can no longer complete the
                     // event.
-                    return std::future::pending().await;
+                    return pending().await;
                 }
                 Err(error) => self.store_failed("extend", &error),
             }
@@ -2097,6 +2127,10 @@ impl Shared {
         self.store_failed(operation, error);
         Receipt::of_store_error(error)
     }
+}
+
+fn has_threads(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() != RuntimeFlavor::CurrentThread
 }
 
 // Handlers that still run, the timer of the purge, and the messages for `tracing`.

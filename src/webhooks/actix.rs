@@ -24,6 +24,11 @@
 //! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
 //! [rules for a receiver](super#four-rules-for-a-receiver).
 //!
+//! A handler of `Inbox::handle` that takes longer than 8 s continues after its response. If the server stops meanwhile, the
+//! handler continues only if the inbox was built in the runtime of `#[tokio::main]`, and not in that of
+//! `#[actix_web::main]`. It then runs in that runtime from the beginning, so call `tokio::spawn` in it, and not
+//! `actix_web::rt::spawn`. With `accept`, either will do.
+//!
 //! `examples/webhook_actix.rs` is a complete program with an inbox.
 //!
 //! # Example: an endpoint

@@ -1,10 +1,16 @@
 //! A handler that is called for each event once, whatever happens to it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use actix_web::{App, HttpServer, web};
 use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt, StoreError};
 use audience::webhooks::Event;
-use tokio::sync::{mpsc, oneshot};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::deliveries::{
@@ -12,6 +18,7 @@ use super::deliveries::{
     unavailable,
 };
 use super::memory_conformance::TestClock;
+use support::in_time;
 
 fn inbox() -> Inbox {
     Inbox::builder(MemoryStore::new()).build().unwrap()
@@ -342,4 +349,79 @@ async fn an_event_of_a_type_that_does_not_exist_yet_is_not_incomplete() {
     inbox.accept(delivery_of(body)).await;
 
     assert_eq!(inbox.metrics().incomplete, 0);
+}
+
+/// Serves a page of actix-web that handles `evt_1`, requests it once, and stops the server. Returns what the page
+/// responded with.
+async fn serve_once<F>(inbox: &Inbox, handler: impl Fn() -> F + Clone + Send + 'static) -> String
+where
+    F: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let inbox = inbox.clone();
+    let server = HttpServer::new(move || {
+        let (inbox, handler) = (inbox.clone(), handler.clone());
+        let page = move || {
+            let (inbox, handler) = (inbox.clone(), handler.clone());
+            async move { inbox.handle(delivery("evt_1"), move |_, _| handler()).await }
+        };
+        App::new().route("/", web::get().to(page))
+    });
+    let server = server.workers(1).disable_signals();
+    let server = server.bind(("127.0.0.1", 0)).unwrap();
+    let address = server.addrs()[0];
+    let running = server.run();
+    let handle = running.handle();
+    let running = tokio::spawn(running);
+
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    connection.write_all(request).await.unwrap();
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await.unwrap();
+    handle.stop(true).await;
+    running.await.unwrap().unwrap();
+    response
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_actix_web_a_handler_outlives_the_server() {
+    let inbox = Inbox::builder(MemoryStore::new()).respond_within(Duration::from_millis(1));
+    let inbox = inbox.build().unwrap();
+    let (go_on, is_done) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+
+    let (may_go_on, done) = (Arc::clone(&go_on), Arc::clone(&is_done));
+    let handler = move || {
+        let (may_go_on, done) = (Arc::clone(&may_go_on), Arc::clone(&done));
+        async move {
+            // It belongs to the runtime in which it is created.
+            let pause = tokio::time::sleep(Duration::from_millis(1));
+            may_go_on.notified().await;
+            pause.await;
+            done.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+    };
+    let response = serve_once(&inbox, handler).await;
+    go_on.notify_one();
+    in_time(inbox.wait_idle()).await;
+
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+    assert!(is_done.load(Ordering::SeqCst));
+    assert_eq!(inbox.metrics().handled, 1);
+}
+
+#[test]
+fn an_inbox_outlives_the_runtime_in_which_it_was_built() {
+    let first = Runtime::new().unwrap();
+    let inbox = first.block_on(async { inbox() });
+    drop(first);
+    let mut other = tokio::runtime::Builder::new_current_thread();
+    let other = other.enable_all().build().unwrap();
+
+    let receipt = other.block_on(inbox.handle(delivery("evt_1"), |_, _| async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok::<_, String>(())
+    }));
+
+    assert_eq!(receipt, Receipt::Handled);
 }
