@@ -163,17 +163,22 @@ impl StoreAddress {
                 store.migrate().await?;
                 Ok(OpenedStore::new(store))
             }
-            #[cfg(any(feature = "inbox-sqlite", feature = "inbox-redis"))]
-            address => address.open_existing().await,
+            #[cfg(feature = "inbox-sqlite")]
+            Self::Sqlite(file) => Ok(OpenedStore::new(super::SqliteStore::open(file)?)),
+            #[cfg(feature = "inbox-redis")]
+            address @ Self::Redis(_) => address.open_existing().await,
         }
     }
 
     /// Opens the store with one connection, and creates no tables.
-    #[cfg(any(feature = "cli", feature = "inbox-sqlite", feature = "inbox-redis"))]
+    #[cfg(any(feature = "cli", feature = "inbox-redis"))]
     pub(crate) async fn open_existing(self) -> Result<OpenedStore, StoreError> {
         match self {
             #[cfg(feature = "inbox-sqlite")]
-            Self::Sqlite(file) => Ok(OpenedStore::new(super::SqliteStore::open(file)?)),
+            Self::Sqlite(file) => {
+                let builder = super::SqliteStore::builder().must_exist();
+                Ok(OpenedStore::new(builder.open(file)?))
+            }
             #[cfg(feature = "inbox-postgres")]
             Self::Postgres(url) => {
                 let builder = PostgresStore::builder().max_connections(1);

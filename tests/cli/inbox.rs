@@ -125,6 +125,29 @@ fn an_address_that_cannot_be_used_is_a_usage_error_without_the_address() {
 }
 
 #[test]
+fn a_database_without_an_inbox_gets_none_from_a_command() {
+    let folder = Folder::new("inbox-none");
+    let connection = rusqlite::Connection::open(folder.path("inbox.db")).unwrap();
+    connection.execute_batch("CREATE TABLE shop (id)").unwrap();
+    drop(connection);
+    let before = std::fs::read(folder.path("inbox.db")).unwrap();
+
+    for arguments in [
+        &["parked"][..],
+        &["replay", "evt_1"],
+        &["discard", "evt_1", "--yes"],
+    ] {
+        let ended = end(&mut audience_inbox(&folder, arguments));
+
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let said = "inbox.db: no inbox was created in this database";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+    assert!(std::fs::read(folder.path("inbox.db")).unwrap() == before);
+    assert!(!std::path::Path::new(&folder.path("inbox.db-reserve")).exists());
+}
+
+#[test]
 fn a_store_that_is_down_is_worth_another_try_and_a_file_that_is_no_store_is_not() {
     let folder = Folder::new("inbox-down");
     // Nobody listens there any more.
