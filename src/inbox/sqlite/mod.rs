@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, Params, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Params, Transaction, TransactionBehavior, ffi};
 use tokio::time::Instant;
 
 use self::disk::{Disk, give_up_reserve};
@@ -30,6 +30,7 @@ use self::entries::{Entries, Shared};
 use self::file::{SCHEMA, connect, connect_in_memory, create_tables, require_tables, store_error};
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
+use crate::causes::causes;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new, state_of_outcome};
@@ -819,7 +820,7 @@ impl SqliteStore {
         endpoint: &str,
         event: impl Into<ClaimTarget<'a>>,
     ) -> Ready<Result<bool, InboxError>> {
-        let state = self.claim_done(transaction, endpoint, event.into());
+        let state = self.claim_done(transaction, endpoint, event.into(), Purpose::Add);
         ready(state.map_err(InboxError::from).and_then(is_new))
     }
 
@@ -864,7 +865,7 @@ impl SqliteStore {
         let work = move |transaction: &mut Transaction<'_>| {
             work(transaction).map_err(|error| TransactionError::RolledBack(error.into()))
         };
-        self.run_transaction(work).await
+        self.run_transaction(work, None).await
     }
 
     fn receipt_of(&self, endpoint: &str, id: &EventId, error: &TransactionError) -> Receipt {
@@ -880,18 +881,42 @@ impl SqliteStore {
         }
     }
 
-    async fn run_transaction<T: Send + 'static>(
+    /// Runs a transaction. If the disk is full, `again` is run with the room of the reserve.
+    async fn run_transaction<T: Send + 'static, W>(
         &self,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, TransactionError> {
+        work: W,
+        again: Option<W>,
+    ) -> Result<T, TransactionError>
+    where
+        W: FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
+    {
         let shared = Arc::clone(&self.shared);
         let run = move |connection: &Connection| {
             shared.check_files().map_err(store_error)?;
-            // A panic drops the transaction, which rolls it back.
-            catch_unwind(AssertUnwindSafe(|| transact(connection, work)))
-                .unwrap_or_else(|panic| Err(panicked(&*panic)))
+            let attempt = |work| {
+                // A panic drops the transaction, which rolls it back.
+                catch_unwind(AssertUnwindSafe(|| transact(connection, work)))
+                    .unwrap_or_else(|panic| Err(panicked(&*panic)))
+            };
+            match (attempt(work), again) {
+                (Err(error), Some(again)) if is_full(&error) => {
+                    // Nothing else runs on the connection meanwhile, so the room is not used for another reserve.
+                    shared.give_up_reserve(&Session::new(connection));
+                    attempt(again)
+                }
+                (result, _) => result,
+            }
         };
         self.writer.run_exclusive(run).await?
+    }
+
+    /// Makes room on a full disk for an event that is stored already.
+    #[cfg(feature = "inbox-sqlx-sqlite")]
+    async fn give_up_reserve(&self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let give_up =
+            move |connection: &Connection| shared.give_up_reserve(&Session::new(connection));
+        self.writer.run_exclusive(give_up).await
     }
 
     fn claim_done(
@@ -899,6 +924,7 @@ impl SqliteStore {
         transaction: &Connection,
         endpoint: &str,
         event: ClaimTarget<'_>,
+        purpose: Purpose,
     ) -> Result<ClaimState, StoreError> {
         if transaction.is_autocommit() {
             return Err(StoreError::unusable(
@@ -910,14 +936,14 @@ impl SqliteStore {
             .prepare_cached(CLAIM_IN)
             .and_then(|mut statement| statement.query_row(call.parameters(), |row| row.get(0)))
             .map_err(store_error)?;
-        self.claimed(&outcome)
+        self.claimed(&outcome, purpose)
     }
 
     /// Reads what [`CLAIM_IN`] returned, and now and then deletes forgotten events: a receiver that only claims in
     /// transactions has no inbox that does.
-    fn claimed(&self, outcome: &str) -> Result<ClaimState, StoreError> {
+    fn claimed(&self, outcome: &str, purpose: Purpose) -> Result<ClaimState, StoreError> {
         let state = state_of_outcome(outcome);
-        if let ClaimState::Fresh { .. } = state {
+        if let (ClaimState::Fresh { .. }, Purpose::Add) = (state, purpose) {
             // The caller rolls back.
             self.shared.refuse_if_full().map_err(store_error)?;
         }
@@ -992,6 +1018,17 @@ fn transact<T>(
     let value = work(&mut transaction)?;
     transaction.commit().map_err(store_error)?;
     Ok(value)
+}
+
+/// Returns whether a transaction failed because the disk is full.
+fn is_full(error: &TransactionError) -> bool {
+    match error {
+        TransactionError::RolledBack(error) => causes(error.as_ref()).any(|cause| {
+            let failure: Option<&ffi::Error> = cause.downcast_ref();
+            failure.is_some_and(|failure| failure.code == ErrorCode::DiskFull)
+        }),
+        TransactionError::Store(error) => error.kind() == StoreErrorKind::Full,
+    }
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> TransactionError {
@@ -1095,7 +1132,8 @@ impl SqliteStore {
         let respond_by = arrived_at + Settings::default().respond_within;
         let fingerprint = ClaimTarget::from(&delivery).fingerprint;
         let id = delivery.id.clone();
-        let handled = self.apply(endpoint, fingerprint, delivery.into_event(), handler);
+        let event = delivery.into_event();
+        let handled = self.apply(endpoint, fingerprint, event, handler, None);
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
             Ok(Err(error)) => self.receipt_of(endpoint, &id, &error),
@@ -1122,7 +1160,8 @@ impl SqliteStore {
     /// may have that name.
     ///
     /// An attempt fails if its transaction has not ended after 15 s. A closure that runs by then continues. If it is
-    /// committed, the next attempt does not call it again.
+    /// committed, the next attempt does not call it again. If the disk is full, nothing is committed, and the closure is
+    /// called again immediately, with the room of the reserve.
     ///
     /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
@@ -1177,7 +1216,8 @@ impl SqliteStore {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();
             async move {
-                let applied = store.apply(&endpoint, None, event, effect);
+                let again = Some(effect.clone());
+                let applied = store.apply(&endpoint, None, event, effect, again);
                 let applied = async {
                     applied.await.map_err(|error| match error {
                         TransactionError::RolledBack(error) => error,
@@ -1189,31 +1229,41 @@ impl SqliteStore {
         }
     }
 
-    /// Runs the transaction of an event.
-    async fn apply<E>(
+    /// Runs the transaction of an event. `again` is the handler of an event that is stored already: it is run if there
+    /// is no room for what the first one writes.
+    async fn apply<E, H>(
         &self,
         endpoint: &str,
         fingerprint: Option<Fingerprint>,
         event: Event,
-        handler: impl FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Send + 'static,
+        handler: H,
+        again: Option<H>,
     ) -> Result<Receipt, TransactionError>
     where
+        H: FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let (store, endpoint) = (self.clone(), Box::<str>::from(endpoint));
-        let work = move |transaction: &mut Transaction<'_>| {
-            let claim = ClaimTarget {
-                id: &event.id,
-                fingerprint,
-            };
-            let state = store.claim_done(transaction, &endpoint, claim)?;
-            match Receipt::of_claim(state) {
-                Ok(_) => handler(transaction, event)
-                    .map(|()| Receipt::Handled)
-                    .map_err(|error| TransactionError::RolledBack(error.into())),
-                Err(receipt) => Ok(receipt),
+        let purpose = match again {
+            Some(_) => Purpose::Always,
+            None => Purpose::Add,
+        };
+        let work = |handler: H| {
+            let (store, endpoint) = (self.clone(), Box::<str>::from(endpoint));
+            let event = event.clone();
+            move |transaction: &mut Transaction<'_>| {
+                let claim = ClaimTarget {
+                    id: &event.id,
+                    fingerprint,
+                };
+                let state = store.claim_done(transaction, &endpoint, claim, purpose)?;
+                match Receipt::of_claim(state) {
+                    Ok(_) => handler(transaction, event)
+                        .map(|()| Receipt::Handled)
+                        .map_err(|error| TransactionError::RolledBack(error.into())),
+                    Err(receipt) => Ok(receipt),
+                }
             }
         };
-        self.run_transaction(work).await
+        self.run_transaction(work(handler), again.map(work)).await
     }
 }

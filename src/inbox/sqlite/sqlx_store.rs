@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::file::{store_error, store_error_of_code};
+use super::writer::Purpose;
 use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder};
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::{Undone, respond_in_time, run_handler};
@@ -189,7 +190,7 @@ impl SqlxSqliteStore {
         endpoint: &str,
         event: impl Into<ClaimTarget<'a>>,
     ) -> Result<bool, InboxError> {
-        let claimed = self.claim_done(transaction, endpoint, event.into());
+        let claimed = self.claim_done(transaction, endpoint, event.into(), Purpose::Add);
         is_new(claimed.await?)
     }
 
@@ -298,7 +299,7 @@ impl SqlxSqliteStore {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let claim = ClaimTarget::from(&delivery);
-        let handled = self.transact(endpoint, claim, &delivery, handler);
+        let handled = self.transact(endpoint, claim, &delivery, handler, Purpose::Add);
         respond_in_time(&self.store.shared.failures, endpoint, &delivery, handled).await
     }
 
@@ -316,7 +317,8 @@ impl SqlxSqliteStore {
     ///
     /// An attempt fails if its transaction has not ended after 15 s. The transaction is then undone as soon as its last
     /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your
-    /// own.
+    /// own. If the disk is full, nothing is committed, and the closure is called again immediately, with the room of the
+    /// reserve.
     ///
     /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
@@ -372,8 +374,18 @@ impl SqlxSqliteStore {
             let effect = effect.clone();
             async move {
                 let claim = ClaimTarget::from(&event.id);
-                let applied = store.transact(&endpoint, claim, &event, effect);
-                let applied = async { applied.await.map_err(Undone::into_error) };
+                let run =
+                    |effect| store.transact(&endpoint, claim, &event, effect, Purpose::Always);
+                let applied = async {
+                    let applied = match run(effect.clone()).await {
+                        Err(undone) if undone.is_caused_by(is_full) => {
+                            store.store.give_up_reserve().await?;
+                            run(effect).await
+                        }
+                        applied => applied,
+                    };
+                    applied.map_err(Undone::into_error)
+                };
                 apply_in_time(applied).await
             }
         }
@@ -385,6 +397,7 @@ impl SqlxSqliteStore {
         claim: ClaimTarget<'_>,
         event: &Event,
         handler: impl AsyncFnOnce(&mut Transaction<'_, Sqlite>, Event) -> Result<(), E>,
+        purpose: Purpose,
     ) -> Result<Receipt, Undone>
     where
         E: Into<Box<dyn StdError + Send + Sync>>,
@@ -405,13 +418,14 @@ impl SqlxSqliteStore {
             tokio::time::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
         };
         let handled = async {
-            let claimed = self.claim_done(&mut transaction, endpoint, claim);
+            let claimed = self.claim_done(&mut transaction, endpoint, claim, purpose);
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
                 return Ok(receipt);
             }
             let handled = handler(&mut transaction, event.clone());
-            // A retry would not help: no other connection can write now.
-            run_handler(handled, |_| false).await?;
+            // Another retry would not help: no other connection can write now.
+            let is_temporary = |error: &_| purpose == Purpose::Always && is_full(error);
+            run_handler(handled, is_temporary).await?;
             Ok(Receipt::Handled)
         };
         let handled = handled.await;
@@ -431,6 +445,7 @@ impl SqlxSqliteStore {
         transaction: &mut SqliteConnection,
         endpoint: &str,
         event: ClaimTarget<'_>,
+        purpose: Purpose,
     ) -> Result<ClaimState, StoreError> {
         let call = ClaimIn::new(endpoint, event, &*self.store.shared.clock);
         let fingerprint = call.fingerprint.as_ref().map(Fingerprint::as_bytes);
@@ -444,7 +459,7 @@ impl SqlxSqliteStore {
             .fetch_one(transaction)
             .await
             .map_err(failed)?;
-        self.store.claimed(&outcome)
+        self.store.claimed(&outcome, purpose)
     }
 }
 
@@ -542,6 +557,14 @@ fn code(error: &Error) -> Option<i32> {
 fn is_busy(error: &Error) -> bool {
     // The rest of the number says why.
     code(error).is_some_and(|code| code & 0xff == ffi::SQLITE_BUSY)
+}
+
+/// Returns whether an error means that the disk is full.
+fn is_full(error: &(dyn StdError + 'static)) -> bool {
+    // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
+    let error = error.downcast_ref::<Box<dyn DatabaseError>>();
+    let code = error.and_then(|error| error.code()?.parse::<i32>().ok());
+    code.is_some_and(|code| code & 0xff == ffi::SQLITE_FULL)
 }
 
 fn failed(error: Error) -> StoreError {

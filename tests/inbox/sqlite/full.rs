@@ -1,11 +1,14 @@
 #![cfg_attr(
     not(target_os = "linux"),
-    expect(unused_imports, reason = "two tests need a file system of their own")
+    expect(unused_imports, reason = "some tests need a file system of their own")
 )]
 
+use std::time::Duration;
+
+use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use audience::inbox::{
-    AcceptState, ClaimState, HeldClaim, Inbox, InboxError, Receipt, Release, SqliteStore, Store,
-    StoreError, StoreErrorKind, Take, Token,
+    AcceptState, ClaimState, HeldClaim, Inbox, InboxError, Receipt, Release, SqliteStore,
+    SqlxSqliteStore, Store, StoreError, StoreErrorKind, Take, Token, sqlx,
 };
 
 use super::{BOUNCES, Folder, HOUR, accept, bounce, claim, complete, count_bounce, id, key};
@@ -192,7 +195,7 @@ async fn drain(store: &SqliteStore) -> usize {
         for event in taken {
             let held = HeldClaim::new(key(&event.id), token);
             if event.attempt == 1 && event.id.as_str().ends_with('3') {
-                let release = Release::new(std::time::Duration::ZERO, HOUR, "no connection");
+                let release = Release::new(Duration::ZERO, HOUR, "no connection");
                 assert!(store.release(held, release).await.unwrap());
             } else {
                 assert!(store.complete(held, HOUR).await.unwrap());
@@ -256,7 +259,7 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
             assert_eq!(error.kind(), StoreErrorKind::Full);
             attempts += 1;
             assert!(attempts < 100, "{name}: there is room");
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(drain(&store).await, 1);
         // If these events took the last room, the store makes some within a second.
@@ -264,9 +267,82 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
         while is_full(&store).await {
             probes += 1;
             assert!(probes < 100, "{name}: there is room for a probe");
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// More than fits on a disk with `LITTLE_ROOM`.
+#[cfg(target_os = "linux")]
+const LARGE: &str = "INSERT INTO effects VALUES (randomblob(1000000))";
+/// Room to take and to complete events.
+#[cfg(target_os = "linux")]
+const LITTLE_ROOM: u64 = 512 * 1024;
+
+/// Mounts a small disk, with a table for effects, and a store in which three events wait. Then it has little room but the
+/// reserve.
+#[cfg(target_os = "linux")]
+async fn full_disk(name: &str) -> Option<(SmallDisk, SqliteStore)> {
+    let disk = SmallDisk::mount(name, 24 << 20)?;
+    let store = disk.0.open();
+    let effects = "CREATE TABLE effects (data BLOB)";
+    disk.0.connect().execute_batch(effects).unwrap();
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    for event in ["evt_1", "evt_2", "evt_3"] {
+        let receipt = inbox.accept(bounce(event, "ada@example.com")).await;
+        assert_eq!(receipt, Receipt::Accepted);
+    }
+    disk.fill();
+    let ballast = std::fs::OpenOptions::new().write(true).open(disk.ballast());
+    let ballast = ballast.unwrap();
+    let length = ballast.metadata().unwrap().len();
+    ballast.set_len(length - LITTLE_ROOM).unwrap();
+    Some((disk, store))
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_full_disk_the_events_of_a_worker_are_handled_in_transactions_with_their_effects() {
+    let Some((disk, store)) = full_disk("disk-full-effects").await else {
+        return;
+    };
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+
+    let effect =
+        |transaction: &mut rusqlite::Transaction<'_>, _| transaction.execute(LARGE, ()).map(drop);
+    let worker = inbox.worker(store.handler_in(&inbox, effect));
+    let worker = worker.concurrency(1).max_attempts(1);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.parked), (3, 0), "{report:?}");
+    assert_eq!(disk.0.effects(), 3);
+    let new = inbox.accept(bounce("evt_4", "ada@example.com")).await;
+    assert_eq!(new, Receipt::Full);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_full_disk_the_events_of_a_worker_are_handled_in_transactions_on_a_pool() {
+    let Some((disk, _store)) = full_disk("disk-full-pool").await else {
+        return;
+    };
+    let options = SqliteConnectOptions::new().filename(disk.0.file());
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let store = SqlxSqliteStore::open(pool).await.unwrap();
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+
+    let worker = inbox.worker(store.handler_in(&inbox, async |transaction, _| {
+        let effect = sqlx::query(LARGE).execute(&mut **transaction);
+        effect.await.map(drop)
+    }));
+    // On a slow machine, the reserve may be written again before the second run.
+    let worker = worker
+        .concurrency(1)
+        .backoff(Duration::ZERO, Duration::ZERO);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.parked), (3, 0), "{report:?}");
+    assert_eq!(disk.0.effects(), 3);
 }
 
 /// Returns whether a probe says that the disk is full.

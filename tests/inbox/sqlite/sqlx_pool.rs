@@ -44,7 +44,7 @@ impl Folder {
         SqlxSqliteStore::open(pool).await.unwrap()
     }
 
-    fn effects(&self) -> i64 {
+    pub(super) fn effects(&self) -> i64 {
         let count = "SELECT count(*) FROM effects";
         self.connect()
             .query_row(count, (), |row| row.get(0))
