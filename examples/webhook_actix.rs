@@ -30,6 +30,9 @@ use support::ENVIRONMENT;
 /// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long handlers may continue after the server has ended. Kubernetes kills a program 30 s after SIGTERM.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(25);
+
 /// A webhook endpoint with actix-web, as a starting point for your own
 #[derive(Parser)]
 #[command(name = "webhook_actix", after_help = ENVIRONMENT)]
@@ -92,6 +95,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         handle.stop(true).await;
         server.await??;
     }
-    inbox.wait_idle().await; // a handler continues when its connection is closed
+    // A handler continues when its connection is closed. One that hangs must not keep the program running.
+    let _ = tokio::time::timeout(HANDLER_TIMEOUT, inbox.wait_idle()).await;
     Ok(())
 }

@@ -18,6 +18,7 @@ mod inbox_store;
 mod support;
 
 use std::error::Error;
+use std::time::Duration;
 
 use audience::inbox::{Inbox, Receipt};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
@@ -28,6 +29,9 @@ use clap::Parser;
 use inbox_store::StoreArguments;
 use support::ENVIRONMENT;
 use tokio::net::TcpListener;
+
+/// How long handlers may continue after the server has ended. Kubernetes kills a program 30 s after SIGTERM.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A webhook endpoint with axum, as a starting point for your own
 #[derive(Parser)]
@@ -91,6 +95,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             server.run_until(demo).await?;
         }
     }
-    inbox.wait_idle().await; // a handler continues when its connection is closed
+    // A handler continues when its connection is closed. One that hangs must not keep the program running.
+    let _ = tokio::time::timeout(HANDLER_TIMEOUT, inbox.wait_idle()).await;
     outcome
 }

@@ -64,9 +64,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
-/// A handler that [`Inbox::handle`](crate::inbox::Inbox::handle) starts for a delivery whose body arrives after the
-/// shutdown has begun is waited for only until its response. Call [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle)
-/// afterwards, within a limit of your own; [`Inbox::accept`](crate::inbox::Inbox::accept) needs nothing.
+/// A handler of [`Inbox::handle`](crate::inbox::Inbox::handle) that continues after its response is waited for only if a
+/// worker of the same inbox is added, and if the body of its delivery arrived before the shutdown began. So wait for
+/// [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle) afterwards, within a limit, because a handler may hang:
+/// `tokio::time::timeout(Duration::from_secs(25), inbox.wait_idle())`.
+/// [`Inbox::accept`](crate::inbox::Inbox::accept) needs nothing.
 ///
 /// For another server, use [`Worker::run_until`] and the server's own shutdown.
 ///

@@ -93,13 +93,14 @@
 //!
 //! # Shutting down
 //!
-//! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started continues
-//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for [25
+//! Stop accepting connections, then wait for [`Inbox::wait_idle`], for 25 s at most: a handler that [`Inbox::handle`]
+//! started continues when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for [25
 //! s](Worker::shutdown_timeout); then it cuts them off and releases their claims, so that another worker has these
 //! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over.
 //! With [`Inbox::handle`], it is called again only if the service delivers the event after that.
 //!
-//! `audience::serve` (feature `serve`) runs a server and its workers, and ends them in this way.
+//! `audience::serve` (feature `serve`) runs a server and its workers, and ends them in this way. Without a worker of the
+//! same inbox, call [`Inbox::wait_idle`] afterwards.
 //!
 //! A worker thread of actix-web has a runtime of its own, which ends with the server. So that a handler of
 //! [`Inbox::handle`] outlives it, build the inbox in a runtime with threads of its own, such as that of `#[tokio::main]`.
@@ -912,7 +913,8 @@ impl Inbox {
     /// Waits until all handlers that [`handle`](Self::handle) started have finished.
     ///
     /// Such a handler continues when its connection is closed. Before a program exits, stop accepting connections,
-    /// then call this. A [`Worker`] of this inbox waits for them, and for its own, itself.
+    /// then call this, within a limit: a handler that hangs would keep the program running until it is killed. A
+    /// [`Worker`] of this inbox waits for them, and for its own, itself.
     ///
     /// # Example: exit without cutting a handler off
     ///
@@ -930,7 +932,7 @@ impl Inbox {
     /// // The connection is closed before the response.
     /// let _ = tokio::time::timeout(Duration::ZERO, response).await;
     ///
-    /// inbox.wait_idle().await;
+    /// tokio::time::timeout(Duration::from_secs(25), inbox.wait_idle()).await?;
     ///
     /// assert_eq!(inbox.metrics().handled, 1);
     /// # Ok(()) }
