@@ -347,7 +347,11 @@ impl Inbox {
     /// extended while it waits, but not while it blocks its thread: run long blocking work in
     /// `tokio::task::spawn_blocking`, or the response is late and the event may be handled a second time.
     ///
-    /// If it has not ended [`respond_within`](InboxBuilder::respond_within) after the delivery arrived, the
+    /// No handler is cut off because it takes long. Give each wait in it a limit, for example `tokio::time::timeout` around
+    /// the whole handler: one that never ends keeps its event in progress until the service gives it up, and nothing
+    /// reports it.
+    ///
+    /// If the handler has not ended [`respond_within`](InboxBuilder::respond_within) after the delivery arrived, the
     /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler continues. Call this in the request
     /// handler: the time that a delivery waits in a queue of yours counts.
     ///
@@ -516,6 +520,10 @@ impl Inbox {
     ///
     /// The lease of an event is extended while its handler waits, but not while it blocks its thread: run long
     /// blocking work in `tokio::task::spawn_blocking`, or the event may be handled a second time.
+    ///
+    /// Give each wait in the handler a limit, for example `tokio::time::timeout` around the whole handler. An event whose
+    /// handler never ends is neither retried nor parked, and as many such handlers as [`Worker::concurrency`] allows stop
+    /// the worker.
     ///
     /// # Example: receive in one place, handle in another
     ///
