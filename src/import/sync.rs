@@ -921,7 +921,7 @@ struct Plan {
     /// The addresses of rows whose names and properties have not changed, but who share them with others, and the
     /// places of the entries if nothing else has changed either.
     sharing: Vec<(u64, Option<Place>)>,
-    /// The addresses that rows had before this sync and no longer have.
+    /// The addresses that rows had or may have had before this sync and no longer have.
     freed: HashSet<u64>,
     /// The addresses at which the service may have names and properties of other rows.
     shared_addresses: HashSet<u64>,
@@ -1343,6 +1343,7 @@ impl Plan {
             self.delete(&row.row, entry);
             return Ok(());
         }
+        self.free(&entry, Some(row.address()));
         let has_moved = normalized_address(&entry.address) != normalized_address(row.address());
         let is_untold = entry.is_untold && !has(opt_outs, &EVERYTHING);
         let mut lost = entry.opt_outs.clone();
@@ -1363,7 +1364,6 @@ impl Plan {
             self.note_taker(row);
         }
         if has_moved {
-            self.free(&entry);
             let looks_at = Some(entry.address.clone());
             let task = SyncTask {
                 // Who has the old address is known when the whole table was read.
@@ -1432,16 +1432,19 @@ impl Plan {
         });
     }
 
-    /// Notes that a row no longer has its address.
-    fn free(&mut self, entry: &Entry) {
-        if !entry.is_gone {
-            self.freed.insert(number_of(&entry.address));
-        }
+    /// Notes which addresses a row no longer has, if it has this one now.
+    fn free(&mut self, entry: &Entry, now: Option<&str>) {
+        let had = Some(&entry.address).filter(|_| !entry.is_gone);
+        // A batch without a response may have written the names of the row to the second one.
+        let had = had.into_iter().chain(&entry.tried);
+        let now = now.map(number_of);
+        let had = had.map(|address| number_of(address));
+        self.freed.extend(had.filter(|had| Some(*had) != now));
     }
 
     /// Opts out the contact of a row that was deleted or is missing.
     fn delete(&mut self, row: &ImportRow, entry: Entry) {
-        self.free(&entry);
+        self.free(&entry, None);
         let is_out = has(&entry.opt_outs, &EVERYTHING) && entry.left.is_empty();
         let mut opt_outs = entry.left.clone();
         let next = Entry {
@@ -1667,7 +1670,7 @@ impl Plan {
     fn finish_unseen(&mut self, row: &ImportRow, entry: Entry, deletes_missing: bool) {
         let entry = match deletes_missing {
             true => {
-                self.free(&entry);
+                self.free(&entry, None);
                 Entry {
                     is_gone: true,
                     is_opt_in: false,

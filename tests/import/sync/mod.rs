@@ -1,5 +1,6 @@
 //! Syncs: what is sent of a table, night after night.
 
+mod broken;
 mod consent;
 mod files;
 mod killed;

@@ -1,0 +1,75 @@
+//! A run breaks, and the table changes before the next one.
+
+use audience::RetryPolicy;
+use audience::contacts::NewContact;
+use audience::import::{SyncContacts, SyncReport, SyncRow};
+use audience::mock::Fault;
+
+use super::{Nights, row};
+
+/// Returns a row with this first name.
+fn named(key: u64, address: &str, name: &str) -> SyncRow {
+    SyncRow::new(key, NewContact::new(address).first_name(name))
+}
+
+fn name_of(nights: &Nights, address: &str) -> String {
+    let contact = nights.server.contact(address).unwrap();
+    contact.first_name.unwrap_or_default()
+}
+
+fn once(sync: SyncContacts) -> SyncContacts {
+    sync.retry(RetryPolicy::none())
+}
+
+/// Runs a night in which the responses to all batches are lost.
+async fn lose_batches(nights: &Nights, table: &[SyncRow]) -> SyncReport {
+    let lost = Fault::close_after().path("/contacts/batch");
+    nights.server.fault(lost);
+    let (report, _) = nights.run_with(table, once).await;
+    nights.server.clear_faults();
+    assert!(report.changes().unknown() > 0, "{report}");
+    report
+}
+
+#[tokio::test]
+async fn a_contact_gets_its_name_back_from_its_row_after_another_row_had_its_address_by_mistake() {
+    let bob = || named(2, "b@x.io", "Bob");
+    let later = [
+        Some(named(1, "a@x.io", "Ada")),
+        Some(named(1, "c@x.io", "Ada")),
+        Some(row(1, "b@x.io").deleted(true)),
+        Some(row(1, "a@x.io").deleted(true)),
+        None,
+    ];
+    for later in later {
+        let nights = Nights::new().await;
+        nights.run(&[named(1, "a@x.io", "Ada"), bob()]).await;
+        lose_batches(&nights, &[named(1, "b@x.io", "Ada"), bob()]).await;
+        assert_eq!(name_of(&nights, "b@x.io"), "Ada");
+
+        let table: Vec<_> = later.clone().into_iter().chain([bob()]).collect();
+        nights.run_with(&table, SyncContacts::deletes_missing).await;
+
+        assert_eq!(name_of(&nights, "b@x.io"), "Bob", "{later:?}");
+        let (report, calls) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+        assert_eq!((report.unchanged(), calls.len()), (table.len() as u64, 0));
+    }
+}
+
+#[tokio::test]
+async fn two_rows_that_swap_their_addresses_and_swap_back_have_their_own_names() {
+    let table = || [named(1, "a@x.io", "Ada"), named(2, "b@x.io", "Bob")];
+    let nights = Nights::new().await;
+    nights.run(&table()).await;
+    let lost = Fault::close_after().path("/contacts/batch");
+    nights.server.fault(lost);
+    let swapped = [named(1, "b@x.io", "Ada"), named(2, "a@x.io", "Bob")];
+    nights.run_with(&swapped, once).await;
+    nights.server.clear_faults();
+    assert_eq!(name_of(&nights, "a@x.io"), "Bob");
+
+    nights.run(&table()).await;
+
+    assert_eq!(name_of(&nights, "a@x.io"), "Ada");
+    assert_eq!(name_of(&nights, "b@x.io"), "Bob");
+}
