@@ -786,8 +786,15 @@ impl StateWriter {
         let tasks = rows.iter().filter_map(|row| row.row.task());
         // The first part of the sync was recorded as a whole.
         let upserts = tasks.filter(|task| task.kind == TaskKind::Upsert);
-        self.append(upserts.filter_map(|task| task.started.as_ref()))
-            .await
+        let started = upserts.filter_map(|task| task.started.as_ref());
+        self.append(started.clone()).await?;
+        // The last part and the end of the sync must not record what was known before.
+        let mut recent = self.recent();
+        for entry in started {
+            let recorded = recent.entry(entry.key.clone());
+            recorded.and_modify(|recorded| recorded.clone_from(entry));
+        }
+        Ok(())
     }
 
     /// Records the outcomes that are final: for each row, the one of its contact and the one with its opt-outs.

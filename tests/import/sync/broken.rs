@@ -73,3 +73,35 @@ async fn two_rows_that_swap_their_addresses_and_swap_back_have_their_own_names()
     assert_eq!(name_of(&nights, "a@x.io"), "Ada");
     assert_eq!(name_of(&nights, "b@x.io"), "Bob");
 }
+
+#[tokio::test]
+async fn a_deletion_reaches_each_contact_that_two_lost_batches_have_created() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    for address in ["b@x.io", "c@x.io"] {
+        lose_batches(&nights, &[row(1, address)]).await;
+    }
+
+    nights.run(&[row(1, "c@x.io").deleted(true)]).await;
+    nights.run(&[row(1, "c@x.io").deleted(true)]).await;
+
+    for address in ["a@x.io", "b@x.io", "c@x.io"] {
+        assert!(nights.is_opted_out(address), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_a_lost_batch_is_replaced_although_an_old_address_was_left_in_the_same_run() {
+    let nights = Nights::new().await;
+    nights.run(&[named(1, "a@x.io", "Ada")]).await;
+    let stays = Fault::status(501).path("/contacts/a@x.io/unsubscribe");
+    nights.server.fault(stays);
+    nights.run(&[named(1, "b@x.io", "Ada")]).await;
+    nights.server.clear_faults();
+    lose_batches(&nights, &[named(1, "b@x.io", "Eve")]).await;
+    assert!(nights.is_opted_out("a@x.io"));
+
+    nights.run(&[named(1, "b@x.io", "Ada")]).await;
+
+    assert_eq!(name_of(&nights, "b@x.io"), "Ada");
+}
