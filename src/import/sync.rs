@@ -1690,10 +1690,10 @@ impl Plan {
         if let Some(tried) = entry.tried.clone() {
             let mut opt_outs = entry.carried.clone().unwrap_or_default();
             add_missing(&mut opt_outs, &entry.opt_outs);
+            opt_outs.retain(|opt_out| !has(&entry.taken, opt_out));
             if !opt_outs.is_empty() {
                 let mut done = entry.clone();
-                done.tried = None;
-                done.add_former(&tried, false);
+                add_missing(&mut done.taken, &opt_outs);
                 let task = opt_out_task(Some(entry), Some(done));
                 self.first.push(bare(row, &tried, opt_outs, task));
             }

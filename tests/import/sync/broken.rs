@@ -2,7 +2,7 @@
 
 use audience::RetryPolicy;
 use audience::contacts::NewContact;
-use audience::import::{SyncContacts, SyncReport, SyncRow};
+use audience::import::{ImportRow, SyncContacts, SyncReport, SyncRow};
 use audience::mock::Fault;
 
 use super::{Nights, row};
@@ -104,4 +104,41 @@ async fn a_name_of_a_lost_batch_is_replaced_although_an_old_address_was_left_in_
     nights.run(&[named(1, "b@x.io", "Ada")]).await;
 
     assert_eq!(name_of(&nights, "b@x.io"), "Ada");
+}
+
+#[tokio::test]
+async fn a_contact_of_a_lost_batch_is_opted_out_if_its_row_was_not_passed_and_then_deleted_or_moved()
+ {
+    let later = [
+        row(1, "b@x.io").deleted(true),
+        row(1, "a@x.io").deleted(true),
+        row(1, "c@x.io"),
+        row(1, "a@x.io"),
+    ];
+    let not_passed = [
+        vec![],
+        vec![SyncRow::new(1, ImportRow::unreadable("an unknown word"))],
+    ];
+    for later in later {
+        for table in &not_passed {
+            let nights = Nights::new().await;
+            nights.run(&[row(1, "a@x.io")]).await;
+            let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+            opt_out.await.unwrap();
+            lose_batches(&nights, &[row(1, "b@x.io")]).await;
+            let (_, calls) = nights.run(table).await;
+            assert_eq!(calls, ["POST /b@x.io/unsubscribe news"]);
+            assert!(nights.run(table).await.1.is_empty());
+
+            nights.run(std::slice::from_ref(&later)).await;
+
+            assert!(nights.is_opted_out("b@x.io"), "{later:?}");
+            let stays = later == row(1, "a@x.io");
+            assert_eq!(nights.is_opted_out("a@x.io"), !stays, "{later:?}");
+            if later == row(1, "c@x.io") {
+                let c = nights.contacts.retrieve("c@x.io").await.unwrap();
+                assert!(!c.topics["news"] && !c.unsubscribed);
+            }
+        }
+    }
 }
