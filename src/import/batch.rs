@@ -420,9 +420,6 @@ impl Sender {
                 Ok(contact) => contact,
                 Err(unknown) => return unknown,
             };
-            if !old.is_held() {
-                add_missing(&mut to_send, new_opt_outs(row, &entry));
-            }
             let exists = contact.is_some();
             let is_own = entry.is_maybe_out(&entry.address);
             // Other rows that had the address have sent these opt-outs. They are not for this row.
@@ -490,6 +487,12 @@ impl Sender {
             .await
         {
             return opt_out_not_sent(&EVERYTHING, error);
+        }
+        if old.is_held() {
+            // The contact is the one of another row, so they go only to the next address.
+            let new = row.row.opt_outs().iter();
+            let new = new.filter(|opt_out| !has(&entry.opt_outs, opt_out));
+            add_missing(entry.carried.get_or_insert_default(), new);
         }
         entry.left.clone_from(&to_send);
         if let Err(error) = state.record(vec![entry.clone()]).await {
@@ -752,12 +755,6 @@ impl Sender {
         }
         journal.record_end(end).await
     }
-}
-
-/// Returns the opt-outs of a row that the table did not have before.
-fn new_opt_outs<'a>(row: &'a NumberedRow, before: &'a Entry) -> impl Iterator<Item = &'a OptOut> {
-    let opt_outs = row.row.opt_outs().iter();
-    opt_outs.filter(|opt_out| !has(&before.opt_outs, opt_out))
 }
 
 /// Returns the opt-outs of a contact without the topics of other rows. If a sync may have opted it out, returns only

@@ -657,6 +657,9 @@ impl SyncContacts {
                 let writer = state.start(&service).await.map_err(not_started)?;
                 let written = writer.append(plan.replaced.iter()).await;
                 written.map_err(|error| not_started(unwritable(error)))?;
+                let looks = plan.first.iter().filter_map(|row| row.task()?.to_look());
+                let written = writer.append(looks.filter(|entry| !entry.left.is_empty())).await;
+                written.map_err(|error| not_started(unwritable(error)))?;
                 let started = plan.first.iter().filter_map(|row| row.task()?.pending());
                 let started = started.chain(std::mem::take(&mut plan.pending));
                 let written = writer.record(started.collect()).await;
@@ -869,6 +872,12 @@ fn told(code: &str, message: &str) -> RowOutcome {
 }
 
 impl SyncTask {
+    /// Returns the entry of a row that looks at its old address.
+    fn to_look(&self) -> Option<&Entry> {
+        let looks = matches!(self.kind, TaskKind::Look(_));
+        self.started.as_ref().filter(|_| looks)
+    }
+
     /// Returns the entry to record before anything is sent.
     fn pending(&self) -> Option<Entry> {
         self.started
@@ -1498,6 +1507,7 @@ impl Plan {
         let mut left_by = HashSet::new();
         // From the end: of several rows that had one address, the last opts it out.
         for row in self.first.iter_mut().rev() {
+            let mut new_opt_outs = row.opt_outs().to_vec();
             let Some(task) = row.task_mut() else { continue };
             if let (TaskKind::Look(old), Some(entry)) = (&mut task.kind, &mut task.started) {
                 let was_shared = self.history.is_shared(&entry.address, &entry.key);
@@ -1509,6 +1519,10 @@ impl Plan {
                 };
                 left += u64::from(*old == OldAddress::Left);
                 entry.to_leave.retain(|address| !is_held(address));
+                if !old.is_held() {
+                    new_opt_outs.retain(|opt_out| !has(&entry.opt_outs, opt_out));
+                    add_missing(&mut entry.left, &new_opt_outs);
+                }
             }
         }
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();

@@ -1,5 +1,7 @@
 //! A run breaks, and the table changes before the next one.
 
+use std::future::ready;
+
 use audience::RetryPolicy;
 use audience::contacts::NewContact;
 use audience::import::{ImportRow, SyncContacts, SyncReport, SyncRow};
@@ -140,5 +142,52 @@ async fn a_contact_of_a_lost_batch_is_opted_out_if_its_row_was_not_passed_and_th
                 assert!(!c.topics["news"] && !c.unsubscribed);
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_moves_reaches_its_new_contact_although_another_row_has_the_old_one()
+ {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let table = [row(1, "b@x.io").subscribed(false), row(2, "a@x.io")];
+    lose_batches(&nights, &table).await;
+
+    nights.run(&table[1..]).await;
+
+    assert!(nights.is_opted_out("b@x.io") && !nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_moves_reaches_its_new_contact_although_the_old_one_is_gone() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.delete("a@x.io").await.unwrap();
+    lose_batches(&nights, &[row(1, "b@x.io").subscribed(false)]).await;
+
+    nights.run(&[]).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_moves_is_in_the_state_before_the_first_request() {
+    for is_stopped in [false, true] {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io")]).await;
+        nights
+            .server
+            .fault(Fault::status(501).path("/contacts/a@x.io"));
+        let breaks = |sync: SyncContacts| match is_stopped {
+            true => sync.stop_when(ready(())),
+            false => sync,
+        };
+        let table = [row(1, "b@x.io").subscribed(false)];
+        nights.run_with(&table, breaks).await;
+        nights.server.clear_faults();
+
+        nights.run(&[]).await;
+
+        assert!(nights.is_opted_out("a@x.io"), "{is_stopped}");
     }
 }
