@@ -1526,6 +1526,7 @@ impl Plan {
             }
         }
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
+        let mut handed_over = Vec::new();
         for (place, address) in unseen {
             let entry = self.reader.read(place)?;
             let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
@@ -1533,8 +1534,20 @@ impl Plan {
             if deletes_missing && !entry.is_gone && !is_held {
                 left += u64::from(!has(&entry.opt_outs, &EVERYTHING));
                 self.delete(&row, entry);
+            } else if deletes_missing && !is_held && !has(&entry.opt_outs, &EVERYTHING) {
+                handed_over.push((row, entry));
             } else {
                 self.finish_unseen(&row, entry, deletes_missing);
+            }
+        }
+        for (row, entry) in handed_over {
+            // The row that took the address may have been removed before any run has sent it.
+            match self.freed.contains(&number_of(&entry.address)) {
+                true => self.finish_unseen(&row, entry, deletes_missing),
+                false => {
+                    left += 1;
+                    self.delete(&row, entry);
+                }
             }
         }
         for entry in std::mem::take(&mut self.refused) {

@@ -191,3 +191,23 @@ async fn the_opt_out_of_a_row_that_moves_is_in_the_state_before_the_first_reques
         assert!(nights.is_opted_out("a@x.io"), "{is_stopped}");
     }
 }
+
+#[tokio::test]
+async fn an_address_of_a_missing_row_is_opted_out_if_the_row_that_took_it_was_never_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(9, "z@x.io")]).await;
+    let table = [row(5, "a@x.io"), row(9, "z@x.io")];
+    let stops = |sync: SyncContacts| sync.deletes_missing().stop_when(ready(()));
+    nights.run_with(&table, stops).await;
+
+    let (report, _) = nights
+        .run_with(&table[1..], SyncContacts::deletes_missing)
+        .await;
+
+    assert_eq!(report.opted_out(), 1);
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("z@x.io"));
+    let (_, calls) = nights
+        .run_with(&table[1..], SyncContacts::deletes_missing)
+        .await;
+    assert!(calls.is_empty(), "{calls:?}");
+}
