@@ -106,12 +106,21 @@ impl Sender {
                 (TaskKind::Look(old), Some(entry)) => {
                     return self.look(row, task, entry, old, state, watch).await;
                 }
+                (TaskKind::NotCreated, _) => {
+                    return SentBatch {
+                        outcomes: vec![RowOutcome::NotSent],
+                        stop: Some(Stop::Quota),
+                    };
+                }
                 (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
                 (TaskKind::Check, _) => return self.check(row, &task.recorded, state, watch).await,
                 _ => {}
             }
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
+        if let (Some(Stop::Quota), Log::State(state)) = (&sent.stop, &self.log) {
+            state.note_ceiling();
+        }
         if let Log::Nowhere = self.log {
             // No later run would send the opt-outs.
             watch.keep_trying();
@@ -790,7 +799,7 @@ fn is_recorded_before(row: &NumberedRow) -> bool {
 /// Why no further batch is started.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The plan's contact ceiling is crossed.
+    /// The plan's contact ceiling is crossed. A sync continues without new contacts.
     Quota,
     /// The caller asked for it.
     Asked,

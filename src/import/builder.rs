@@ -120,6 +120,7 @@ impl Import {
             settings: Settings {
                 concurrency: DEFAULT_CONCURRENCY,
                 stop_on_failure: false,
+                stop_at_ceiling: true,
                 stop_signal: None,
                 dry_run: false,
                 total: None,

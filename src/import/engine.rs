@@ -32,6 +32,8 @@ const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) stop_on_failure: bool,
+    /// Whether to stop when the plan allows no more contacts. A sync has other work then.
+    pub(super) stop_at_ceiling: bool,
     /// Ready when the caller asks the import to stop.
     pub(super) stop_signal: Option<StopSignal>,
     pub(super) dry_run: bool,
@@ -521,6 +523,9 @@ impl Run {
                 return;
             }
         }
+        if matches!(stop, Stop::Quota) && !self.settings.stop_at_ceiling {
+            return;
+        }
         // The first reason counts, but after a refused key or a foreign journal nothing more may be read.
         if self.stop.is_none() || matches!(stop, Stop::Fatal(_)) && !self.is_fatal() {
             self.stop = Some(stop);
@@ -809,6 +814,10 @@ fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
                 now: RowOutcome::NotSent,
             }))
         }
+        Some(TaskKind::NotCreated) => ToDo::OptOuts(Box::new(OptOutsLeft {
+            contact: RowOutcome::NotSent,
+            now: RowOutcome::NotSent,
+        })),
         // Nothing is left to do for it.
         Some(TaskKind::Check) => ToDo::OptOuts(Box::new(OptOutsLeft {
             contact: RowOutcome::Skipped,

@@ -487,6 +487,8 @@ pub(super) enum TaskKind {
     Look(OldAddress),
     /// Creates or updates the contact.
     Upsert,
+    /// Nothing: the contact would be new, and the plan allows no more.
+    NotCreated,
     /// Opts out the contact of an address that the row had before, now that its new one is known to be usable.
     Leave,
     /// Finds out whether the contact has opted in at the service, as its row says.

@@ -338,6 +338,7 @@ impl SyncContacts {
             settings: Settings {
                 concurrency: DEFAULT_CONCURRENCY,
                 stop_on_failure: false,
+                stop_at_ceiling: false,
                 stop_signal: None,
                 dry_run: false,
                 total: None,
@@ -1817,6 +1818,14 @@ impl Iterator for Second {
                 continue;
             }
             let Later { row, place, .. } = later;
+            let is_new = place.is_none() && row.row.opt_outs().is_empty();
+            if is_new && self.writer.is_at_ceiling() {
+                let task = SyncTask {
+                    kind: TaskKind::NotCreated,
+                    ..opt_out_task(None, None)
+                };
+                return Some(row.row.with_task(task));
+            }
             let recent = self.writer.find_recent(&row.key);
             let is_recent = recent.is_some();
             let before = match (recent, place.map(|place| self.reader.read(place))) {

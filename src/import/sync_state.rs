@@ -672,6 +672,8 @@ struct Notes {
     subscribed: HashSet<String>,
     /// The keys of the rows whose contacts are not opted out of everything.
     reachable: HashSet<String>,
+    /// Whether the plan allows no more contacts.
+    is_at_ceiling: bool,
 }
 
 impl StateWriter {
@@ -767,6 +769,15 @@ impl StateWriter {
 
     pub(super) fn is_reachable(&self, key: &str) -> bool {
         self.notes().reachable.contains(key)
+    }
+
+    /// Notes that the plan allows no more contacts.
+    pub(super) fn note_ceiling(&self) {
+        self.notes().is_at_ceiling = true;
+    }
+
+    pub(super) fn is_at_ceiling(&self) -> bool {
+        self.notes().is_at_ceiling
     }
 
     pub(super) fn is_subscribed(&self, key: &str) -> bool {

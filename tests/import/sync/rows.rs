@@ -354,6 +354,56 @@ async fn the_ceiling_of_the_plan_stops_new_contacts_but_no_opt_out() {
 }
 
 #[tokio::test]
+async fn at_the_ceiling_of_the_plan_old_addresses_are_left_and_opt_outs_of_new_rows_are_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.create("imported@x.io").await.unwrap();
+    nights.server.set_ceiling(Some(3));
+    let mut table = vec![row(1, "b@x.io")];
+    table.extend((100..350).map(|n| row(n, &format!("{n}@x.io"))));
+    table.push(row(2, "imported@x.io").subscribed(false));
+
+    let (report, calls) = nights.run(&table).await;
+
+    assert!(report.changes().quota_exceeded());
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("imported@x.io"));
+    assert!(!nights.is_opted_out("b@x.io"));
+    let changes = report.changes();
+    assert_eq!((changes.created(), changes.updated()), (1, 1), "{report}");
+    assert_eq!(changes.refused() + changes.not_sent(), 250, "{report}");
+    assert!(calls.iter().any(|call| call == "batch 1"), "{calls:?}");
+    let error = report.finished().unwrap_err();
+    assert!(error.to_string().contains("contact ceiling"), "{error}");
+
+    nights.server.set_ceiling(None);
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!(
+        (report.changes().created(), calls.len()),
+        (250, 3),
+        "{calls:?}"
+    );
+    assert!(report.is_complete());
+}
+
+#[tokio::test]
+async fn at_the_ceiling_of_the_plan_the_list_and_opt_ins_are_checked() {
+    let nights = Nights::new().await;
+    let no = |address: &str, key| row(key, address).subscribed(false);
+    nights.run(&[no("a@x.io", 1), no("b@x.io", 2)]).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    nights.contacts.subscribe("b@x.io").await.unwrap();
+    nights.server.set_ceiling(Some(2));
+    let table = [no("a@x.io", 1), row(2, "b@x.io"), row(3, "c@x.io")];
+
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(report.changes().quota_exceeded());
+    assert_eq!((report.opted_out(), report.opt_ins_not_sent()), (1, 0));
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+    assert_eq!(report.changes().not_sent(), 0, "{report}");
+}
+
+#[tokio::test]
 async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_sends_it() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
