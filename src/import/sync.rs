@@ -27,7 +27,7 @@ use super::row::{
 use super::sync_state::{
     DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
-use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call};
+use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
 use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
@@ -1179,7 +1179,9 @@ impl Plan {
     fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
         let seen = state.known().see(&row.key);
         let has_lost_address = row.is_deleted && matches!(seen, Seen::Before(..));
-        if row.row.problem().is_some() || row.address().is_empty() && !has_lost_address {
+        // With such an address, the service has no path.
+        let is_usable = is_path_segment(row.address());
+        if row.row.problem().is_some() || !is_usable && !has_lost_address {
             return self.refuse(row, seen);
         }
         self.note_unwanted(&row, seen);
@@ -1238,7 +1240,7 @@ impl Plan {
         }
         self.first.push(match row.row.problem() {
             Some(_) => row.row,
-            None => row.row.into_unreadable("the row has no address"),
+            None => row.row.into_unreadable("the row has no usable address"),
         });
         Ok(())
     }

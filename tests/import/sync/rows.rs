@@ -295,6 +295,28 @@ async fn a_row_without_an_address_is_an_invalid_row_and_its_opt_out_goes_to_the_
 }
 
 #[tokio::test]
+async fn a_row_whose_address_is_a_dot_is_an_invalid_row_until_it_has_another_one() {
+    for dots in [".", " .. "] {
+        let nights = Nights::new().await;
+
+        let (report, calls) = nights
+            .run(&[row(1, dots), row(2, dots).subscribed(false)])
+            .await;
+
+        let changes = report.changes();
+        let codes: Vec<_> = changes.refused_by_code().collect();
+        assert_eq!((codes, calls.len()), (vec![("invalid_row", 2)], 0));
+        assert_eq!(changes.opt_out_failed(), 0);
+        let (report, _) = nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+        assert_eq!(report.changes().created(), 2);
+        // A row that had an address keeps it.
+        let (report, _) = nights.run(&[row(1, dots).subscribed(false)]).await;
+        assert_eq!((report.changes().refused(), report.opted_out()), (1, 1));
+        assert!(nights.is_opted_out("a@x.io"));
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_that_is_left_is_sent_although_the_row_cannot_be_sent() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
