@@ -1886,6 +1886,8 @@ impl Third {
             let key = leaver.row.key_text();
             let recent = key.and_then(|key| self.writer.find_recent(key));
             let Some(entry) = recent.or_else(|| leaver.entry.clone()) else {
+                // It could not look at its address, and takes the opt-outs from there later.
+                kept.extend(leaver.looks_at.as_deref().map(number_of));
                 continue;
             };
             // Also that of a row that was deleted, and is back with an address that is refused.

@@ -211,3 +211,21 @@ async fn an_address_of_a_missing_row_is_opted_out_if_the_row_that_took_it_was_ne
         .await;
     assert!(calls.is_empty(), "{calls:?}");
 }
+
+#[tokio::test]
+async fn an_address_that_two_rows_leave_is_left_only_after_both_have_looked_at_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let table = [row(1, "b@x.io"), row(2, "c@x.io")];
+    let second_look = Fault::status(500).path("/contacts/a@x.io");
+    nights.server.fault(second_look.after(1).times(1));
+    let (report, _) = nights.run_with(&table, once).await;
+    assert!(!report.is_complete());
+    nights.server.clear_faults();
+
+    let (report, _) = nights.run(&table).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("a@x.io"));
+    assert!(!nights.is_opted_out("b@x.io") && !nights.is_opted_out("c@x.io"));
+}
