@@ -1365,6 +1365,11 @@ impl Plan {
             self.opted_in.entry(number_of(row.address())).or_default();
         }
         let takes_opted_out = has_moved && self.takes_opted_out(row);
+        if has_moved {
+            // This run sends them to the next address, although they are older than the row.
+            let left = entry.left.iter();
+            lost.extend(left.filter(|left| !has(opt_outs, left)).cloned());
+        }
         let is_partly_known = is_untold || has_moved;
         let is_untold = !lost.is_empty() || is_untold || takes_opted_out;
         if is_untold {

@@ -229,3 +229,24 @@ async fn an_address_that_two_rows_leave_is_left_only_after_both_have_looked_at_i
     assert!(nights.is_opted_out("a@x.io"));
     assert!(!nights.is_opted_out("b@x.io") && !nights.is_opted_out("c@x.io"));
 }
+
+#[tokio::test]
+async fn a_yes_before_a_late_opt_out_that_moves_with_the_row_is_told_and_no_opt_out_at_the_service()
+{
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let fails = Fault::status(501).path("/contacts/a@x.io/unsubscribe");
+    nights.server.fault(fails);
+    nights.run(&[row(1, "b@x.io").subscribed(false)]).await;
+    nights.server.clear_faults();
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(nights.is_opted_out("b@x.io"));
+
+    let (report, _) = nights
+        .run_with(&[row(1, "b@x.io")], SyncContacts::checks_list)
+        .await;
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(report.opted_out_at_service().is_empty());
+}
