@@ -2087,8 +2087,8 @@ fn upsert(
     let may_be_new = has_moved && before.tried.is_some();
     let (contact, members) = row.contact(match has_moved {
         _ if is_shared => [true; 3],
-        true => [false; 3],
-        false => before.members,
+        true if !may_be_new => [false; 3],
+        _ => before.members,
     });
     let wanted = row.row.opt_outs();
     let before = match has_moved {
@@ -2166,8 +2166,10 @@ fn upsert(
     let (started, refused) = match has_moved {
         // Until its new address is known to be usable, the row has the old one.
         true => {
+            let had = before.members;
             let started = Entry {
                 tried: Some(row.address().to_owned()),
+                members: [0, 1, 2].map(|member| members[member] || had[member]),
                 is_untold,
                 ..before.clone()
             };

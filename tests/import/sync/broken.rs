@@ -250,3 +250,31 @@ async fn a_yes_before_a_late_opt_out_that_moves_with_the_row_is_told_and_no_opt_
     assert_eq!(report.opt_ins_not_sent(), 1);
     assert!(report.opted_out_at_service().is_empty());
 }
+
+#[tokio::test]
+async fn a_name_that_a_lost_batch_wrote_to_a_new_address_is_cleared_and_no_other() {
+    let nights = Nights::new().await;
+    let nameless = |key, address: &str| SyncRow::new(key, address);
+    nights
+        .contacts
+        .create(NewContact::new("d@x.io").first_name("Dan"))
+        .await
+        .unwrap();
+    nights.run(&[named(1, "a@x.io", "Ada")]).await;
+    lose_batches(&nights, &[named(1, "b@x.io", "Ada")]).await;
+    assert_eq!(name_of(&nights, "b@x.io"), "Ada");
+    nights.run(&[nameless(1, "b@x.io")]).await;
+    assert_eq!(name_of(&nights, "b@x.io"), "");
+
+    // The row has got its name together with its address.
+    nights.run(&[nameless(2, "e@x.io")]).await;
+    lose_batches(&nights, &[named(2, "f@x.io", "Eve")]).await;
+    nights.run(&[nameless(2, "f@x.io")]).await;
+    assert_eq!(name_of(&nights, "f@x.io"), "");
+
+    // This name is of the service.
+    nights.run(&[nameless(3, "c@x.io")]).await;
+    lose_batches(&nights, &[nameless(3, "d@x.io")]).await;
+    nights.run(&[nameless(3, "d@x.io")]).await;
+    assert_eq!(name_of(&nights, "d@x.io"), "Dan");
+}
