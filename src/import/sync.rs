@@ -585,6 +585,7 @@ impl SyncContacts {
         let not_started = |error| SyncError::new(SyncReport::default(), error);
         let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
         let mut state = self.state.claim(&service).await.map_err(not_started)?;
+        self.contacts.hold_back(state.hold());
         let reader = state_reader(&state).map_err(not_started)?;
         let mut plan = Plan::new(reader, state.known().history());
         plan.unwanted = self.checks_list.then(HashMap::new);
@@ -665,7 +666,6 @@ impl SyncContacts {
                 let started = started.chain(std::mem::take(&mut plan.pending));
                 let written = writer.record(started.collect()).await;
                 written.map_err(|error| not_started(unwritable(error)))?;
-                self.contacts.hold_back(state.hold());
                 let second = Second {
                     rows: plan.second,
                     reader,

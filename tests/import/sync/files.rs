@@ -199,6 +199,34 @@ async fn a_wait_of_years_holds_the_next_nights_back_for_an_hour_at_most() {
 }
 
 #[tokio::test]
+async fn no_request_is_sent_while_the_service_has_asked_to_wait() {
+    let nights = Nights::new().await;
+    let mut table: Vec<_> = (0..8).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    table[0] = row(0, "new@x.io");
+    let in_an_hour = SystemTime::now() + Duration::from_secs(3_600);
+    let in_an_hour = in_an_hour.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let state = fs::read_to_string(&nights.state).unwrap();
+    let held = format!("{state}{{\"held_until\":{in_an_hour}}}\n");
+    fs::write(&nights.state, held).unwrap();
+
+    for is_dry_run in [true, false] {
+        let settings = |sync: SyncContacts| match is_dry_run {
+            true => sync.checks_list().dry_run(),
+            false => sync,
+        };
+        // Another client, as in another process.
+        let contacts = mock_builder(&nights.server).build().unwrap().contacts();
+        nights.server.clear_requests();
+        let sync = contacts.sync(table.clone(), nights.state.open());
+        let sync = settings(sync.deadline(Duration::from_millis(10)));
+        let report = in_time(sync.into_future()).await;
+
+        assert!(nights.calls().is_empty(), "{is_dry_run} {report:?}");
+    }
+}
+
+#[tokio::test]
 async fn two_syncs_do_not_use_one_state_at_the_same_time() {
     let nights = two_nights().await;
     // Both have read the file before either writes to it.
