@@ -660,7 +660,9 @@ impl SyncContacts {
                 let written = writer.append(plan.replaced.iter()).await;
                 written.map_err(|error| not_started(unwritable(error)))?;
                 let looks = plan.first.iter().filter_map(|row| row.task()?.to_look());
-                let written = writer.append(looks.filter(|entry| !entry.left.is_empty())).await;
+                let written = writer
+                    .append(looks.filter(|entry| !entry.left.is_empty()))
+                    .await;
                 written.map_err(|error| not_started(unwritable(error)))?;
                 let started = plan.first.iter().filter_map(|row| row.task()?.pending());
                 let started = started.chain(std::mem::take(&mut plan.pending));
@@ -1578,14 +1580,17 @@ impl Plan {
         }
         if !deletes_missing {
             let unseen: Vec<_> = state.known().unseen(true).collect();
-            let shared = &self.shared_addresses;
             for (place, address) in unseen {
-                if shared.contains(&address.number()) {
-                    let entry = self.reader.read(place)?;
-                    if !entry.is_gone {
-                        let opt_outs = [entry.opt_outs, entry.left].concat();
-                        self.kept.note(address.number(), &opt_outs);
-                    }
+                let number = address.number();
+                let is_freed = self.freed.contains(&number);
+                if !is_freed && !self.shared_addresses.contains(&number) {
+                    continue;
+                }
+                let entry = self.reader.read(place)?;
+                if !entry.is_gone {
+                    let opt_outs = [&entry.opt_outs[..], &entry.left].concat();
+                    self.kept.note(number, &opt_outs);
+                    self.replaced.extend(Some(entry).filter(|_| is_freed));
                 }
             }
         }
@@ -1598,7 +1603,9 @@ impl Plan {
         let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
         let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
         let in_tasks = tasks.flat_map(|task| task.started.iter_mut().chain(&mut task.done));
-        for entry in in_tasks.chain(&mut self.pending).chain(&mut self.replaced) {
+        let of_leavers = self.leavers.iter_mut().filter_map(|row| row.entry.as_mut());
+        let pending = self.pending.iter_mut().chain(of_leavers);
+        for entry in in_tasks.chain(pending).chain(&mut self.replaced) {
             if self.freed.contains(&number_of(&entry.address)) && !entry.is_gone {
                 entry.content = entry.content.map(|_| 0);
             }

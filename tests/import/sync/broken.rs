@@ -77,6 +77,19 @@ async fn two_rows_that_swap_their_addresses_and_swap_back_have_their_own_names()
 }
 
 #[tokio::test]
+async fn a_row_that_is_not_passed_gets_its_name_back_when_it_is_passed_again() {
+    let nights = Nights::new().await;
+    let bob = || named(2, "a@x.io", "Bob");
+    nights.run(&[bob(), named(1, "a@x.io", "Ada")]).await;
+    assert_eq!(name_of(&nights, "a@x.io"), "Ada");
+
+    nights.run(&[named(1, "c@x.io", "Ada")]).await;
+    nights.run(&[named(1, "c@x.io", "Ada"), bob()]).await;
+
+    assert_eq!(name_of(&nights, "a@x.io"), "Bob");
+}
+
+#[tokio::test]
 async fn a_deletion_reaches_each_contact_that_two_lost_batches_have_created() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;

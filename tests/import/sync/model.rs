@@ -322,6 +322,14 @@ impl Reference {
                 opt_outs.push((row.address.clone(), is_new && !is_refused, all));
             }
         }
+        // Whoever is not passed is sent later, if another row may have been sent last.
+        for (_, unseen) in self.known.iter_mut().filter(|(key, known)| {
+            !deletes_missing && !known.is_deleted && !table.contains_key(key)
+        }) {
+            if freed.contains(&unseen.address) {
+                unseen.plan = Some(NEVER_SENT.to_owned());
+            }
+        }
         let mut calls = entries.div_ceil(100);
         for (address, is_new, all) in opt_outs {
             calls += match is_new {
