@@ -80,7 +80,10 @@ impl Contacts {
     ///   counts, too, if it has an address that an earlier run has opted out, such as one that the row has lost and
     ///   takes back.
     /// - **An opt-out that was read is sent, whatever happens afterwards.** It is written to the state file first. If
-    ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing.
+    ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing. There
+    ///   are three exceptions: the opt-out of a new row is written when its batch starts, that of a row whose old
+    ///   address another row has when the old contact was retrieved, and that of a key that occurs twice is not
+    ///   written. If the run ends before it has sent such an opt-out, pass the row again.
     /// - **A contact that is opted out already keeps its reason.** Another opt-out of everything would replace the reason
     ///   `preferences` by `manual`, and could lift the lock after a spam report. So the contact is retrieved first. If it
     ///   is opted out, only opt-outs of topics are sent, even if the row has a reason. Write an opt-out from a webhook into the
@@ -91,7 +94,8 @@ impl Contacts {
     ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
     ///   as the run's own, unless its reason says that the person made it.
     /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
-    ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row.
+    ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row. If a row is to
+    ///   take the address of one that gets another, and is removed before any run has sent it, that address stays, too.
     ///
     /// # Two runs, and old tables
     ///
