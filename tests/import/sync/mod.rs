@@ -1,6 +1,7 @@
 //! Syncs: what is sent of a table, night after night.
 
 mod broken;
+mod broken_model;
 mod consent;
 mod files;
 mod killed;
