@@ -626,7 +626,7 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] if the contact cannot be retrieved.
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics.
     /// - [`ConsentError::Store`] if the store fails.
     /// - [`ConsentError::UnknownTopic`] if the contact has no such topic, because its name is misspelled.
     ///
@@ -660,7 +660,7 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] if the contact cannot be retrieved.
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics.
     /// - [`ConsentError::Store`] if the store fails.
     ///
     /// # Example: why somebody gets no newsletter
@@ -694,7 +694,14 @@ impl UnsubscribeService {
         }
         let (contacts, options) = (&self.0.contacts, CallOptions::default());
         match contacts.retrieve_surely(address, &options).await {
-            Ok(contact) => Ok(contact.reachability_for(topic)),
+            Ok(contact) => {
+                let reachability = contact.reachability_for(topic);
+                if reachability == Reachability::NotShown {
+                    // Nobody knows whether the reader wants it, so this must not count as a "no".
+                    contact.require_topics()?;
+                }
+                Ok(reachability)
+            }
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(Reachability::NoContact),
             // The list has the contact, so this says nothing about the next one.
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => {

@@ -260,6 +260,33 @@ async fn after_an_error_about_one_reader_the_others_get_their_mails() {
 }
 
 #[tokio::test]
+async fn a_reader_whose_topics_the_response_does_not_show_counts_as_failed_and_not_as_unwilling() {
+    for topics in [None, Some(json!(null))] {
+        let server = with_readers().await;
+        let service = service(&server, MemoryStore::new());
+        let reader = server.client().contacts().retrieve("0@x.io").await;
+        let mut short = serde_json::to_value(reader.unwrap()).unwrap();
+        short.as_object_mut().unwrap().remove("topics");
+        if let Some(topics) = topics {
+            short["topics"] = topics;
+        }
+        let retrieve = || Fault::wrong_body(short.to_string()).path("/contacts/0%40x.io");
+        server.fault(retrieve().times(1));
+        let asked = service.may_send("0@x.io", "news").await.unwrap_err();
+        server.fault(retrieve().times(1));
+
+        let report = send(&service).await.unwrap();
+        let again = send(&service).await.unwrap();
+
+        assert!(asked.is_about_one_reader(), "{asked}");
+        assert_eq!(summary(&report), [6, 0, 3, 1], "{short}");
+        let error = report.finished().unwrap_err();
+        assert_eq!(audience::exit_status(&error), 1, "{error}");
+        assert_eq!(summary(&again), [1, 6, 3, 0], "{short}");
+    }
+}
+
+#[tokio::test]
 async fn who_has_opted_out_gets_no_mail_although_a_cache_responds_with_another_contact() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
