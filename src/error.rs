@@ -1163,12 +1163,12 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// |---|---|
 /// | 143 | the job was asked to stop: [`ErrorKind::Stopped`]. It is the status of a program that SIGTERM ends |
 /// | 75 | running it again may help and does no harm: [`Error::is_retryable`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
-/// | 1 | anything else: somebody has to look at it. Also a retryable error of an opt-in, even if it was not sent, because the person has to be asked again; and that of a mail or another call that must not be sent twice, if it may have been applied |
+/// | 1 | anything else: somebody has to look at it. Also a retryable error of an opt-in, even if it was not sent, because the person has to be asked again; and that of a mail or another call that must not be sent twice, if it may have been applied, unless it was sent by an issue |
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
-/// response: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to its end may have
-/// left something undone: call `finished()` of its report to get the error of that. The program `audience` uses the same
-/// statuses.
+/// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
+/// its end may have left something undone: call `finished()` of its report to get the error of that. The program
+/// `audience` uses the same statuses.
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///

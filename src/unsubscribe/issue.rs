@@ -570,7 +570,8 @@ impl<'a> SendIssue<'a> {
     /// Sets how many mails are sent simultaneously at most. 0 counts as 1. Default: 4.
     ///
     /// If the program is killed, or the service stops to respond, as many readers may get no mail of the issue. Later
-    /// runs [report](IssueReport::maybe_not_sent) them.
+    /// runs [report](IssueReport::maybe_not_sent) them. Until the first mail of a run has succeeded, it sends no other
+    /// beside it. So a run that begins in an outage costs at most one reader.
     pub fn concurrency(mut self, mails: usize) -> Self {
         self.concurrency = mails;
         self
@@ -587,7 +588,7 @@ impl<'a> SendIssue<'a> {
     }
 
     async fn run(mut self) -> Result<IssueReport, IssueError> {
-        let concurrency = self.concurrency.max(1);
+        let allowed = self.concurrency.max(1);
         let mut run = Run::default();
         let mut list = self.readers.stream().prefetch();
         let mut mails = JoinSet::new();
@@ -603,7 +604,7 @@ impl<'a> SendIssue<'a> {
                     let (address, result) = mail.unwrap_or((None, Err(ConsentError::Unfinished)));
                     run.note(address, result);
                 }
-                listed = next(&mut list), if !run.has_ended && mails.len() < concurrency => match listed {
+                listed = next(&mut list), if !run.has_ended && mails.len() < run.concurrency(allowed) => match listed {
                     Some(Ok(contact)) if contact.unsubscribed => run.report.not_wanted += 1,
                     Some(Ok(contact)) => {
                         let address = Target::new(&contact.email, None).address;
@@ -675,6 +676,15 @@ struct Run {
 }
 
 impl Run {
+    /// How many mails may be sent simultaneously now. In an outage, each of them may be lost, and a program that is
+    /// started again and again would lose as many each time. So the first one goes alone.
+    fn concurrency(&self, allowed: usize) -> usize {
+        match self.report.sent {
+            0 => 1,
+            _ => allowed,
+        }
+    }
+
     fn note(&mut self, address: Option<String>, result: Result<IssueMail, ConsentError>) {
         let error = match result {
             Ok(mail) => return self.count(&mail, address),
@@ -912,8 +922,13 @@ impl fmt::Debug for IssueFailure {
 
 /// An issue that stopped before its end, with its report and the failure that stopped it.
 ///
-/// Run the program again, with the same name of the issue. `Display` prints the counts and then the error, without an
-/// address, and `{:#}` its causes, too. So `source()` returns the cause of that error, not the error itself.
+/// Run the program again, with the same name of the issue. If the error is retryable, its
+/// [`exit_status`](crate::exit_status) is 75, also if a mail may have been sent: the other readers still have to get
+/// theirs, and nobody gets two. During an outage, each run may lose one reader: let a supervisor wait between two runs,
+/// such as 15 minutes.
+///
+/// `Display` prints the counts and then the error, without an address, and `{:#}` its causes, too. So `source()` returns
+/// the cause of that error, not the error itself.
 #[derive(Debug)]
 pub struct IssueError(Box<(IssueReport, IssueFailure)>);
 

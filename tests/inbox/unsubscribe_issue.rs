@@ -170,6 +170,11 @@ fn recipients(server: &MockServer) -> Vec<String> {
     mails.flat_map(|mail| mail.to).collect()
 }
 
+fn mail_requests(server: &MockServer) -> usize {
+    let requests = server.requests().into_iter();
+    requests.filter(|sent| sent.path == "/emails").count()
+}
+
 fn summary(report: &IssueReport) -> [u64; 4] {
     let failed = report.failures().len();
     let failed = u64::try_from(failed).unwrap();
@@ -517,18 +522,19 @@ async fn a_signal_ends_an_issue_in_an_outage_without_the_retries_that_are_left()
     let client = server.client_builder().no_deadline().retry(retry);
     let store = MemoryStore::new();
     let service = builder_with(&server, store, &client.build().unwrap()).build();
-    server.fault(Fault::status(503).path("/contacts/*"));
+    // After the first mail, which goes alone.
+    server.fault(Fault::status(503).path("/contacts/*").after(1));
     let is_refused = || server.requests().len() > 20;
 
-    // At the end of the list, too: all are being asked about.
+    // At the end of the list, too: all others are being asked about.
     let sending = send(&service).concurrency(100);
     let sending = sending.stop_when(async { until(is_refused).await });
     let report = in_time(sending.into_future()).await.unwrap();
     server.clear_faults();
     let rest = send(&service).await.unwrap();
 
-    assert_eq!((report.sent(), report.is_complete()), (0, false));
-    assert_eq!(summary(&rest), [7, 0, 3, 0]);
+    assert_eq!((report.sent(), report.is_complete()), (1, false));
+    assert_eq!(summary(&rest), [6, 1, 3, 0]);
     assert!(rest.is_complete());
 }
 
@@ -537,7 +543,9 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     let server = with_readers().await;
     let clock = TestClock::new();
     let service = service(&server, clock.store());
-    server.fault(Fault::delay(Duration::from_secs(3_600)).path("/contacts/*"));
+    // After the first mail, which goes alone.
+    let hang = Fault::delay(Duration::from_secs(3_600)).path("/contacts/*");
+    server.fault(hang.after(1));
     let killed = tokio::runtime::Runtime::new().unwrap();
     drop(killed.spawn(send(&service).concurrency(4).into_future()));
     let retrieved = || {
@@ -546,7 +554,7 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
             .filter(|sent| sent.path.starts_with("/contacts/"))
             .count()
     };
-    until(|| retrieved() == 4).await;
+    until(|| retrieved() == 5).await;
     // Like a kill, this ends all tasks where they wait.
     killed.shutdown_background();
     server.clear_faults();
@@ -556,7 +564,7 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     let late = send(&service).await.unwrap();
 
     // Two of the four who were asked about want the issue.
-    assert_eq!(summary(&early), [5, 0, 1, 0]);
+    assert_eq!(summary(&early), [4, 1, 1, 0]);
     assert!(!early.is_complete() && early.maybe_not_sent().is_empty());
     let error = early.finished().unwrap_err();
     let is_repeated = error
@@ -577,10 +585,11 @@ async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later
         let clock = TestClock::new();
         let store = clock.store();
         let service = service(&server, store.clone());
-        server.fault(Fault::status(429).retry_after(30).path("/emails"));
+        // After the first mail, which goes alone.
+        server.fault(Fault::status(429).retry_after(30).path("/emails").after(1));
         let killed = tokio::runtime::Runtime::new().unwrap();
         drop(killed.spawn(send(&service).concurrency(4).into_future()));
-        until(|| server.requests().iter().any(|sent| sent.path == "/emails")).await;
+        until(|| mail_requests(&server) > 1).await;
         tokio::time::sleep(Duration::from_millis(patience)).await;
         killed.shutdown_background();
         server.clear_faults();
@@ -593,7 +602,7 @@ async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later
         if !late.maybe_not_sent().is_empty() && patience < 10_000 {
             continue;
         }
-        assert_eq!(summary(&late), [7, 0, 3, 0], "{late}");
+        assert_eq!(summary(&late), [6, 1, 3, 0], "{late}");
         assert!(late.finished().is_ok());
         assert_eq!(server.sent_mail().len(), 7);
         break;
@@ -605,8 +614,9 @@ async fn a_signal_ends_the_wait_after_a_429_and_no_mail_is_lost() {
     let server = with_readers().await;
     let store = MemoryStore::new();
     let service = service(&server, store.clone());
-    server.fault(Fault::status(429).retry_after(30).path("/emails"));
-    let is_refused = || server.requests().iter().any(|sent| sent.path == "/emails");
+    // After the first mail, which goes alone.
+    server.fault(Fault::status(429).retry_after(30).path("/emails").after(1));
+    let is_refused = || mail_requests(&server) > 1;
 
     let sending = send(&service).concurrency(4);
     let sending = sending.stop_when(async { until(is_refused).await });
@@ -617,7 +627,7 @@ async fn a_signal_ends_the_wait_after_a_429_and_no_mail_is_lost() {
 
     let stopped = report.finished().unwrap_err();
     assert_eq!(audience::exit_status(&stopped), 143);
-    assert_eq!(summary(&rest), [7, 0, 3, 0]);
+    assert_eq!(summary(&rest), [6, 1, 3, 0]);
     assert!(rest.finished().is_ok());
 }
 
@@ -719,24 +729,43 @@ async fn a_mail_whose_check_takes_longer_than_its_claim_is_sent_once() {
 }
 
 #[tokio::test]
-async fn as_many_mails_are_sent_simultaneously_as_the_caller_allows() {
+async fn as_many_mails_are_sent_simultaneously_as_the_caller_allows_after_a_first_one_alone() {
     for (concurrency, expected) in [(0, 1), (3, 3)] {
-        let server = with_readers().await;
-        let service = service(&server, MemoryStore::new());
-        server.fault(Fault::delay(Duration::from_millis(200)).path("/contacts/*"));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&asked);
+        for sent in [0, 1] {
+            let server = with_readers().await;
+            let service = service(&server, MemoryStore::new());
+            let hang = Fault::delay(Duration::from_secs(3_600)).path("/emails");
+            server.fault(hang.after(sent));
+            let sending = send(&service).concurrency(concurrency).into_future();
+            let sending = tokio::spawn(sending);
+            let at_most = if sent == 0 { 1 } else { 1 + expected };
 
-        let sending = service.send_issue("1", "news", move |contact, link| {
-            seen.fetch_add(1, Ordering::Relaxed);
-            news(contact, link)
-        });
-        let sending = sending.concurrency(concurrency).into_future();
-        let stopped = tokio::time::timeout(Duration::from_millis(150), sending).await;
+            until(|| mail_requests(&server) >= at_most).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
 
-        stopped.unwrap_err();
-        assert_eq!(asked.load(Ordering::Relaxed), expected);
+            assert_eq!(mail_requests(&server), at_most, "{concurrency} {sent}");
+            sending.abort();
+        }
     }
+}
+
+#[tokio::test]
+async fn each_run_that_begins_in_an_outage_costs_at_most_one_reader() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).path("/emails").times(3));
+
+    for _ in 0..3 {
+        let stopped = send(&service).concurrency(4).await.unwrap_err();
+        assert_eq!(audience::exit_status(&stopped), 75, "{stopped}");
+    }
+    let report = send(&service).concurrency(4).await.unwrap();
+
+    assert_eq!(summary(&report), [4, 0, 3, 0], "{report}");
+    assert_eq!(report.maybe_not_sent().len(), 3);
+    assert_eq!(recipients(&server).len(), 4);
+    let error = report.finished().unwrap_err();
+    assert_eq!(audience::exit_status(&error), 1, "{error}");
 }
 
 #[tokio::test]
