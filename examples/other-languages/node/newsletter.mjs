@@ -88,7 +88,7 @@ export class Newsletter {
       await this.#send("POST", "/contacts", { email: address, first_name: firstName, on_conflict: "skip" }, 3);
     }
     if (this.optOuts.has(address)) {
-      contact = await this.#record(address, "unsubscribe");
+      if (!contact || !isOptedOut(contact)) contact = await this.#record(address, "unsubscribe");
       this.optOuts.delete(address);
     }
     for (const [topic, isSubscribed] of Object.entries(contact.topics)) {
@@ -110,8 +110,12 @@ export class Newsletter {
         await this.#oneByOne(address, async () => {
           const missed = this.optOuts.get(address);
           if (missed === undefined) return;
-          if (await this.#find(address)) await this.#record(address, "unsubscribe");
-          else if (missed < 5) return this.optOuts.set(address, missed + 1); // the service may still create the contact
+          const contact = await this.#find(address);
+          if (contact) {
+            if (!isOptedOut(contact)) await this.#record(address, "unsubscribe");
+          } else if (missed < 5) {
+            return this.optOuts.set(address, missed + 1); // the service may still create the contact
+          }
           this.optOuts.delete(address);
         });
       } catch (error) {
@@ -212,6 +216,11 @@ export class Newsletter {
       await this.wait(seconds);
     }
   }
+}
+
+/** Whether no broadcast reaches a contact. Another opt-out could replace the reason `complaint` of a spam report. */
+function isOptedOut({ unsubscribed, unsubscribe_reason }) {
+  return unsubscribed || unsubscribe_reason === "complaint";
 }
 
 /** Whether the service has certainly not applied a request: it refused it, or there was no connection. */

@@ -204,6 +204,19 @@ test("the job sends an opt-out until the service has it", async () => {
   }
 });
 
+test("the reason of a spam report stays", async () => {
+  await newsletter.signUp("bob@example.com", "Bob");
+  newsletter.optOuts.set("bob@example.com", 0);
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 422 });
+  newsletter.optOuts.set("bob@example.com", 0);
+  await newsletter.sendOptOuts();
+
+  assert.equal(newsletter.optOuts.size, 0);
+  const optOuts = (await data("requests")).filter(({ path }) => path.endsWith("/unsubscribe"));
+  assert.ok(optOuts.every(({ body }) => body.includes("topic")));
+});
+
 test("a click that waited for another sends nothing", async () => {
   await mock.control("PUT", "contacts/di@example.com", {});
   await newsletter.signUp("di@example.com", "Di");

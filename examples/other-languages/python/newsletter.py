@@ -106,7 +106,8 @@ class Newsletter:
                 new = {"email": address, "first_name": signup["first_name"], "on_conflict": "skip"}
                 self._send("POST", "/contacts", new, attempts=3)
             if address in self.opt_outs:
-                contact = self._record(address, "unsubscribe")
+                if contact is None or not is_opted_out(contact):
+                    contact = self._record(address, "unsubscribe")
                 del self.opt_outs[address]
             for topic, is_subscribed in contact["topics"].items():
                 # The other answers "no" are recorded again: they may be mere defaults, and a default can change.
@@ -126,8 +127,10 @@ class Newsletter:
                 with self._click(address):
                     if address not in self.opt_outs:
                         continue
-                    if self._find(address) is not None:
-                        self._record(address, "unsubscribe")
+                    contact = self._find(address)
+                    if contact is not None:
+                        if not is_opted_out(contact):
+                            self._record(address, "unsubscribe")
                     elif self.opt_outs[address] < 5:  # the service may still apply the create request
                         self.opt_outs[address] += 1
                         continue
@@ -229,6 +232,11 @@ class Newsletter:
                 if attempts == 0:
                     raise
                 self.wait(1)
+
+
+def is_opted_out(contact):
+    """Whether no broadcast reaches a contact. Another opt-out could replace the reason `complaint` of a spam report."""
+    return contact["unsubscribed"] or contact.get("unsubscribe_reason") == "complaint"
 
 
 def was_not_sent(error):

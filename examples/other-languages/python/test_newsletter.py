@@ -226,6 +226,21 @@ def test_the_job_sends_an_opt_out_until_the_service_has_it(mock, newsletter):
         assert newsletter.opt_outs == {}
 
 
+def test_the_reason_of_a_spam_report_stays(mock, newsletter):
+    newsletter.sign_up("bob@example.com", "Bob")
+    newsletter.opt_outs = {"bob@example.com": 0}
+
+    with refused_with(422):
+        newsletter.confirm(mailed_token(mock))
+    newsletter.opt_outs = {"bob@example.com": 0}
+    newsletter.send_opt_outs()
+
+    assert newsletter.opt_outs == {}
+    requests = mock.control("GET", "requests")["data"]
+    opt_outs = [request for request in requests if request["path"].endswith("/unsubscribe")]
+    assert all("topic" in request["body"] for request in opt_outs)
+
+
 def test_the_job_continues_after_any_failure(mock, newsletter):
     newsletter.opt_outs = {"ada@example.com": 0, "bob@example.com": 0}
     mock.control("POST", "faults", {"status": 200, "body": {"email": 5}, "times": 1})
