@@ -1437,7 +1437,8 @@ impl UnsubscribeServiceBuilder {
 
     /// Sets a function that records a [`Consent`]. It is called when somebody clicks on the button of a [confirmation
     /// mail](UnsubscribeService::send_confirmation), or checks boxes on the preference page, **before** the opt-in is
-    /// sent. So nobody is subscribed without a record. Default: none.
+    /// sent. So nobody is subscribed without a record. The value in its `Ok`, such as a count of rows, is not used.
+    /// Default: none.
     ///
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
@@ -1457,7 +1458,7 @@ impl UnsubscribeServiceBuilder {
     /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
     /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
     /// # #[derive(Clone)] struct Pool;
-    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<()> { Ok(()) } }
+    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _topics: &str) -> std::io::Result<u64> { Ok(1) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
     ///     .record_consent(move |consent| {
@@ -1469,16 +1470,16 @@ impl UnsubscribeServiceBuilder {
     /// # let _ = service;
     /// # Ok(()) }
     /// ```
-    pub fn record_consent<F, Fut, E>(mut self, function: F) -> Self
+    pub fn record_consent<F, Fut, T, E>(mut self, function: F) -> Self
     where
         F: Fn(Consent) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = Arc::new(function);
         self.0.record_consent = Some(Arc::new(move |consent| {
             let function = Arc::clone(&function);
-            Box::pin(async move { function(consent).await.map_err(Into::into) })
+            Box::pin(async move { function(consent).await.map(drop).map_err(Into::into) })
         }));
         self
     }
