@@ -393,19 +393,24 @@ impl ListContacts {
     ///
     /// # Example: who may get the newsletter
     ///
+    /// If the topic's name is misspelled, no contact shows it. Without the arm for this, nobody would be listed.
+    ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
     /// # let contacts = server.client().contacts();
     /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use audience::contacts::Reachability;
     /// use futures_util::TryStreamExt;
     ///
     /// let mut readers = Vec::new();
     /// let mut stream = contacts.list().limit(200).full();
     /// while let Some(contact) = stream.try_next().await? {
-    ///     if contact.reachability_for("news").is_reachable() {
-    ///         readers.push(contact.email);
+    ///     match contact.reachability_for("news") {
+    ///         Reachability::Reachable => readers.push(contact.email),
+    ///         Reachability::UnknownTopic => return Err("the service has no topic `news`".into()),
+    ///         _ => {}
     ///     }
     /// }
     /// assert_eq!(readers, ["bob@example.com", "ada@example.com"]);

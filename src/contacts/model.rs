@@ -182,6 +182,10 @@ impl Contact {
     ///
     /// The contact is as it was when it was retrieved. To decide whether to send a mail, retrieve it directly before.
     ///
+    /// If the topic's name is misspelled, the result is [`UnknownTopic`](Reachability::UnknownTopic) for each contact
+    /// that is not opted out of everything. So match it, and do not only ask whether the result
+    /// [is reachable](Reachability::is_reachable).
+    ///
     /// # Example: who gets the newsletter
     ///
     /// ```
@@ -192,7 +196,12 @@ impl Contact {
     ///
     /// let ada = contacts.retrieve("ada@example.com").await?;
     ///
-    /// assert_eq!(ada.reachability_for("news"), Reachability::Reachable);
+    /// match ada.reachability_for("news") {
+    ///     Reachability::Reachable => println!("gets it"),
+    ///     Reachability::UnknownTopic => panic!("the name of the topic is misspelled"),
+    ///     reason => println!("does not get it: {reason}"),
+    /// }
+    /// # assert_eq!(ada.reachability_for("news"), Reachability::Reachable);
     /// assert_eq!(ada.reachability_for("nwes"), Reachability::UnknownTopic);
     /// # Ok(()) }
     /// ```
