@@ -236,10 +236,13 @@ impl Rule {
             return Err(Error::input(NO_CONDITIONS));
         }
         // The interface leaves 0 days open: they could mean today or never.
-        if self.conditions.iter().any(Condition::has_zero_days) {
-            return Err(Error::input(
-                "a condition is on 0 days; use 1 or more, or `ever` or `never` for an engagement at any time",
-            ));
+        if let Some(condition) = self.conditions.iter().find(|it| it.has_zero_days()) {
+            return Err(Error::input(match condition.0 {
+                Test::Engagement { .. } => {
+                    "an engagement condition is on 0 days; use 1 or more, or `ever` or `never` for any time"
+                }
+                _ => "a joined condition is on 0 days; use 1 or more",
+            }));
         }
         if !self.conditions.iter().all(Condition::is_valid_json) {
             return Err(Error::input(

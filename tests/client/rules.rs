@@ -185,18 +185,21 @@ async fn a_rule_without_conditions_is_refused_unless_it_is_for_everyone() {
 #[tokio::test]
 async fn a_condition_on_0_days_is_refused() {
     let opened = || Condition::engagement(Engagement::Opened);
-    for condition in [
-        opened().within_days(0),
-        opened().not_within_days(0),
-        Condition::joined_within_days(0),
-        Condition::joined_before_days(0),
-        serde_json::from_value(json!({"field": "joined_within_days", "days": 0})).unwrap(),
+    let from_json = json!({"field": "joined_within_days", "days": 0});
+    for (condition, is_joined) in [
+        (opened().within_days(0), false),
+        (opened().not_within_days(0), false),
+        (Condition::joined_within_days(0), true),
+        (Condition::joined_before_days(0), true),
+        (serde_json::from_value(from_json).unwrap(), true),
     ] {
         let text = refusal(Rule::any([opened().ever(), condition]))
             .await
             .to_string();
 
         assert!(text.contains("use 1 or more"), "{text}");
+        // An engagement has another condition for any time.
+        assert_eq!(text.contains("`never`"), !is_joined, "{text}");
     }
 }
 
