@@ -85,8 +85,9 @@ impl UnsubscribeLinks {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes or a placeholder, or if
-    /// `base_url` is no https URL, has a query or a fragment, or has two slashes in a row in its path.
+    /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes or a placeholder in angle
+    /// brackets, such as `<the secret of the links in our mails>`, or if `base_url` is no https URL, has a query or a
+    /// fragment, or has two slashes in a row in its path.
     ///
     /// # Example: a new secret
     ///
