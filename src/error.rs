@@ -13,7 +13,10 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::causes::{causes, with_causes};
+use crate::contacts::TopicsError;
 use crate::string_enum::string_enum;
+#[cfg(feature = "unsubscribe")]
+use crate::unsubscribe::ConsentError;
 
 /// The error of a failed call.
 ///
@@ -1123,6 +1126,8 @@ impl Error {
     feature = "unsubscribe",
     doc = "| [`ConsentError`](crate::unsubscribe::ConsentError) | [`ConsentError::visitor_status`](crate::unsubscribe::ConsentError::visitor_status) |"
 )]
+/// | `ImportError`, `SyncError`, `ExportError`, `IssueError` | that of the error in it |
+/// | `InboxError`, `StoreError`, `TransactionError` | 503 if a store is unavailable or full, or another attempt is handling the event; otherwise 500 |
 /// | any other | `None` |
 ///
 /// # Example: the error of any handler
@@ -1142,15 +1147,66 @@ impl Error {
 /// ```
 #[must_use]
 pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
-    causes(error).find_map(|error| {
+    Some(match Known::find(error)? {
+        Known::Call(error) | Known::Job(error) => error.visitor_status(),
+        Known::Topics(error) => error.error().visitor_status(),
         #[cfg(feature = "unsubscribe")]
-        if let Some(error) = error.downcast_ref::<crate::unsubscribe::ConsentError>() {
-            return Some(error.visitor_status());
-        }
-        if let Some(error) = error.downcast_ref::<crate::contacts::TopicsError>() {
-            return Some(error.error().visitor_status());
-        }
-        error.downcast_ref().map(Error::visitor_status)
+        Known::Consent(error) => error.visitor_status(),
+        #[cfg(feature = "inbox")]
+        Known::Inbox { is_temporary, .. } => match is_temporary {
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    })
+}
+
+/// Returns what happened and what to do, for a person who does not program, if an error or one of its causes is of this
+/// crate.
+///
+/// It is for a program of your support team whose calls return any error, for example as a `Box<dyn Error>`. The first
+/// error that it finds decides. Everything that [`Error::explanation`] says about its text is true for this one, too.
+///
+/// | error | text |
+/// |---|---|
+/// | [`Error`] | [`Error::explanation`] |
+/// | [`TopicsError`](crate::contacts::TopicsError) | [`TopicsError::explanation`](crate::contacts::TopicsError::explanation) |
+/// | `ConsentError` | the text of the error in it, or a sentence for each other variant |
+/// | `ImportError`, `SyncError`, `ExportError`, `IssueError` | that of the error in it |
+/// | `InboxError`, `StoreError`, `TransactionError` | what is wrong, and whether to try again in a few minutes or to tell the developers |
+/// | any other | `None` |
+///
+/// # Example: the error of any call
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// fn show(error: &(dyn std::error::Error + 'static)) -> String {
+///     audience::explanation(error).unwrap_or_else(|| "something else failed: tell your developers".to_owned())
+/// }
+///
+/// let error: Box<dyn std::error::Error> = contacts.retrieve("nobody@example.com").await.unwrap_err().into();
+/// assert_eq!(show(&*error), "there is no contact with this address (404 not_found)");
+///
+/// let error: Box<dyn std::error::Error> = "the database is down".into();
+/// assert_eq!(audience::explanation(&*error), None);
+/// # }
+/// ```
+#[must_use]
+pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
+    Some(match Known::find(error)? {
+        Known::Call(error) | Known::Job(error) => error.explanation(),
+        Known::Topics(error) => error.explanation(),
+        #[cfg(feature = "unsubscribe")]
+        Known::Consent(error) => error.explanation(),
+        #[cfg(feature = "inbox")]
+        Known::Inbox {
+            error,
+            is_temporary,
+        } => match is_temporary {
+            true => format!("{error}; try again in a few minutes"),
+            false => format!("{error}; tell your developers"),
+        },
     })
 }
 
@@ -1189,7 +1245,28 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// ```
 #[must_use]
 pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
-    causes(error).find_map(status_of).unwrap_or(FAILED)
+    let Some(known) = Known::find(error) else {
+        return FAILED;
+    };
+    match known {
+        Known::Call(error) => error.status_of_call(),
+        Known::Job(error) => error.status_of_job(),
+        Known::Topics(error) => error.error().status_of_call(),
+        #[cfg(feature = "unsubscribe")]
+        Known::Consent(error) => match error {
+            ConsentError::Service(error) | ConsentError::RefusedMail(error) => {
+                error.status_of_call()
+            }
+            ConsentError::Store(error) => exit_status(error),
+            // It may succeed, but only after another click.
+            _ => FAILED,
+        },
+        #[cfg(feature = "inbox")]
+        Known::Inbox { is_temporary, .. } => match is_temporary {
+            true => TRY_AGAIN,
+            false => FAILED,
+        },
+    }
 }
 
 /// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
@@ -1244,64 +1321,77 @@ pub(crate) const REFUSED: u8 = 3;
 const TRY_AGAIN: u8 = 75;
 pub(crate) const STOPPED: u8 = 143;
 
-/// Returns the exit status for an error of this crate, whatever caused it.
-fn status_of(error: &(dyn StdError + 'static)) -> Option<u8> {
-    #[cfg(feature = "import")]
-    {
-        use crate::export::ExportError;
-        use crate::import::{ImportError, SyncError};
-
-        let import = || error.downcast_ref().map(ImportError::error);
-        let sync = || error.downcast_ref().map(SyncError::error);
-        let export = || error.downcast_ref().map(ExportError::error);
-        if let Some(error) = import().or_else(sync).or_else(export) {
-            return Some(error.status_of_job());
-        }
-    }
+/// An error of this crate, for the functions that accept any error.
+enum Known<'a> {
+    Call(&'a Error),
+    /// It repeats nothing that must not be sent twice.
+    Job(&'a Error),
+    Topics(&'a TopicsError),
     #[cfg(feature = "unsubscribe")]
-    {
-        use crate::unsubscribe::{ConsentError, IssueError};
-
-        if let Some(error) = error.downcast_ref::<IssueError>() {
-            return match &error.failure().error {
-                ConsentError::Service(error) => Some(error.status_of_job()),
-                error => status_of(error),
-            };
-        }
-        match error.downcast_ref() {
-            Some(ConsentError::Service(error) | ConsentError::RefusedMail(error)) => {
-                return Some(error.status_of_call());
-            }
-            Some(ConsentError::Store(error)) => return status_of(error),
-            // It may succeed, but only after another click.
-            Some(_) => return Some(FAILED),
-            None => {}
-        }
-    }
+    Consent(&'a ConsentError),
     #[cfg(feature = "inbox")]
-    {
-        #[cfg(feature = "inbox-sqlite")]
-        use crate::inbox::TransactionError;
-        use crate::inbox::{InboxError, StoreError};
+    Inbox {
+        error: &'a (dyn StdError + 'static),
+        is_temporary: bool,
+    },
+}
 
-        #[cfg(feature = "inbox-sqlite")]
-        if let Some(TransactionError::Store(error)) = error.downcast_ref() {
-            return status_of(error);
-        }
-        let is_temporary = match error.downcast_ref() {
-            Some(InboxError::Store(error)) => Some(error.is_temporary()),
-            Some(error) => Some(matches!(error, InboxError::InProgress)),
-            None => error.downcast_ref().map(StoreError::is_temporary),
-        };
-        if let Some(is_temporary) = is_temporary {
-            return Some(if is_temporary { TRY_AGAIN } else { FAILED });
-        }
+impl<'a> Known<'a> {
+    /// Finds the first error of this crate among an error and its causes.
+    fn find(error: &'a (dyn StdError + 'static)) -> Option<Self> {
+        causes(error).find_map(Self::of)
     }
-    let error = match error.downcast_ref::<crate::contacts::TopicsError>() {
-        Some(error) => error.error(),
-        None => error.downcast_ref()?,
-    };
-    Some(error.status_of_call())
+
+    /// Recognizes an error of this crate, whatever caused it.
+    fn of(error: &'a (dyn StdError + 'static)) -> Option<Self> {
+        #[cfg(feature = "import")]
+        {
+            use crate::export::ExportError;
+            use crate::import::{ImportError, SyncError};
+
+            let import = error.downcast_ref().map(ImportError::error);
+            let sync = || error.downcast_ref().map(SyncError::error);
+            let export = || error.downcast_ref().map(ExportError::error);
+            if let Some(error) = import.or_else(sync).or_else(export) {
+                return Some(Self::Job(error));
+            }
+        }
+        #[cfg(feature = "unsubscribe")]
+        {
+            if let Some(error) = error.downcast_ref::<crate::unsubscribe::IssueError>() {
+                return match &error.failure().error {
+                    ConsentError::Service(error) => Some(Self::Job(error)),
+                    ConsentError::Store(error) => Self::of(error),
+                    error => Some(Self::Consent(error)),
+                };
+            }
+            if let Some(error) = error.downcast_ref() {
+                return Some(Self::Consent(error));
+            }
+        }
+        #[cfg(feature = "inbox")]
+        {
+            use crate::inbox::{InboxError, StoreError};
+
+            #[cfg(feature = "inbox-sqlite")]
+            if let Some(crate::inbox::TransactionError::Store(error)) = error.downcast_ref() {
+                return Self::of(error);
+            }
+            let is_temporary = match error.downcast_ref() {
+                Some(InboxError::Store(error)) => Some(error.is_temporary()),
+                Some(error) => Some(matches!(error, InboxError::InProgress)),
+                None => error.downcast_ref().map(StoreError::is_temporary),
+            };
+            if let Some(is_temporary) = is_temporary {
+                return Some(Self::Inbox {
+                    error,
+                    is_temporary,
+                });
+            }
+        }
+        let topics = || error.downcast_ref().map(Self::Topics);
+        error.downcast_ref().map(Self::Call).or_else(topics)
+    }
 }
 
 impl Error {

@@ -295,7 +295,8 @@ pub use client::builder::{Auth, Client, ClientBuilder};
 pub use client::retry::RetryPolicy;
 #[cfg(feature = "client")]
 pub use error::{
-    ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome, exit_code, exit_status, visitor_status,
+    ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome, exit_code, exit_status, explanation,
+    visitor_status,
 };
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};

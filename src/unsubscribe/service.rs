@@ -1657,6 +1657,33 @@ impl ConsentError {
         }
     }
 
+    /// See [`explanation`](crate::explanation()). It never tells a person to repeat an opt-in without asking again.
+    pub(crate) fn explanation(&self) -> String {
+        let text = match self {
+            Self::Service(error) | Self::RefusedMail(error) => return error.explanation(),
+            Self::OptedOut => {
+                "an opt-out of the address is newer or not sent yet, and comes first; ask the person again before you repeat an opt-in"
+            }
+            Self::Unfinished => {
+                "the requests did not end in time, so the opt-in or the mail may have been sent or not: look at the contact; ask the person again before you repeat an opt-in"
+            }
+            Self::Store(error) if matches!(error, InboxError::Store(store) if store.is_temporary()) =>
+            {
+                return format!(
+                    "{error}, so nothing was sent; try again in a few minutes, but an opt-in only after another click of the person"
+                );
+            }
+            Self::Store(error) => {
+                return format!("{error}, so nothing was sent; tell your developers");
+            }
+            Self::NoTopic => "no topic was chosen, or one that the page does not offer",
+            Self::UnknownTopic => {
+                "there is no topic with this name, because the program has misspelled it; tell your developers"
+            }
+        };
+        text.to_owned()
+    }
+
     fn notice(&self) -> PageNotice {
         match self {
             Self::Service(error) if error.is_not_found() || error.is_complaint_locked() => {

@@ -926,6 +926,186 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
 }
 
 #[tokio::test]
+async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_same_errors() {
+    use audience::export::JsonLines;
+    use audience::import::{SyncRow, SyncState};
+    use audience::inbox::{InboxError, MemoryStore, StoreError, TransactionError};
+    use audience::mock::Fault;
+    use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+
+    let server = MockServer::builder().seed_contact(ADA).topic("news", true);
+    let server = server.start().await;
+    let contacts = server.client().contacts();
+    let links = UnsubscribeLinks::new(["0123456789abcdef0123456789abcdef"], "https://a.b/c");
+    let service = UnsubscribeService::builder(links.unwrap(), contacts.clone(), MemoryStore::new());
+    let service = service.topic(OfferedTopic::new("news", "News")).build();
+    let folder = std::env::temp_dir().join(format!("audience-three-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let state = SyncState::open(folder.join("state")).unwrap();
+    server.fault(Fault::status(401));
+    let call = contacts.retrieve(ADA).await.unwrap_err();
+    let form = contacts.set_topics(ADA, [("news", false)]).await;
+    let import = contacts.import([ADA]).await.unwrap_err();
+    let sync = contacts.sync([SyncRow::new("1", ADA)], state).await;
+    let export = contacts.list().export(folder.join("all"), JsonLines).await;
+    let issue = service
+        .send_issue("1", "news", |_, _| panic!("no mail"))
+        .await;
+    let issue = issue.unwrap_err();
+    let click = service.subscribe(ADA, ["news"]).await.unwrap_err();
+    std::fs::remove_dir_all(folder).unwrap();
+
+    let key = "the service does not accept the key";
+    let store = "the store of the inbox";
+    let down = || StoreError::unavailable("down");
+    let unusable = || StoreError::unusable("no table");
+    type AnyError = Box<dyn std::error::Error>;
+    let found: Vec<(AnyError, u16, u8, &str, &str)> = vec![
+        (call.into(), 500, 1, key, ""),
+        (
+            form.unwrap_err().into(),
+            500,
+            1,
+            key,
+            "; not sent: news (no)",
+        ),
+        (import.into(), 500, 1, key, ""),
+        (sync.unwrap_err().into(), 500, 1, key, ""),
+        (export.unwrap_err().into(), 500, 1, key, ""),
+        (issue.into(), 500, 1, key, ""),
+        (click.into(), 500, 1, key, ""),
+        (
+            down().into(),
+            503,
+            75,
+            store,
+            "; try again in a few minutes",
+        ),
+        (
+            StoreError::full("9").into(),
+            503,
+            75,
+            store,
+            "; try again in a few minutes",
+        ),
+        (unusable().into(), 500, 1, store, "; tell your developers"),
+        (
+            InboxError::Store(down()).into(),
+            503,
+            75,
+            store,
+            "; try again in a few minutes",
+        ),
+        (
+            InboxError::Store(unusable()).into(),
+            500,
+            1,
+            store,
+            "; tell your developers",
+        ),
+        (
+            TransactionError::Store(down()).into(),
+            503,
+            75,
+            store,
+            "; try again in a few minutes",
+        ),
+        (
+            TransactionError::Store(unusable()).into(),
+            500,
+            1,
+            store,
+            "; tell your developers",
+        ),
+        (
+            InboxError::InProgress.into(),
+            503,
+            75,
+            "another attempt",
+            "; try again in a few minutes",
+        ),
+        (
+            InboxError::LeaseLost.into(),
+            500,
+            1,
+            "the lease",
+            "; tell your developers",
+        ),
+        (
+            InboxError::Conflict.into(),
+            500,
+            1,
+            "the event id",
+            "; tell your developers",
+        ),
+        (
+            ConsentError::OptedOut.into(),
+            503,
+            1,
+            "an opt-out of the address",
+            "repeat an opt-in",
+        ),
+        (
+            ConsentError::Unfinished.into(),
+            503,
+            1,
+            "the requests did not end",
+            "repeat an opt-in",
+        ),
+        (
+            ConsentError::NoTopic.into(),
+            422,
+            1,
+            "no topic was chosen",
+            "",
+        ),
+        (
+            ConsentError::UnknownTopic.into(),
+            500,
+            1,
+            "there is no topic",
+            "; tell your developers",
+        ),
+        (
+            ConsentError::Store(InboxError::Store(down())).into(),
+            503,
+            75,
+            store,
+            "an opt-in only after another click of the person",
+        ),
+        (
+            ConsentError::Store(InboxError::Store(unusable())).into(),
+            503,
+            1,
+            store,
+            "nothing was sent; tell your developers",
+        ),
+    ];
+    for (error, for_visitor, exit, start, end) in found {
+        let caused = JobFailed(error);
+        for error in [&*caused.0, &caused] {
+            assert_eq!(
+                audience::visitor_status(error).map(|status| status.as_u16()),
+                Some(for_visitor),
+                "{error:?}"
+            );
+            assert_eq!(audience::exit_status(error), exit, "{error:?}");
+            let text = audience::explanation(error).unwrap();
+            assert!(text.starts_with(start) && text.ends_with(end), "{text}");
+            assert!(!text.contains('@'), "{text}");
+        }
+    }
+    let foreign = std::io::Error::other("disk");
+    assert_eq!(audience::visitor_status(&foreign), None);
+    assert_eq!(audience::explanation(&foreign), None);
+    let rolled_back = TransactionError::RolledBack(Box::new(unusable()));
+    assert_eq!(
+        audience::explanation(&rolled_back),
+        audience::explanation(&unusable())
+    );
+}
+
+#[tokio::test]
 async fn no_error_that_says_to_ask_the_person_again_tells_a_script_to_run_the_command_again() {
     use audience::inbox::MemoryStore;
     use audience::mock::Fault;
