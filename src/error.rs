@@ -1118,6 +1118,9 @@ impl Error {
 /// finds decides. Show your text for the status, and not the error: after a confirmation mail that the service refused,
 /// the status is 200.
 ///
+/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
+/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
+///
 /// | error | status |
 /// |---|---|
 /// | [`Error`] | [`Error::visitor_status`] |
@@ -1165,6 +1168,9 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 ///
 /// It is for a program of your support team whose calls return any error, for example as a `Box<dyn Error>`. The first
 /// error that it finds decides. Everything that [`Error::explanation`] says about its text is true for this one, too.
+///
+/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
+/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
 ///
 /// | error | text |
 /// |---|---|
@@ -1227,6 +1233,9 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// `audience` uses the same statuses.
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
+///
+/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
+/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
 ///
 /// [`exit_code`] prints the error, too.
 ///
