@@ -14,7 +14,7 @@ use super::DEFAULT_DEADLINE;
 use super::exchange::{Operation, Request, RetrySafety, Success};
 use super::retry::RetryPolicy;
 use super::send::not_sent;
-use crate::{Client, Error, ErrorKind, Outcome};
+use crate::{Client, Error, ErrorKind, Missing, Outcome};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + Sync + 'static {
@@ -87,6 +87,13 @@ pub(crate) struct ReadBack {
     pub(crate) explain: fn(&[u8]) -> Option<String>,
 }
 
+/// What a value that is retrieved after a write has to show.
+struct Proof {
+    is_needed: bool,
+    /// The caller can do without the value, and takes the write for applied if there is none.
+    may_be_gone: bool,
+}
+
 /// Returns `None` if the write was applied but has no value.
 fn value_of_write<T>(decoded: Result<T, Error>) -> Result<Option<T>, Error> {
     match decoded {
@@ -144,11 +151,7 @@ impl Client {
                 return Ok(Some(found.into_inner()));
             }
             let written = self.send_write(&endpoint, read_back, true, &options);
-            let written = written.await.map(Response::into_inner);
-            match value_of_write(written) {
-                Ok(value) => Ok(value),
-                Err(error) => Err(self.checked(&endpoint, error, &options).await),
-            }
+            value_of_write(written.await.map(Response::into_inner))
         })
     }
 
@@ -163,11 +166,7 @@ impl Client {
         if let Some(found) = self.looked(&endpoint, &options).await? {
             return Ok(found);
         }
-        let written = self.send_write(&endpoint, read_back, false, &options);
-        match written.await {
-            Ok(response) => Ok(response),
-            Err(error) => Err(self.checked(&endpoint, error, &options).await),
-        }
+        self.send_write(&endpoint, read_back, false, &options).await
     }
 
     /// See [`Endpoint::look_before`].
@@ -204,7 +203,10 @@ impl Client {
         let request = endpoint
             .request()
             .map_err(|error| not_sent(operation, error))?;
-        let received = self.receive(operation, &request, options).await?;
+        let received = match self.receive(operation, &request, options).await {
+            Ok(received) => received,
+            Err(refusal) => return Err(self.checked(endpoint, refusal, options).await),
+        };
         let mut body = Bytes::new();
         let written = received.decode(|success| {
             body.clone_from(success.response.body());
@@ -216,9 +218,11 @@ impl Client {
                 // A value that contradicts the write makes it doubtful, and a write that may be repeated is better
                 // repeated than lost.
                 let may_repeat = is_repeated || request.retry_safety == RetrySafety::Safe;
-                let needs_proof = may_repeat || unproved.is_some();
-                let retrieved =
-                    self.retrieve_written(endpoint, read_back, needs_proof, body, options);
+                let proof = Proof {
+                    is_needed: may_repeat || unproved.is_some(),
+                    may_be_gone: is_repeated,
+                };
+                let retrieved = self.retrieve_written(endpoint, read_back, proof, body, options);
                 retrieved.await.map_err(|error| {
                     let (attempts, outcome) = (error.attempts(), error.outcome());
                     error
@@ -236,12 +240,13 @@ impl Client {
     }
 
     /// Retrieves the value of a write whose 2xx response has this body and no value, or one that is no proof. If that
-    /// fails, the write counts as applied, unless this needs a proof.
+    /// fails, the write counts as applied, unless this needs a proof. If there certainly is no such value, the write was
+    /// not applied, and the error is the one of a 404.
     async fn retrieve_written<E: Endpoint>(
         &self,
         endpoint: &E,
         read_back: ReadBack,
-        needs_proof: bool,
+        proof: Proof,
         body: Bytes,
         options: &CallOptions,
     ) -> Result<E::Output, Error> {
@@ -273,11 +278,15 @@ impl Client {
                 "the response has no {name} with the change, and retrieving it failed"
             ))
         };
-        if needs_proof {
+        if proof.is_needed {
             // Neither response may come from the service.
             if error.status() == Some(StatusCode::NOT_FOUND) {
                 match endpoint.is_gone(self, options).await {
-                    Ok(true) => {}
+                    Ok(true) if proof.may_be_gone => {}
+                    Ok(true) => {
+                        let error = error.about_missing(Missing::Contact);
+                        return Err(error.with_outcome(Outcome::Refused));
+                    }
                     Ok(false) => return Err(failed(error.not_from_service())),
                     Err(error) => return Err(failed(error.of_proof(attempts, Outcome::Unknown))),
                 }

@@ -76,7 +76,7 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the contact in the response cannot be
-    ///   read, or was deleted since.
+    ///   read.
     /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the contact [is still
     ///   subscribed](#a-2xx-response-without-a-contact) or cannot be retrieved, or if the response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
@@ -96,7 +96,8 @@ impl Contacts {
     ///
     /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
     /// is still subscribed or cannot be retrieved. It does so, too, if the contact in the response has another address,
-    /// or is still subscribed. It is safe to repeat the call, whatever its error says. If the service sends no contact,
+    /// or is still subscribed. If no list has the contact, [`Error::missing`] returns [`Missing::Contact`], as after a
+    /// 404. It is safe to repeat the call, whatever its error says. If the service sends no contact,
     /// for example because it responds with 204, each opt-out takes two requests.
     ///
     /// # Example: from a preference page

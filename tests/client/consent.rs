@@ -603,8 +603,12 @@ async fn if_the_contact_cannot_be_retrieved_an_opt_in_was_made_and_an_opt_out_ma
         } else {
             assert_says_that_the_change_was_made(&opt_in, "subscribe");
         }
-        if is_proof {
-            // No list has the contact, so nobody sends broadcasts to the address; or the service responds with it.
+        if opt_out.missing().is_some() {
+            // No list has the contact, so nobody sends broadcasts to the address.
+            assert_eq!(opt_out.missing(), Some(Missing::Contact));
+            assert_eq!((is_proof, opt_out.outcome()), (true, Outcome::Refused));
+        } else if is_proof {
+            // The service responds with the contact.
             assert_says_that_the_change_was_made(&opt_out, "unsubscribe");
         } else {
             // A gateway may have sent both responses.
@@ -638,6 +642,39 @@ fn assert_says_that_the_change_was_made(error: &Error, operation: &str) {
     assert_eq!(error.body(), Some(&br#"{"ok":true}"#[..]));
     let cause = std::error::Error::source(error).unwrap().to_string();
     assert!(cause.starts_with("retrieve: "), "{cause}");
+}
+
+#[tokio::test]
+async fn an_opt_out_that_a_gateway_accepts_says_that_there_is_no_contact_if_no_list_has_it() {
+    for response in [
+        Fault::status(204),
+        Fault::status(200).body(r#"{"ok": true}"#),
+    ] {
+        let server = audience::mock::MockServer::builder().topic("news", true);
+        let server = server.start().await;
+        server.fault(response.path("*/unsubscribe"));
+
+        for call in opt_outs(&server.client().contacts(), ADA) {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(error.missing(), Some(Missing::Contact), "{error}");
+            assert_eq!(
+                (error.outcome(), error.visitor_status()),
+                (Outcome::Refused, StatusCode::NOT_FOUND)
+            );
+            assert_eq!(
+                error.explanation(),
+                "there is no contact with this address (404 not_found)"
+            );
+        }
+        let requests = server.requests().into_iter();
+        let methods: Vec<_> = requests.map(|request| request.method).collect();
+        let expected = ["POST", "GET", "GET"].repeat(3);
+        assert_eq!(
+            methods, expected,
+            "the contact is retrieved, and then listed"
+        );
+    }
 }
 
 #[tokio::test]
