@@ -25,8 +25,8 @@ impl Verifier {
     /// then.
     ///
     /// `secrets` are the secrets you have, as configured, each with a name of your choice: the secret of this
-    /// endpoint and the secrets of your other endpoints. At most 16 are tried. If you pass none, only headers,
-    /// body and clock are examined.
+    /// endpoint and the secrets of your other endpoints. At most 16 are tried. The verifier's own secrets are
+    /// tried, too, for a body that was changed. If you pass none, no wrong or misspelled secret is found.
     ///
     /// The result contains no secret, MAC or body. Still, write it only to a log, never into the response. For
     /// each secret, a mismatch costs about fifty times as much as a verification, so call this during setup,
