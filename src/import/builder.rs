@@ -46,7 +46,8 @@ impl Contacts {
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the
-    /// [`ImportReport`] counts them.
+    /// [`ImportReport`] counts them. Even if the service was down for every row, the result is `Ok`:
+    /// [`finished`](ImportReport::finished) says whether everything was done.
     ///
     /// # Example: import a list of addresses
     ///
