@@ -853,7 +853,8 @@ struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no schema in the `search_path` of this connection has the table `audience_inbox`, or the role has no right (USAGE) to \
-     use it: correct the `search_path`, call `migrate` of the store, or grant the rights at the end of the migration"
+     use it: correct the `search_path`, call `migrate` of the store or run the SQL of `audience inbox schema`, or grant the \
+     rights at the end of the migration"
 )]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
@@ -1308,6 +1309,7 @@ mod tests {
         for (code, remedy) in [
             ("42P05", "call `unnamed_statements`"),
             ("42P01", "call `migrate`"),
+            ("42P01", "run the SQL of `audience inbox schema`"),
             ("42P01", "correct the `search_path`"),
             ("42501", "add their schema to the `search_path`"),
             ("42501", "the SQL of `schema_for`"),
