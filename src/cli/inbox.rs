@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+#[cfg(feature = "inbox-postgres")]
+use clap::Arg;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -66,6 +68,8 @@ Connects to no database.
 
 Example:
   audience inbox schema --role receiver | psql app")]
+    // All endpoints share the tables. As a global option, it would be listed here, too.
+    #[command(arg = Arg::new("endpoint").long("endpoint").hide(true))]
     Schema {
         /// Schema for the tables
         #[arg(long, value_name = "NAME", default_value = "public")]

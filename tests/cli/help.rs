@@ -80,6 +80,25 @@ fn every_command_that_changes_contacts_has_a_dry_run() {
 }
 
 #[test]
+fn the_help_lists_the_endpoint_only_for_commands_that_read_its_events() {
+    for command in ["parked", "replay", "discard", "schema"] {
+        let help = end(audience(["inbox", command]).arg("--help"));
+
+        let lists = help.stdout.contains("--endpoint <NAME>");
+        assert_eq!(lists, command != "schema", "{}", help.stdout);
+    }
+    let schema = [
+        "inbox",
+        "--endpoint",
+        "main",
+        "schema",
+        "--role",
+        "receiver",
+    ];
+    assert_eq!(end(&mut audience(schema)).code, Some(0));
+}
+
+#[test]
 fn there_is_a_manual_page_for_each_command_and_a_script_for_each_shell() {
     let folder = Folder::new("man");
 
