@@ -43,7 +43,8 @@ struct CsvFile {
 pub(super) struct ImportOptions {
     #[command(flatten)]
     input: CsvFile,
-    /// Import these files, too; those whose columns say that everybody opted out come first
+    /// Import these files, too; those whose columns say that everybody opted out come first, and if rows of them are
+    /// refused, the others are not sent
     #[arg(value_name = "FILE")]
     more: Vec<PathBuf>,
     /// Resume from the journal
@@ -98,6 +99,7 @@ fn parse_map(text: &str) -> Result<(String, Column), String> {
 pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
     let (mut topics, mut files) = (Vec::new(), Vec::new());
     for (options, input) in options.split()? {
+        let opts_out_all = input.opts_out_all();
         for (_, column) in input.columns() {
             topics.extend(column.topics().cloned());
         }
@@ -106,7 +108,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
         let rows = input.rows()?;
         let total = options.input.count(|| options.open())?;
-        files.push((options, rows, total));
+        files.push((options, rows, total, opts_out_all));
     }
     let connection = options.service.connect().await?;
     if let Some(server) = &connection.server {
@@ -115,20 +117,26 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     }
     if !options.dry_run {
-        let count = || Ok(files.iter().map(|(_, _, total)| *total).sum());
+        let count = || Ok(files.iter().map(|(_, _, total, _)| *total).sum());
         options.confirmation.ask(count, &options.service)?;
     }
     let mut imports = Vec::new();
-    for (options, rows, total) in files {
+    for (options, rows, total, opts_out_all) in files {
         let journal = options.open_journal()?;
         options.check_rejects(journal.as_ref())?;
-        imports.push((journal, options, rows, total));
+        imports.push((journal, options, rows, total, opts_out_all));
     }
 
     let has_journal = imports.iter().any(|(journal, ..)| journal.is_some());
     let to_continue = has_journal.then(command_to_continue);
     let (mut report, mut error) = (ImportReport::default(), None);
-    for (journal, file, rows, total) in imports {
+    let (mut lacks_opt_outs, mut not_sent) = (false, Vec::new());
+    for (journal, file, rows, total, opts_out_all) in imports {
+        // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.
+        if lacks_opt_outs && !opts_out_all {
+            not_sent.push(file.input.file.display().to_string());
+            continue;
+        }
         let mut import = connection.contacts.import(rows);
         import = file.set_up(import, journal, to_continue.clone());
         if let Some(total) = total {
@@ -142,6 +150,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             }
         };
         clear_progress();
+        lacks_opt_outs |= opts_out_all && !options.dry_run && done.refused() > 0;
         report.merge(done);
         error = stopped;
         // The opt-outs of one file come before the contacts of the next.
@@ -149,7 +158,15 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             break;
         }
     }
-    options.finish(&report, error.as_ref(), to_continue.as_deref(), output)
+    let status = options.finish(&report, error.as_ref(), to_continue.as_deref(), output)?;
+    match &*not_sent {
+        [] => Ok(status),
+        files => Err(Failure::failed(format!(
+            "rows of a file in which everybody opted out were refused, so the files after it were not sent: {}; fix these \
+             rows, import them, and then import the files that were not sent",
+            files.join(", ")
+        ))),
+    }
 }
 
 impl CsvFile {

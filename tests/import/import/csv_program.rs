@@ -187,6 +187,41 @@ fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
 }
 
 #[test]
+fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() {
+    let folder = Folder::new("several-refused");
+    let server = MockServer::builder().start_blocking();
+    let subscribed = "Email Address,LEID,EUID\nada@x.io,1,a\nbob@x.io,2,b\n";
+    let unsubscribed = "Email Address,UNSUB_TIME,LEID,EUID\n\"bob\"@x.io,2024,2,b\n";
+    let cleaned = "Email Address,CLEAN_TIME,LEID,EUID\ncy@x.io,2024,3,c\n";
+    let files = [
+        folder.file("subscribed.csv", subscribed),
+        folder.file("unsubscribed.csv", unsubscribed),
+        folder.file("cleaned.csv", cleaned),
+    ];
+    let arguments = [files[0].as_str(), &files[1], &files[2]];
+
+    let dry = run(None, &[&arguments[..], &["--dry-run"]].concat());
+    let output = run(Some(&server), &arguments);
+
+    let in_all = "3 rows would be sent, 0 of them duplicates, and 1 would be refused";
+    assert!(last_line(&dry).contains(in_all), "{dry:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = format!("were not sent: {}; fix these rows", files[0]);
+    assert!(stderr.contains(&said), "{stderr}");
+    // Other opt-outs do no harm.
+    assert!(server.contact("cy@x.io").unwrap().unsubscribed);
+    assert_eq!(server.contact_count(), 1);
+    let corrected = folder.file("corrected.csv", &unsubscribed.replace('"', ""));
+    for file in [&corrected, &files[0]] {
+        let output = run(Some(&server), &[file]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[test]
 fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
     let folder = Folder::new("rejects");
     let server = MockServer::builder().start_blocking();
