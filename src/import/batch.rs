@@ -282,6 +282,7 @@ impl Sender {
                 };
                 let Err(error) = recorded else {
                     self.note_sent(row, opt_out);
+                    self.note_opted_out(row, opt_out);
                     continue;
                 };
                 if !(may_be_gone && error.missing() == Some(Missing::Contact)) {
@@ -352,6 +353,15 @@ impl Sender {
             && row.row.task().map(|task| task.kind) == Some(TaskKind::OptOut)
         {
             state.note_sent(row.row.address(), opt_out);
+        }
+    }
+
+    /// Notes that this run has opted out the contact of a row, if that matters for what is told about it.
+    fn note_opted_out(&self, row: &NumberedRow, opt_out: &OptOut) {
+        if let (Log::State(state), OptOut::Everything(_)) = (&self.log, opt_out)
+            && let Some(key) = row.row.key_text()
+        {
+            state.note_opted_out(key);
         }
     }
 
@@ -435,8 +445,10 @@ impl Sender {
             let of_others = state.sent_to(&entry.address);
             let is_others = has(&of_others, &EVERYTHING);
             let mut maybe_out = task.opted_out.clone();
+            let mut is_by_recipient = false;
             let mut carried = match contact {
                 Some(contact) => {
+                    is_by_recipient |= is_opted_out_by_recipient(&contact);
                     let found = opt_outs_of(&contact, false, &[]);
                     to_send.retain(|opt_out| !has(&found, opt_out));
                     if (is_own || is_others) && contact.unsubscribed {
@@ -462,6 +474,7 @@ impl Sender {
                 }
                 match self.look_at(row, address, watch).await {
                     Ok(Some(contact)) => {
+                        is_by_recipient |= is_opted_out_by_recipient(&contact);
                         let of_others = state.sent_to(address);
                         let is_own = entry.is_maybe_out(address) || has(&of_others, &EVERYTHING);
                         let found = opt_outs_of(&contact, is_own, &of_others);
@@ -474,6 +487,11 @@ impl Sender {
                     Ok(None) => {}
                     Err(unknown) => return unknown,
                 }
+            }
+            // No sync opts out an address that a row has.
+            let may_be_own = matches!(old, OldAddress::Left | OldAddress::LeftByAnother);
+            if may_be_own && has(&carried, &EVERYTHING) && !is_by_recipient {
+                state.note_moved_opt_out(&entry.key);
             }
             entry.carried = Some(carried);
             entry.is_waiting = false;
@@ -769,17 +787,21 @@ impl Sender {
 /// Returns the opt-outs of a contact without the topics of other rows. If a sync may have opted it out, returns only
 /// those that the sync cannot have made.
 fn opt_outs_of(contact: &Contact, is_maybe_out: bool, of_others: &[OptOut]) -> Vec<OptOut> {
-    let is_by_recipient = matches!(
-        contact.unsubscribe_reason,
-        Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
-    );
-    let is_own = is_maybe_out && !is_by_recipient;
+    let is_own = is_maybe_out && !is_opted_out_by_recipient(contact);
     let mut opt_outs = ImportRow::from(contact.clone()).opt_outs().to_vec();
     opt_outs.retain(|opt_out| match opt_out {
         OptOut::Everything(_) => !is_own,
         OptOut::Topic(_) => !has(of_others, opt_out),
     });
     opt_outs
+}
+
+/// Returns whether the reason of an opt-out says that the person has made it.
+fn is_opted_out_by_recipient(contact: &Contact) -> bool {
+    matches!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
+    )
 }
 
 /// Creates the result of a row whose opt-out failed. The next sync sends it.

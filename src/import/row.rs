@@ -557,8 +557,8 @@ pub(super) struct Entry {
     /// Whether the row is subscribed after an opt-out, and no finished run has reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_untold: bool,
-    /// Whether the row was subscribed after an opt-out of everything, and the contact was not seen subscribed since. It
-    /// counts only while the row is subscribed.
+    /// Whether the row was subscribed after an opt-out of everything, or a sync has opted out its contact itself, and the
+    /// contact was not seen subscribed since. It counts only while the row is subscribed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_opt_in: bool,
     /// Whether the row was deleted.

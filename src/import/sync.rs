@@ -397,7 +397,9 @@ impl SyncContacts {
     ///
     /// A row whose "yes" came after an opt-out in the table counts under
     /// [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent) instead, with the code `opt_in_not_sent`. It does so in every
-    /// run that checks the list, until one finds the contact subscribed or the row is not subscribed any more.
+    /// run that checks the list, until one finds the contact subscribed or the row is not subscribed any more. So does
+    /// a row whose new address a sync has opted out because the old one was opted out, unless another row has the old one
+    /// or the reason there says that the person did it: an earlier run may have made that opt-out.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
     /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
@@ -713,13 +715,18 @@ impl SyncContacts {
         let keys = plan.opt_ins.iter().filter_map(ImportRow::key_text);
         let mut told: HashSet<_> = keys.map(str::to_owned).collect();
         let opted_out = std::mem::take(&mut lock(&list).opted_out);
+        let has_opted_out = |key: &str| {
+            writer
+                .as_ref()
+                .is_some_and(|writer| writer.has_opted_out(key))
+        };
         let wanted = plan.wanted.filter_map(Result::ok);
         for row in wanted.map(|wanted| wanted.row) {
             let number = number_of(row.address());
             if !opted_out.contains(&number) || !told.insert(row.key.clone()) {
                 continue;
             }
-            let outcome = match after_opt_out.contains(&number) {
+            let outcome = match after_opt_out.contains(&number) || has_opted_out(&row.key) {
                 true => {
                     report.opt_ins_not_sent += 1;
                     opt_in_not_sent()
@@ -2282,8 +2289,9 @@ impl SyncReport {
     /// are none unless the sync [checks the list](SyncContacts::checks_list).
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
-    /// and sends nothing. A row is not among them if another row with the address is not subscribed, or if its "yes"
-    /// came after an opt-out in the table: then it counts under [`opt_ins_not_sent`](Self::opt_ins_not_sent).
+    /// and sends nothing. A row is not among them if another row with the address is not subscribed. Nor is it if its
+    /// "yes" came after an opt-out in the table, or if a sync has taken an opt-out along to its new address that an
+    /// earlier run may have made: then it counts under [`opt_ins_not_sent`](Self::opt_ins_not_sent).
     ///
     /// # Example: a click in a mail
     ///

@@ -672,6 +672,9 @@ struct Notes {
     subscribed: HashSet<String>,
     /// The keys of the rows whose contacts are not opted out of everything.
     reachable: HashSet<String>,
+    /// The keys of the rows that take an opt-out of everything to their next address, although nothing shows that the
+    /// person has made it: an earlier run may have. The value is whether it was sent.
+    moved_opt_outs: HashMap<String, bool>,
     /// Whether the plan allows no more contacts.
     is_at_ceiling: bool,
 }
@@ -771,6 +774,25 @@ impl StateWriter {
         self.notes().reachable.contains(key)
     }
 
+    /// Notes that a row takes an opt-out of everything along that an earlier run may have made.
+    pub(super) fn note_moved_opt_out(&self, key: &str) {
+        let mut notes = self.notes();
+        notes.moved_opt_outs.insert(key.to_owned(), false);
+    }
+
+    /// Notes that the contact of a row was opted out of everything.
+    pub(super) fn note_opted_out(&self, key: &str) {
+        if let Some(is_sent) = self.notes().moved_opt_outs.get_mut(key) {
+            *is_sent = true;
+        }
+    }
+
+    /// Returns whether this sync has opted out the contact of a row because of its old address, and not because the
+    /// person has opted out.
+    pub(super) fn has_opted_out(&self, key: &str) -> bool {
+        self.notes().moved_opt_outs.get(key) == Some(&true)
+    }
+
     /// Notes that the plan allows no more contacts.
     pub(super) fn note_ceiling(&self) {
         self.notes().is_at_ceiling = true;
@@ -824,6 +846,10 @@ impl StateWriter {
                 RowOutcome::Refused { .. } if contact == outcome => task.refused.clone(),
                 _ => None,
             });
+        }
+        for entry in &mut entries {
+            let is_wanted = has(&entry.opt_outs, &EVERYTHING);
+            entry.is_opt_in |= self.has_opted_out(&entry.key) && !is_wanted;
         }
         self.append(entries.iter()).await?;
         // The last part and the end of the sync look for these.

@@ -1,6 +1,7 @@
 //! A sync that checks the list: it opts out who is subscribed although the row is not, and opts nobody in.
 
 use audience::RetryPolicy;
+use audience::contacts::OptOutReason;
 use audience::import::{Column, CsvInput, ImportRow, OptOut, SyncContacts, SyncRow};
 use audience::mock::Fault;
 use support::in_time;
@@ -403,4 +404,60 @@ async fn a_yes_of_before_its_row_was_missing_is_told_as_an_opt_out_at_the_servic
 
     assert_eq!(report.opt_ins_not_sent(), 0);
     assert_eq!(report.opted_out_at_service(), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_the_sync_itself_after_an_older_state_is_no_opt_out_at_the_service() {
+    let nights = Nights::new().await;
+    let table = |name: &str| -> Vec<SyncRow> {
+        let rows = (0..40).map(|key| row(key, &format!("{name}{key}@x.io")));
+        rows.collect()
+    };
+    nights.run(&table("old")).await;
+    let copy = std::fs::read(&nights.state.0).unwrap();
+    // This person clicks a link, and reports spam after the move.
+    let link = nights.contacts.unsubscribe("old1@x.io");
+    link.reason(OptOutReason::Preferences).await.unwrap();
+    let moved = table("new");
+    nights.run_with(&moved, |sync| sync.leave_at_most(40)).await;
+    nights.server.report_spam("new2@x.io");
+    std::fs::write(&nights.state.0, copy).unwrap();
+
+    for _ in 0..2 {
+        let (report, _) = nights
+            .run_with(&moved, |sync| sync.checks_list().leave_at_most(40))
+            .await;
+
+        // The sync cannot know that its earlier run has opted out the old addresses.
+        assert!(nights.is_opted_out("new7@x.io"), "{report}");
+        assert_eq!(report.opted_out_at_service(), ["1", "2"]);
+        assert_eq!(report.opt_ins_not_sent(), 38);
+    }
+    nights.contacts.subscribe("new7@x.io").await.unwrap();
+    nights.run_with(&moved, SyncContacts::checks_list).await;
+    nights.contacts.unsubscribe("new7@x.io").await.unwrap();
+    let (report, _) = nights.run_with(&moved, SyncContacts::checks_list).await;
+    assert_eq!(report.opted_out_at_service(), ["1", "2", "7"]);
+}
+
+#[tokio::test]
+async fn who_has_clicked_a_link_before_the_address_changes_is_told_as_an_opt_out_at_the_service() {
+    for is_spam in [false, true] {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io")]).await;
+        if is_spam {
+            nights.server.report_spam("a@x.io");
+        } else {
+            let link = nights.contacts.unsubscribe("a@x.io");
+            link.reason(OptOutReason::Preferences).await.unwrap();
+        }
+        let table = [row(1, "b@x.io")];
+
+        for _ in 0..2 {
+            let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+            assert!(nights.is_opted_out("b@x.io"));
+            assert_eq!(report.opted_out_at_service(), ["1"]);
+        }
+    }
 }
