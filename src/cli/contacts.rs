@@ -614,6 +614,9 @@ fn mistyped(old: &str) -> String {
 
 /// Says which topics a contact gets that is not opted out of everything.
 fn arriving(contact: &Contact) -> String {
+    if !contact.shows_topics() {
+        return "not known, because the response does not show them".to_owned();
+    }
     let topics = contact.topics.iter().filter(|(_, answer)| **answer);
     let topics: Vec<_> = topics.map(|(topic, _)| printable(topic)).collect();
     match &*topics {
@@ -735,12 +738,21 @@ impl Subscribe {
         let contact = call
             .await
             .map_err(|error| Failure::from(error).about(address))?;
+        let is_of_everything = topic.is_none() && !contact.unsubscribed;
+        let topics = match is_of_everything && !contact.shows_topics() && !output.json {
+            // The opt-in is recorded. If the contact cannot be retrieved, its topics are not known.
+            true => retrieve(contacts, address)
+                .await
+                .map(|contact| arriving(&contact)),
+            false => Ok(arriving(&contact)),
+        };
         output.result(&contact, |contact| {
             let mut text = format!("{} was subscribed{to_topic}\n", printable(&contact.email));
             if contact.unsubscribed {
                 text += "the opt-out from everything stays, so no broadcast reaches this contact\n";
             } else if topic.is_none() {
-                text += &format!("topics that arrive now: {}\n", arriving(contact));
+                let topics = topics.unwrap_or_else(|_| arriving(contact));
+                text += &format!("topics that arrive now: {topics}\n");
             }
             text
         })?;

@@ -443,6 +443,29 @@ fn a_dry_run_and_the_question_say_whose_the_new_address_is() {
 }
 
 #[test]
+fn the_topics_that_arrive_are_retrieved_if_the_opt_in_does_not_show_them() {
+    let server = MockServer::builder()
+        .dialect(Dialect {
+            consent_form: ConsentForm::Create,
+            ..Dialect::default()
+        })
+        .topic("news", true)
+        .seed_contact("ada@example.com")
+        .start_blocking();
+    let subscribe = ["contacts", "subscribe", "ada@example.com", "--yes"];
+
+    let shown = end(&mut audience_at(&server, &subscribe));
+    server.fault(Fault::status(501).method("GET"));
+    let not_retrieved = end(&mut audience_at(&server, &subscribe));
+
+    let said = "ada@example.com was subscribed\ntopics that arrive now: news\n";
+    assert_eq!((shown.code, &*shown.stdout), (Some(0), said), "{shown:?}");
+    assert_eq!(not_retrieved.code, Some(0), "{not_retrieved:?}");
+    let said = "topics that arrive now: not known, because the response does not show them\n";
+    assert!(not_retrieved.stdout.ends_with(said), "{not_retrieved:?}");
+}
+
+#[test]
 fn a_contact_is_deleted_only_after_a_yes_and_only_if_the_service_can() {
     let dialect = Dialect {
         contact_deletion: ContactDeletion::NoContent,
