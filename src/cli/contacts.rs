@@ -962,14 +962,15 @@ impl Unsubscribe {
             let mut is_unread = false;
             // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
             if is_of_everything {
-                match contacts.retrieve_own(&address).await {
+                let options = CallOptions::default();
+                match contacts.retrieve_surely(&address, &options).await {
                     Ok(contact) if contact.is_opted_out() && !replaces(reason, &contact) => {
                         return Ok((contact, true));
                     }
+                    Ok(_) => {}
                     // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
                     Err(error) if error.is_malformed_contact() => is_unread = true,
-                    Err(error) if !error.is_not_found() => return Err(error),
-                    _ => {}
+                    Err(error) => return Err(error),
                 }
             }
             let contact = call.await.map_err(|error| match is_unread {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::{io, slice};
 
+use http::StatusCode;
+
 use super::journal::{BatchEnd, JournalWriter};
 use super::pace::Watch;
 use super::report::RowOutcome;
@@ -689,7 +691,7 @@ impl Sender {
     ) -> Result<Option<Contact>, SentBatch> {
         let retrieved = self.retrieve_with_topics(address, watch).await;
         retrieved.map_err(|error| {
-            let outcome = match error.is_not_found() {
+            let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
                 // The 404 says nothing about the row.
                 true => RowOutcome::Unknown,
                 false => outcome_of_failure(&error),
@@ -725,7 +727,11 @@ impl Sender {
         self.record_hold(retrieved.as_ref().err()).await;
         let error = match retrieved {
             Ok(contact) => return Ok(Some(contact)),
-            Err(error) if !error.is_not_found() => return Err(error),
+            Err(error)
+                if error.status() != Some(StatusCode::NOT_FOUND) && !error.is_not_found() =>
+            {
+                return Err(error);
+            }
             Err(error) => error,
         };
         // Something other than the service may have sent the 404.
@@ -734,7 +740,9 @@ impl Sender {
         self.record_hold(absent.as_ref().err()).await;
         match absent {
             Ok(true) => Ok(None),
-            _ => Err(error),
+            Ok(false) => Err(error.not_from_service()),
+            Err(failed) if failed.is_retryable() => Err(error.retryable()),
+            Err(_) => Err(error),
         }
     }
 

@@ -466,6 +466,22 @@ fn the_topics_that_arrive_are_retrieved_if_the_opt_in_does_not_show_them() {
 }
 
 #[test]
+fn an_opt_out_is_not_sent_and_may_be_repeated_after_the_404_of_a_gateway() {
+    for body in ["{}", r#"{"error": {"code": "not_found", "message": "?"}}"#] {
+        let server = server();
+        server.report_spam("ada@example.com");
+        let gateway = Fault::status(404).body(body).method("GET");
+        server.fault(gateway.path("/contacts/*"));
+
+        let opt_out = ["contacts", "unsubscribe", "ada@example.com"];
+        let ended = end(&mut audience_at(&server, &opt_out));
+
+        assert_eq!(ended.code, Some(75), "{ended:?}");
+        assert!(!is_changed(&server));
+    }
+}
+
+#[test]
 fn a_contact_is_deleted_only_after_a_yes_and_only_if_the_service_can() {
     let dialect = Dialect {
         contact_deletion: ContactDeletion::NoContent,

@@ -79,6 +79,8 @@ async fn a_404_for_a_contact_that_the_list_has_is_no_proof() {
         );
         assert_eq!(calls.len(), 4, "{calls:?}");
         assert!(nights.server.contact("a2@x.io").is_none());
+        let error = report.finished().unwrap_err();
+        assert!(error.error().is_retryable(), "{error}");
 
         nights.server.clear_faults();
         let (report, _) = nights.run(&table).await;
