@@ -775,10 +775,10 @@ struct Delete {
 }
 
 const DELETE_HELP: &str = "\
-The interface does not show how a contact is deleted. The command sends DELETE /contacts/ADDRESS. After a 404, it lists the
-contacts to make sure that there is none. If the service does not delete by this request, the command fails and says so.
+The interface does not show how a contact is deleted. The command retrieves the contact, to notice a mistyped address, and
+sends DELETE /contacts/ADDRESS. If the service does not delete by this request, the command fails and says so.
 
-Exit status: 0 if the contact was deleted or there is none.
+Exit status: 0 if the contact was deleted, 4 if there is none.
 
 Example:
   audience contacts delete ada@example.com";
@@ -792,10 +792,16 @@ impl Delete {
     ) -> Result<(), Failure> {
         let about = |error| Failure::from(error).about(&self.address);
         let email = normalized_address(&self.address);
-        if self.dry_run {
-            let contact = retrieve(contacts, &self.address).await?;
-            let text = format!("{} would be deleted", printable(&contact.email));
-            return dry_run(output, &contact, &text);
+        let options = CallOptions::default();
+        match contacts.retrieve_surely(&self.address, &options).await {
+            Ok(contact) if self.dry_run => {
+                let text = format!("{} would be deleted", printable(&contact.email));
+                return dry_run(output, &contact, &text);
+            }
+            Ok(_) => {}
+            // It exists, although nothing else is known of it.
+            Err(error) if error.is_malformed_contact() && !self.dry_run => {}
+            Err(error) => return Err(about(error)),
         }
         if !self.yes && service.mock.is_none() {
             let change = format!("delete {email} at {}", service.name());
@@ -806,7 +812,7 @@ impl Delete {
         }
         contacts.delete(&self.address).await.map_err(about)?;
         output.result(&json!({"email": email}), |_| {
-            format!("{} was deleted, or is no contact\n", printable(&email))
+            format!("{} was deleted\n", printable(&email))
         })?;
         Ok(())
     }

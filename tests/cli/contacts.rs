@@ -443,6 +443,31 @@ fn a_dry_run_and_the_question_say_whose_the_new_address_is() {
 }
 
 #[test]
+fn a_mistyped_address_deletes_nothing_and_a_malformed_contact_is_deleted() {
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect);
+    let server = server.seed_contact("ada@example.com").start_blocking();
+    let delete = |address: &str| {
+        let delete = ["contacts", "delete", address, "--yes"];
+        end(&mut audience_at(&server, &delete))
+    };
+
+    let mistyped = delete("adda@example.com");
+    let is_unchanged = !is_changed(&server);
+    let body = r#"{"id": "con_9", "email": "ada@example.com", "unsubscribed": "?"}"#;
+    server.fault(Fault::wrong_body(body).method("GET").path("/contacts/*"));
+    let malformed = delete("ada@example.com");
+
+    assert_eq!(mistyped.code, Some(4), "{mistyped:?}");
+    assert!(is_unchanged);
+    assert_eq!(malformed.code, Some(0), "{malformed:?}");
+    assert!(server.contact("ada@example.com").is_none());
+}
+
+#[test]
 fn the_topics_that_arrive_are_retrieved_if_the_opt_in_does_not_show_them() {
     let server = MockServer::builder()
         .dialect(Dialect {
@@ -504,8 +529,13 @@ fn a_contact_is_deleted_only_after_a_yes_and_only_if_the_service_can() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("this would delete ada@example.com"));
     assert!(dry.stdout.ends_with("ada@example.com would be deleted\n"));
-    let said = "ada@example.com was deleted, or is no contact\n";
-    assert_eq!((&*done.stdout, &*again.stdout), (said, said));
+    assert_eq!((done.code, again.code), (Some(0), Some(4)), "{again:?}");
+    assert_eq!(
+        (&*done.stdout, &*again.stdout),
+        ("ada@example.com was deleted\n", "")
+    );
+    let said = "Ada@example.com: there is no contact with this address";
+    assert!(again.stderr.contains(said), "{again:?}");
     assert!(able.contact("ada@example.com").is_none());
     assert_eq!(unable.code, Some(1));
     let said = "the service does not delete contacts by this request";
