@@ -1230,7 +1230,8 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
 /// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
 /// its end may have left something undone: call `finished()` of its report to get the error of that. The program
-/// `audience` uses the same statuses.
+/// `audience` uses the same statuses, except that it ends with 4 if a contact, topic or segment does not exist:
+/// [`Error::is_not_found`].
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///

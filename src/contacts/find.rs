@@ -13,6 +13,9 @@ impl Contacts {
     /// with this address, and returns `None` if it is not among them. A contact with another address, for example of a
     /// wrong cache, is an error.
     ///
+    /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
+    /// program once with a call that lists, such as [`list`](Self::list).
+    ///
     /// # Errors
     ///
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the 404 if the list has the contact. Then

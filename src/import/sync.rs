@@ -234,7 +234,8 @@ impl SyncRow {
     }
 
     /// Sets whether the person may get mail. `false` opts the contact out of everything; `true` never opts it in.
-    /// Default: `true`, unless the [`ImportRow`] has an opt-out.
+    /// Default: `true`, unless the [`ImportRow`] has an opt-out of everything. An opt-out of the row stays, whether of
+    /// everything or of a topic, also with `true`.
     #[must_use]
     pub fn subscribed(mut self, is_subscribed: bool) -> Self {
         if !is_subscribed && !has(self.row.opt_outs(), &EVERYTHING) {

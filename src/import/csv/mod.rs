@@ -122,7 +122,9 @@ impl CsvInput {
     /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
     /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
     /// A refused row does not keep its address out of the later files. So correct the rejects of the files in
-    /// which [everybody opted out](Self::opts_out_all), and then open them in place of those files, with the later ones.
+    /// which [everybody opted out](Self::opts_out_all), and then open them in place of those files, with the later ones. Do
+    /// so only after the import of such a file is finished: after a run that was killed, the rejects lack rows, so first
+    /// import the file itself again, with its journal.
     ///
     /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
     ///
