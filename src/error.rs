@@ -1335,6 +1335,10 @@ pub(crate) const STOPPED: u8 = 143;
 enum Known<'a> {
     Call(&'a Error),
     /// It repeats nothing that must not be sent twice.
+    #[cfg_attr(
+        not(any(feature = "import", feature = "unsubscribe")),
+        expect(dead_code, reason = "there are no jobs without these features")
+    )]
     Job(&'a Error),
     Topics(&'a TopicsError),
     #[cfg(feature = "unsubscribe")]
