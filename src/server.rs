@@ -54,13 +54,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// handles.
 ///
 /// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. Between
-/// two requests, it stays open for 620 s. That is longer than proxies usually wait (nginx and AWS 60 s, Google Cloud 600
-/// s): a proxy that waits longer than the server may send a request on a connection that is just being closed, and
-/// respond with a 502. A [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
-/// too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate `tower-http`: the body arrives
-/// while the handler reads it, so the layer limits the time of both, and drops a handler that takes longer.
-/// `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body. Limit the number of
-/// connections at the proxy in front, which also adds TLS.
+/// two requests, it stays open for 620 s. That is longer than proxies usually wait (nginx and AWS 60 s, Google Cloud
+/// 600 s): a proxy that waits longer than the server may send a request on a connection that is just being closed, and
+/// respond with a 502. A [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService`
+/// limit the time of a body, too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate
+/// `tower-http`: the body arrives while the handler reads it, so the layer limits the time of both, and drops a handler
+/// that takes longer. `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body.
+/// Limit the number of connections at the proxy in front, which also adds TLS.
 ///
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
