@@ -259,7 +259,7 @@ struct Send {
     /// Set the recipient of the mail
     #[arg(long, value_name = "ADDRESS")]
     to: Option<String>,
-    /// Set the id of the event [default: a new one]; the same id in a later run is refused with 409, because created_at differs
+    /// Set the id of the event [default: a new one]; the same id in a later run is refused with 409: the body has another time
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// Set the data of the event from this JSON object [default: sample data of the type]
