@@ -475,7 +475,7 @@ impl Consent {
 }
 
 /// Returns whether a refusal may say that something is missing, whoever has sent it.
-pub(super) fn may_be_missing(refusal: &Error) -> bool {
+pub(crate) fn may_be_missing(refusal: &Error) -> bool {
     refusal.status() == Some(StatusCode::NOT_FOUND) || refusal.is_not_found()
 }
 

@@ -16,7 +16,8 @@ use super::row::{
 use super::sync_state::StateWriter;
 use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{
-    BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, normalized_address,
+    BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, may_be_missing,
+    normalized_address,
 };
 use crate::{Error, ErrorCode, Missing, Outcome};
 
@@ -727,12 +728,8 @@ impl Sender {
         self.record_hold(retrieved.as_ref().err()).await;
         let error = match retrieved {
             Ok(contact) => return Ok(Some(contact)),
-            Err(error)
-                if error.status() != Some(StatusCode::NOT_FOUND) && !error.is_not_found() =>
-            {
-                return Err(error);
-            }
-            Err(error) => error,
+            Err(error) if may_be_missing(&error) => error,
+            Err(error) => return Err(error),
         };
         // Something other than the service may have sent the 404.
         let absent = self.contacts.is_absent(address, self.options(watch)).await;

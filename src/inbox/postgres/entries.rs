@@ -996,6 +996,15 @@ mod tests {
         }
     }
 
+    /// Returns from when on a statement looks for events.
+    fn searched_from(values: &[Value<'_>]) -> Option<f64> {
+        // The durations before it are seconds, too.
+        values.iter().rev().find_map(|value| match value {
+            Value::Seconds(from) => Some(*from),
+            _ => None,
+        })
+    }
+
     /// A database with no events, in which every other statement loses against another transaction. It records from
     /// when on events were looked for.
     #[derive(Clone, Default)]
@@ -1009,13 +1018,8 @@ mod tests {
             _: &'static Statement,
             values: &[Value<'_>],
         ) -> Result<Vec<Row>, Failed> {
-            // The durations before it are seconds, too.
-            let from = values.iter().rev().find_map(|value| match value {
-                Value::Seconds(from) => Some(*from),
-                _ => None,
-            });
             let mut searches = self.0.lock().unwrap();
-            searches.push(from.unwrap());
+            searches.push(searched_from(values).unwrap());
             if searches.len() % 2 == 1 {
                 return Err(failed(Aftermath::NothingHappened));
             }
@@ -1062,12 +1066,7 @@ mod tests {
             _: &'static Statement,
             values: &[Value<'_>],
         ) -> Result<Vec<Row>, Failed> {
-            // The durations before it are seconds, too.
-            let from = values.iter().rev().find_map(|value| match value {
-                Value::Seconds(from) => Some(*from),
-                _ => None,
-            });
-            if from == Some(f64::NEG_INFINITY) {
+            if searched_from(values) == Some(f64::NEG_INFINITY) {
                 std::future::pending::<()>().await;
             }
             let mut left = self.0.lock().unwrap();
