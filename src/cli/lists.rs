@@ -60,6 +60,10 @@ pub(super) struct ImportOptions {
     /// Check every row without sending anything
     #[arg(long)]
     dry_run: bool,
+    /// Look whether the service has every opt-out of the rows, and change nothing; --rejects gets the rows whose
+    /// opt-out is missing
+    #[arg(long, conflicts_with_all = ["dry_run", "resume", "journal"])]
+    verify: bool,
     /// Opt every contact of the file out of everything
     #[arg(long)]
     opt_out_all: bool,
@@ -83,7 +87,8 @@ Of several files, those without the column need no mapping";
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
 
-Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help.
+Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help. With
+--verify, 1 if an opt-out is missing.
 
 Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
@@ -116,7 +121,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             server.topic(topic, true);
         }
     }
-    if !options.dry_run {
+    if options.sends() {
         let count = || Ok(files.iter().map(|(_, _, total, _)| *total).sum());
         options.confirmation.ask(count, &options.service)?;
     }
@@ -150,11 +155,11 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             }
         };
         clear_progress();
-        lacks_opt_outs |= opts_out_all && !options.dry_run && done.refused() > 0;
+        lacks_opt_outs |= opts_out_all && options.sends() && done.refused() > 0;
         report.merge(done);
         error = stopped;
         // The opt-outs of one file come before the contacts of the next.
-        if error.is_some() || report.unfinished().is_some() {
+        if error.is_some() || options.sends() && report.unfinished().is_some() {
             break;
         }
     }
@@ -326,6 +331,11 @@ impl ImportOptions {
         Ok(input)
     }
 
+    /// Returns whether it changes something at the service.
+    fn sends(&self) -> bool {
+        !self.dry_run && !self.verify
+    }
+
     fn open_journal(&self) -> Result<Option<Journal>, Failure> {
         // What the mock has is gone when the program ends, and a pipe cannot be read again.
         let can_resume = self.service.mock.is_none() && self.input.is_file();
@@ -334,7 +344,7 @@ impl ImportOptions {
             None if can_resume => Some(with_suffix(&self.input.file, ".journal")),
             None => None,
         };
-        if self.dry_run {
+        if !self.sends() {
             return Ok(None);
         }
         let Some(path) = path else {
@@ -381,6 +391,9 @@ impl ImportOptions {
         if self.dry_run {
             import = import.dry_run();
         }
+        if self.verify {
+            import = import.verify();
+        }
         if let Some(path) = &self.rejects {
             import = import.rejects_file(path);
         }
@@ -401,7 +414,7 @@ impl ImportOptions {
         output.result(report, |report| self.summary(report))?;
         let with_hint = |failure: Failure| match to_continue {
             Some(command) => failure.note(&format!("to continue: {command}")),
-            None if self.dry_run => failure,
+            None if !self.sends() => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
         };
         match (error, report.unfinished()) {
@@ -414,9 +427,12 @@ impl ImportOptions {
                     false => with_hint(failure),
                 })
             }
-            (None, Some(reason)) => Err(with_hint(
-                Failure::from(&reason).after("the import is not finished"),
-            )),
+            (None, Some(reason)) => {
+                Err(with_hint(Failure::from(&reason).after(match self.verify {
+                    true => "the opt-outs are not verified",
+                    false => "the import is not finished",
+                })))
+            }
             (None, None) if report.refused() > 0 => Ok(REFUSED.into()),
             (None, None) => Ok(ExitCode::SUCCESS),
         }
@@ -425,7 +441,11 @@ impl ImportOptions {
     /// Returns what was not applied and what to do about it, then the summary line.
     fn summary(&self, report: &ImportReport) -> String {
         let mut lines = refused(report);
-        if report.refused() > 0 {
+        if self.verify {
+            if self.rejects.is_none() && report.opt_out_missing() + report.refused() > 0 {
+                lines.push("use --rejects FILE to see these rows".to_owned());
+            }
+        } else if report.refused() > 0 {
             lines.push(match &self.rejects {
                 Some(path) if self.more.is_empty() => {
                     format!(
@@ -448,20 +468,28 @@ impl ImportOptions {
                     .to_owned(),
             );
         }
-        if report.unknown() > 0 {
+        if report.unknown() > 0 && self.sends() {
             lines.push(format!(
                 "{} rows may have been applied or not: no usable response arrived",
                 report.unknown()
             ));
         }
-        lines.push(match self.dry_run {
-            true => format!(
+        lines.push(if self.dry_run {
+            format!(
                 "dry run: nothing was sent; {} rows would be sent, {} of them duplicates, and {} would be refused",
                 report.valid(),
                 report.duplicates(),
                 report.refused()
-            ),
-            false => report.to_string(),
+            )
+        } else if self.verify {
+            let (valid, missing) = (report.valid(), report.opt_out_missing());
+            format!(
+                "verified {valid} rows; {missing} lack an opt-out, {} have no contact or are invalid, and {} are not verified",
+                report.refused(),
+                report.total() - valid - missing - report.refused()
+            )
+        } else {
+            report.to_string()
         });
         below_each_other(&lines)
     }

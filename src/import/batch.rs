@@ -27,6 +27,8 @@ pub(super) struct Sender {
     contacts: Contacts,
     retries: Retries,
     log: Log,
+    /// Whether it only looks for the opt-outs of the rows.
+    verifies: bool,
 }
 
 /// Where the outcomes of rows are recorded.
@@ -90,11 +92,25 @@ impl Sender {
             retries: Retries::new(&contacts, options),
             contacts,
             log,
+            verifies: false,
+        }
+    }
+
+    /// Creates a sender that only looks whether the service has the opt-outs of the rows.
+    pub(super) fn verifying(contacts: Contacts, options: CallOptions) -> Self {
+        let sender = Self::new(contacts, options, Log::Nowhere);
+        Self {
+            verifies: true,
+            ..sender
         }
     }
 
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
+        // A row with only opt-outs is alone in its batch.
+        if let ([row], true) = (rows, self.verifies) {
+            return self.verify(row, watch).await;
+        }
         // The start is on disk before the request is sent: after a crash, a row with `OnConflict::Error` that may have
         // been applied must not be sent again, because it would be refused as a duplicate of itself. And if a row with
         // opt-outs is refused when it is sent again, its contact may exist all the same.
@@ -658,6 +674,44 @@ impl Sender {
         }
     }
 
+    /// Looks whether the service has the opt-outs of a row.
+    async fn verify(&self, row: &NumberedRow, watch: &Arc<Watch>) -> SentBatch {
+        let (address, opt_outs) = (row.row.address(), row.row.opt_outs());
+        let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
+        let retrieved = match opt_outs.iter().any(is_topic) {
+            true => self.retrieve_with_topics(address, watch).await,
+            false => self.retrieve(address, watch).await,
+        };
+        let contact = match retrieved {
+            Ok(contact) => contact,
+            Err(error) => return not_looked_at(row, error),
+        };
+        let outcome = match contact {
+            None => RowOutcome::Refused {
+                code: ErrorCode::NotFound,
+                message: Some("there is no contact with this address".to_owned()),
+                retryable: false,
+            },
+            Some(contact) => {
+                let is_missing = |opt_out: &&OptOut| match opt_out {
+                    OptOut::Everything(_) => !contact.is_opted_out(),
+                    OptOut::Topic(name) => contact.topics.get(name) != Some(&false),
+                };
+                let missing = opt_outs.iter().filter(is_missing).map(text_of);
+                match missing.reduce(|all, next| format!("{all} and {next}")) {
+                    None => RowOutcome::Valid,
+                    Some(missing) => RowOutcome::OptOutMissing {
+                        message: format!("the service does not have {missing}"),
+                    },
+                }
+            }
+        };
+        SentBatch {
+            outcomes: vec![outcome],
+            stop: None,
+        }
+    }
+
     /// Returns whether the contact may be opted out of everything, although the opt-out failed with this error.
     async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
         match error.outcome() {
@@ -691,17 +745,7 @@ impl Sender {
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
         let retrieved = self.retrieve_with_topics(address, watch).await;
-        retrieved.map_err(|error| {
-            let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
-                // The 404 says nothing about the row.
-                true => RowOutcome::Unknown,
-                false => outcome_of_failure(&error),
-            };
-            SentBatch {
-                outcomes: vec![outcome],
-                stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
-            }
-        })
+        retrieved.map_err(|error| not_looked_at(row, error))
     }
 
     /// Retrieves a contact whose opt-outs another address is to get.
@@ -809,6 +853,19 @@ fn is_opted_out_by_recipient(contact: &Contact) -> bool {
     )
 }
 
+/// Creates the result of a row whose contact could not be retrieved.
+fn not_looked_at(row: &NumberedRow, error: Error) -> SentBatch {
+    let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
+        // The 404 says nothing about the row.
+        true => RowOutcome::Unknown,
+        false => outcome_of_failure(&error),
+    };
+    SentBatch {
+        outcomes: vec![outcome],
+        stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
+    }
+}
+
 /// Creates the result of a row whose opt-out failed. The next sync sends it.
 fn opt_out_not_sent(opt_out: &OptOut, error: Error) -> SentBatch {
     SentBatch {
@@ -893,11 +950,16 @@ fn is_quota_exceeded(outcome: &RowOutcome) -> bool {
     matches!(outcome, RowOutcome::Refused { code, .. } if *code == ErrorCode::QuotaExceeded)
 }
 
-fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
-    let what = match opt_out {
+/// Returns the name of an opt-out for people.
+fn text_of(opt_out: &OptOut) -> String {
+    match opt_out {
         OptOut::Everything(_) => "the opt-out of everything".to_owned(),
         OptOut::Topic(name) => format!("the opt-out of the topic {name:?}"),
-    };
+    }
+}
+
+fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
+    let what = text_of(opt_out);
     RowOutcome::OptOutFailed {
         code: code_of(error),
         message: Some(format!("{what} was not recorded: {error}")),
@@ -910,10 +972,13 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
 /// `stop` is what the batch of the row means for the import.
 pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
     match outcome {
-        RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped | RowOutcome::OptedOut => {
-            true
-        }
-        RowOutcome::NotSent | RowOutcome::Valid => false,
+        RowOutcome::Created
+        | RowOutcome::Updated
+        | RowOutcome::Skipped
+        | RowOutcome::OptedOut
+        | RowOutcome::OptOutMissing { .. }
+        | RowOutcome::Valid => true,
+        RowOutcome::NotSent => false,
         // Sending an upsert or a skip twice does no harm. A row with `OnConflict::Error` would be refused because of
         // its own first attempt.
         RowOutcome::Unknown => row.fails_on_conflict() || row.contact_to_send().is_none(),

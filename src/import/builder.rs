@@ -12,7 +12,7 @@ use futures_core::stream::FusedStream;
 
 use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
-use super::engine::{Keep, Progress, Run, Settings};
+use super::engine::{Keep, Progress, Run, Settings, Work};
 use super::journal::Journal;
 use super::record_file::{lock_in_time, try_lock, unlock};
 use super::report::{ImportError, ImportReport, RowOutcome};
@@ -123,7 +123,7 @@ impl Import {
                 stop_on_failure: false,
                 stop_at_ceiling: true,
                 stop_signal: None,
-                dry_run: false,
+                work: Work::Send,
                 total: None,
                 on_progress: None,
             },
@@ -257,7 +257,48 @@ impl Import {
     /// # Ok(()) }
     /// ```
     pub fn dry_run(mut self) -> Self {
-        self.settings.dry_run = true;
+        self.settings.work = Work::DryRun;
+        self
+    }
+
+    /// Looks whether the service has each opt-out of the rows, and changes nothing. A journal is neither read nor
+    /// written. Run it after an import, before the first broadcast.
+    ///
+    /// Each row with an opt-out takes one request, which retrieves its contact. Other rows take none. The report counts
+    /// these rows:
+    ///
+    /// - [`valid`](ImportReport::valid): the service has every opt-out of the row, or the row has none. For a topic, the
+    ///   answer `false` is enough, even if it may be the topic's default ([interface section
+    ///   2.1](crate::interface#2.1)).
+    /// - [`opt_out_missing`](ImportReport::opt_out_missing): the contact can get broadcasts although the row opts it out.
+    ///   [`finished`](ImportReport::finished) is an error then. The rejects have these rows: import them with
+    ///   [`OnConflict::Skip`](crate::contacts::OnConflict::Skip), which changes nothing but the opt-outs.
+    /// - refused with the code `not_found`: there is no contact, so it gets no broadcast.
+    ///
+    /// People who have opted in after the import are missing opt-outs, too. So look at the rows before you import them.
+    ///
+    /// # Example: nothing is lost
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::CsvRows;
+    ///
+    /// let list = "email,unsubscribed\nada@example.com,yes\nbob@example.com,no\n";
+    /// let rows = || CsvRows::new(list.as_bytes());
+    ///
+    /// contacts.import(rows()?).await?.finished()?;
+    /// contacts.import(rows()?).verify().await?.finished()?;
+    ///
+    /// contacts.subscribe("ada@example.com").await?;
+    /// let report = contacts.import(rows()?).verify().await?;
+    /// assert_eq!((report.valid(), report.opt_out_missing()), (1, 1));
+    /// assert!(report.finished().is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn verify(mut self) -> Self {
+        self.settings.work = Work::Verify;
         self
     }
 
@@ -572,8 +613,9 @@ impl Import {
     async fn start(mut self, keep: Keep) -> Result<Run, ImportError> {
         let mut settings = self.settings;
         settings.total = settings.total.or_else(|| self.source.total());
-        // A dry run must not mark a row as finished.
-        let journal = self.journal.filter(|_| !settings.dry_run);
+        // Only what was sent may be marked as finished.
+        let work = settings.work;
+        let journal = self.journal.filter(|_| work == Work::Send);
         let (resumed, log) = match journal {
             None => (None, Log::Nowhere),
             Some(journal) => {
@@ -586,7 +628,10 @@ impl Import {
                 (Some(resumed), Log::Journal(journal))
             }
         };
-        let sender = Sender::new(self.contacts, self.options, log);
+        let sender = match work {
+            Work::Verify => Sender::verifying(self.contacts, self.options),
+            Work::Send | Work::DryRun => Sender::new(self.contacts, self.options, log),
+        };
         Ok(Run::new(self.source, resumed, sender, settings, keep))
     }
 }

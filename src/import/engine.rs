@@ -36,9 +36,19 @@ pub(super) struct Settings {
     pub(super) stop_at_ceiling: bool,
     /// Ready when the caller asks the import to stop.
     pub(super) stop_signal: Option<StopSignal>,
-    pub(super) dry_run: bool,
+    pub(super) work: Work,
     pub(super) total: Option<u64>,
     pub(super) on_progress: Option<OnProgress>,
+}
+
+/// What a run does with its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Send,
+    /// Checks the rows without a request.
+    DryRun,
+    /// Looks whether the service has the opt-outs of the rows.
+    Verify,
 }
 
 type OnProgress = Box<dyn FnMut(&Progress) + Send>;
@@ -282,7 +292,7 @@ impl Run {
         keep: Keep,
     ) -> Self {
         Self {
-            checks: Checks::new(resumed, settings.dry_run),
+            checks: Checks::new(resumed, settings.work),
             source,
             next_number: 0,
             grouping: Grouping::default(),
@@ -719,6 +729,8 @@ impl Settled {
 struct Checks {
     resumed: Option<Resumed>,
     resumed_rows: u64,
+    /// Whether only the opt-outs of the rows matter.
+    verifies: bool,
     dry_run: Option<DryRun>,
 }
 
@@ -738,11 +750,12 @@ enum Verdict {
 }
 
 impl Checks {
-    fn new(resumed: Option<Resumed>, is_dry_run: bool) -> Self {
+    fn new(resumed: Option<Resumed>, work: Work) -> Self {
         Self {
             resumed,
             resumed_rows: 0,
-            dry_run: is_dry_run.then(DryRun::default),
+            verifies: work == Work::Verify,
+            dry_run: (work == Work::DryRun).then(DryRun::default),
         }
     }
 
@@ -783,6 +796,13 @@ impl Checks {
         }
         // This comes last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
+            None if self.verifies && row.opt_outs().is_empty() => {
+                Verdict::Settle(RowOutcome::Valid)
+            }
+            None if self.verifies => Verdict::Send(ToDo::OptOuts(Box::new(OptOutsLeft {
+                contact: RowOutcome::Valid,
+                now: RowOutcome::NotSent,
+            }))),
             None => Verdict::Send(to_do(row, was_sent)),
             Some(message) => Verdict::Settle(RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),

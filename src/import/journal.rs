@@ -492,9 +492,11 @@ fn write(outcome: &RowOutcome) -> (char, Option<Detail>) {
         RowOutcome::Updated => ('u', None),
         RowOutcome::Skipped => ('s', None),
         // A sync has no journal, and thus `OptedOut` is never written.
-        RowOutcome::Unknown | RowOutcome::NotSent | RowOutcome::Valid | RowOutcome::OptedOut => {
-            ('x', None)
-        }
+        RowOutcome::Unknown
+        | RowOutcome::NotSent
+        | RowOutcome::Valid
+        | RowOutcome::OptOutMissing { .. }
+        | RowOutcome::OptedOut => ('x', None),
         RowOutcome::Refused {
             code,
             message,

@@ -24,6 +24,8 @@ pub struct ImportReport {
     unknown: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     opted_out: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    opt_out_missing: u64,
     #[serde(default)]
     valid: u64,
     #[serde(default)]
@@ -153,6 +155,13 @@ impl ImportReport {
         self.opt_out_failed
     }
 
+    /// Returns how many rows have an opt-out that the service does not have, as [`verify`](super::Import::verify) has
+    /// found. [`refused`](Self::refused) does not include them.
+    #[must_use]
+    pub fn opt_out_missing(&self) -> u64 {
+        self.opt_out_missing
+    }
+
     /// Returns how many rows were not sent, for example because the import stopped before them or was a dry run.
     ///
     /// # Example: the plan allows fewer contacts than the list has
@@ -174,8 +183,8 @@ impl ImportReport {
         self.not_sent + self.valid
     }
 
-    /// Returns how many rows of a [dry run](super::Import::dry_run) are valid. [`not_sent`](Self::not_sent)
-    /// includes them.
+    /// Returns how many rows of a [dry run](super::Import::dry_run) are valid, or for how many the service has every
+    /// opt-out, as [`verify`](super::Import::verify) has found. [`not_sent`](Self::not_sent) includes them.
     ///
     /// # Example: how many rows an import would send
     ///
@@ -239,7 +248,7 @@ impl ImportReport {
     #[must_use]
     pub fn total(&self) -> u64 {
         let applied = self.created + self.updated + self.skipped + self.opted_out;
-        applied + self.refused() + self.not_sent() + self.unknown
+        applied + self.refused() + self.opt_out_missing + self.not_sent() + self.unknown
     }
 
     /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may
@@ -264,7 +273,7 @@ impl ImportReport {
     }
 
     /// Returns the report if the run is finished, and an error with it if not: a row was not sent or has no known outcome,
-    /// an opt-out failed, or the plan had no room for a row. In a dry run, valid rows need not be sent.
+    /// an opt-out failed or is missing, or the plan had no room for a row. In a dry run, valid rows need not be sent.
     ///
     /// Refused rows alone are no error: they would be refused again.
     ///
@@ -308,9 +317,13 @@ impl ImportReport {
         // Without the valid rows of a dry run.
         let is_unsent = self.not_sent + self.unknown > 0;
         let opt_out_failed = self.opt_out_failed > 0;
+        let opt_out_missing = self.opt_out_missing > 0;
         let reason = match self.may_succeed {
             _ if self.quota_exceeded() => {
                 "the plan's contact ceiling is reached; raise the ceiling, then repeat the run"
+            }
+            _ if !is_unsent && opt_out_missing => {
+                "the service does not have every opt-out of the rows; look at the rejects, and import those whose people have not opted in since"
             }
             _ if !is_unsent && !opt_out_failed => return None,
             _ if self.is_stopped => {
@@ -440,6 +453,7 @@ impl ImportReport {
             not_sent,
             unknown,
             opted_out,
+            opt_out_missing,
             valid,
             duplicates,
             first_failure,
@@ -456,6 +470,7 @@ impl ImportReport {
         self.not_sent += not_sent;
         self.unknown += unknown;
         self.opted_out += opted_out;
+        self.opt_out_missing += opt_out_missing;
         self.valid += valid;
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
@@ -481,6 +496,7 @@ impl ImportReport {
                     self.first_failure.clone_from(message);
                 }
             }
+            RowOutcome::OptOutMissing { .. } => self.opt_out_missing += 1,
             RowOutcome::Valid => self.valid += 1,
             RowOutcome::NotSent => self.not_sent += 1,
             RowOutcome::Unknown => self.unknown += 1,
@@ -527,7 +543,11 @@ impl fmt::Display for ImportReport {
             ", {} not sent, {} unknown",
             self.not_sent(),
             self.unknown
-        )
+        )?;
+        match self.opt_out_missing {
+            0 => Ok(()),
+            missing => write!(f, ", {missing} without their opt-out"),
+        }
     }
 }
 
@@ -573,7 +593,13 @@ pub enum RowOutcome {
         #[serde(default)]
         retryable: bool,
     },
-    /// The row was checked in a dry run, and nothing is wrong with it.
+    /// [`verify`](super::Import::verify) has found that the service does not have an opt-out of the row: the contact may
+    /// get broadcasts that it opted out of, unless it has opted in since.
+    OptOutMissing {
+        /// Which opt-outs are missing.
+        message: String,
+    },
+    /// The row was checked in a dry run, or its opt-outs were looked for, and nothing is wrong with it.
     Valid,
     /// The row was not sent: the import stopped before it, the service could not be reached, or an earlier row
     /// of the same address was not sent or has an unknown outcome.
@@ -638,7 +664,7 @@ impl RowOutcome {
         match self {
             Self::Created | Self::Updated | Self::Skipped | Self::OptedOut | Self::Valid => false,
             Self::Refused { retryable, .. } | Self::OptOutFailed { retryable, .. } => *retryable,
-            Self::NotSent | Self::Unknown => true,
+            Self::OptOutMissing { .. } | Self::NotSent | Self::Unknown => true,
         }
     }
 
@@ -664,6 +690,7 @@ impl RowOutcome {
             Self::OptedOut => "opted_out",
             Self::Refused { code, .. } => code.as_str(),
             Self::OptOutFailed { .. } => "opt_out_failed",
+            Self::OptOutMissing { .. } => "opt_out_missing",
             Self::Valid => "valid",
             Self::NotSent => "not_sent",
             Self::Unknown => "unknown",
@@ -694,6 +721,7 @@ impl RowOutcome {
             Self::Refused { message, .. } | Self::OptOutFailed { message, .. } => {
                 message.as_deref()
             }
+            Self::OptOutMissing { message } => Some(message),
             _ => None,
         }
     }
@@ -846,6 +874,7 @@ mod tests {
             not_sent: count,
             unknown: count,
             opted_out: count,
+            opt_out_missing: count,
             valid: count,
             duplicates: count,
             first_failure: None,
@@ -858,6 +887,6 @@ mod tests {
 
         assert_eq!(merged, report(5));
         // A duplicate is one of the valid rows, and those count as not sent.
-        assert_eq!(merged.total(), 45);
+        assert_eq!(merged.total(), 50);
     }
 }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
-use super::engine::{Keep, Progress, Run, Settings, check_contact};
+use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -345,7 +345,7 @@ impl SyncContacts {
                 stop_on_failure: false,
                 stop_at_ceiling: false,
                 stop_signal: None,
-                dry_run: false,
+                work: Work::Send,
                 total: None,
                 on_progress: None,
             },
@@ -492,7 +492,7 @@ impl SyncContacts {
     /// # Ok(()) }
     /// ```
     pub fn dry_run(mut self) -> Self {
-        self.settings.dry_run = true;
+        self.settings.work = Work::DryRun;
         self
     }
 
@@ -602,8 +602,9 @@ impl SyncContacts {
         let most = self.leave_at_most;
         let planned = plan.complete(&mut state, self.deletes_missing, most);
         planned.map_err(not_started)?;
+        let is_dry_run = self.settings.work == Work::DryRun;
         let sends = !plan.first.is_empty() || plan.second.count > 0;
-        let sample = match self.checks_list || sends && !self.settings.dry_run {
+        let sample = match self.checks_list || sends && !is_dry_run {
             true => state.known().sample(SAMPLE),
             false => Vec::new(),
         };
@@ -640,7 +641,7 @@ impl SyncContacts {
                     unwanted,
                     off: std::mem::take(&mut plan.off),
                     awaited: plan.opted_in.keys().copied().collect(),
-                    is_dry_run: self.settings.dry_run,
+                    is_dry_run,
                     may_be_empty: sample.len() < SMALLEST_SAMPLE,
                     found: VecDeque::new(),
                     read: list.clone(),
@@ -648,7 +649,7 @@ impl SyncContacts {
             }),
         };
         let opted_in = std::mem::take(&mut plan.opted_in);
-        let (source, log, writer) = match self.settings.dry_run {
+        let (source, log, writer) = match is_dry_run {
             true => {
                 report.is_dry_run = true;
                 let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
