@@ -242,6 +242,20 @@ async fn an_erased_contact_is_deleted_or_empty_and_opted_out() {
 }
 
 #[tokio::test]
+async fn an_erasure_whose_delete_is_refused_changes_nothing() {
+    let ada = SeedContact::new(ADA).first_name("Ada");
+    let server = MockServer::builder().seed_contact(ada).start().await;
+    let body = r#"{"error": {"code": "key_not_permitted"}}"#;
+    server.fault(Fault::status(403).body(body).method("DELETE"));
+
+    let error = server.client().contacts().erase(ADA).await.unwrap_err();
+
+    assert!(error.is_key_not_permitted(), "{error}");
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.first_name.as_deref() == Some("Ada"));
+}
+
+#[tokio::test]
 async fn an_erasure_believes_no_404_of_a_gateway() {
     for body in [r#"{"code": "not_found"}"#, "{}", "<html>"] {
         let server = MockServer::builder().seed_contact(ADA).start().await;

@@ -190,6 +190,19 @@ async fn the_migrations_of_sqlx_create_the_tables() {
 }
 
 #[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let newer = "UPDATE audience_inbox_schema SET version = 7";
+    sqlx::query(newer).execute(store.pool()).await.unwrap();
+
+    let refused = store.migrate().await.unwrap_err();
+
+    assert!(refused.to_string().contains("version 7"), "{refused}");
+}
+
+#[tokio::test]
 async fn an_event_is_claimed_in_one_transaction_only() {
     let Some((_database, store)) = set_up().await else {
         return;

@@ -386,6 +386,7 @@ async fn strangers_do_not_learn_that_the_service_refused_a_mail() {
             matches!(refused, ConsentError::RefusedMail(_)),
             expected == 200
         );
+        assert_eq!(refused.is_about_one_reader(), expected == 200);
         assert_eq!(audience::visitor_status(&refused).unwrap(), expected);
         // After a 503, the mail may have been sent, and another one would be a second mail.
         assert_eq!(audience::exit_status(&refused), 1);

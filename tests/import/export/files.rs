@@ -423,6 +423,12 @@ async fn a_full_export_counts_the_contacts_that_vanished() {
     let export = list.export(folder.file("again.csv"), Csv::new(["email"]));
     let report = export.full().await.unwrap();
     assert_eq!((report.contacts(), report.vanished()), (3, 0));
+    // The first of the list, before any contact is counted.
+    server.fault(Fault::status(404).body(body).path("/contacts/2%40x.io"));
+    let list = server.client().contacts().list();
+    let export = list.export(folder.file("first.csv"), Csv::new(["email"]));
+    let report = export.full().await.unwrap();
+    assert_eq!((report.contacts(), report.vanished()), (2, 1));
 }
 
 #[tokio::test]

@@ -301,6 +301,20 @@ fn a_row_with_text_after_a_closing_quote_is_unreadable_because_other_rows_may_be
 }
 
 #[test]
+fn a_row_far_down_with_text_after_a_closing_quote_says_whether_other_rows_may_be_inside_it() {
+    let good = "a@x.io,Ann\n".repeat(100);
+    for (row, may_have_others) in [
+        ("b@x.io,\"Bob\"by\n", false),
+        ("b@x.io,\"Bob\nc@x.io,\"Carl\"\n", true),
+    ] {
+        let rows = rows(&format!("email,name\n{good}{row}"));
+
+        let reason = rows.last().unwrap().unreadable_reason().unwrap();
+        assert_eq!(reason.contains("other rows"), may_have_others, "{reason}");
+    }
+}
+
+#[test]
 fn a_header_with_text_after_a_closing_quote_is_refused_unless_another_delimiter_reads_it() {
     let error = refusal("email,\"name,unsubscribed\na@x.io,\"Bob\",yes\n");
     assert!(error.starts_with("the header is invalid: text after a closing quote"));

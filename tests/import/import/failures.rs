@@ -369,6 +369,10 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
         (Fault::status(500), RowOutcome::Unknown),
         (Fault::close_after(), RowOutcome::Unknown),
         (refused_batch(), refused("validation_error", false)),
+        (
+            Fault::status(409).body(r#"{"error": {"code": "already_exists"}}"#),
+            refused("already_exists", false),
+        ),
         (Fault::status(429), RowOutcome::NotSent),
     ] {
         let server = MockServer::start().await;

@@ -54,6 +54,19 @@ async fn an_opt_out_is_recorded_with_its_reason_after_the_contact_exists() {
 }
 
 #[tokio::test]
+async fn an_opt_out_behind_a_gateway_that_responds_404_to_everything_is_not_worth_a_second_run() {
+    let server = server().await;
+    contacts(&server).create("ada@x.io").await.unwrap();
+    server.fault(Fault::status(404).method("GET"));
+
+    let rows = [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!((report.updated(), report.opt_out_failed()), (0, 1));
+    assert!(!report.finished().unwrap_err().error().is_retryable());
+}
+
+#[tokio::test]
 async fn an_import_keeps_every_opt_out_and_never_subscribes() {
     let server = server().await;
     server.seed(json!({"contacts": [

@@ -359,6 +359,20 @@ async fn a_dry_run_counts_what_it_would_send_and_sends_nothing() {
 }
 
 #[tokio::test]
+async fn a_row_that_moves_to_a_contact_which_exists_clears_no_name_there() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let bob = NewContact::new("b@x.io").first_name("Bob");
+    nights.contacts.create(bob).await.unwrap();
+
+    let unnamed = SyncRow::new(1, NewContact::new("b@x.io").property("plan", "pro"));
+    nights.run(&[unnamed]).await;
+
+    let bob = nights.server.contact("b@x.io").unwrap();
+    assert_eq!(bob.first_name.as_deref(), Some("Bob"));
+}
+
+#[tokio::test]
 async fn the_ceiling_of_the_plan_stops_new_contacts_but_no_opt_out() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
