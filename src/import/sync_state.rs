@@ -28,7 +28,9 @@ use crate::secret::for_owner_only;
 ///
 /// The file contains addresses, so only the owner can read a new file (on Unix). It belongs to one table and one
 /// audience: **use another file for each**. If it is lost, the next sync sends the whole table again. That undoes no
-/// opt-out, but the sync cannot know which addresses the table had before.
+/// opt-out, but the sync cannot know which addresses the table had before. A file that is restored from a backup, or has
+/// lost its end, is used as that of an earlier sync: see
+/// [Keeping a list in step](crate::guides::keeping_in_step#the-state-file).
 ///
 /// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
 /// the latest. Another sync waits 5 s for the lock, and then fails. It also fails if the first one has changed the file since

@@ -63,6 +63,58 @@ async fn a_state_that_is_cut_off_anywhere_is_used_and_undoes_no_opt_out() {
 }
 
 #[tokio::test]
+async fn a_state_that_has_lost_its_end_is_an_older_one_and_only_the_list_shows_what_it_misses() {
+    let nights = Nights::new().await;
+    let with_plan = |plan: &str| SyncRow::new(4, super::contact("d@x.io").property("plan", plan));
+    let first = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b@x.io"),
+        row(3, "c@x.io"),
+        with_plan("free"),
+    ];
+    nights.run(&first).await;
+    let length = fs::read(&nights.state).unwrap().len();
+    let second = [
+        row(1, "a@x.io"),
+        row(2, "b2@x.io"),
+        row(3, "c@x.io").subscribed(false),
+        with_plan("pro"),
+        row(5, "e@x.io"),
+        row(6, "f@x.io"),
+    ];
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    nights.run(&second).await;
+    nights.contacts.unsubscribe("f@x.io").await.unwrap();
+    let state = fs::read(&nights.state).unwrap();
+    fs::write(&nights.state, &state[..length]).unwrap();
+    let third = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b3@x.io"),
+        row(3, "c@x.io"),
+        with_plan("free"),
+        row(6, "f2@x.io"),
+    ];
+
+    nights.run_with(&third, SyncContacts::deletes_missing).await;
+    assert!(!nights.is_opted_out("a@x.io"));
+    let (report, _) = nights
+        .run_with(&third, |sync| sync.deletes_missing().checks_list())
+        .await;
+
+    assert!(nights.is_opted_out("a@x.io"));
+    // An earlier run has opted out the address that row 2 had, and sent the opt-out of row 3.
+    assert!(nights.is_opted_out("b3@x.io"));
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert_eq!(report.opted_out_at_service(), ["3"]);
+    // The state does not know these addresses.
+    for address in ["b2@x.io", "e@x.io", "f2@x.io"] {
+        assert!(!nights.is_opted_out(address), "{address}");
+    }
+    let named = nights.server.contact("d@x.io").unwrap();
+    assert_eq!(named.properties["plan"], "pro");
+}
+
+#[tokio::test]
 async fn zeros_after_a_power_failure_are_removed() {
     let nights = two_nights().await;
     let mut state = fs::read(&nights.state).unwrap();
