@@ -116,6 +116,13 @@ mod an_import {
     }
 }
 
+/// Returns the table of the guide to keeping a list in step.
+fn schema() -> &'static str {
+    let guide = include_str!("../../docs/keeping-in-step.md");
+    let schema = guide.split("```sql").nth(1).unwrap();
+    schema.split("```").next().unwrap()
+}
+
 mod keeping_in_step {
     #![expect(
         dead_code,
@@ -131,10 +138,7 @@ mod keeping_in_step {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("users.sqlite");
         let database = Connection::open(&path).unwrap();
-        let guide = include_str!("../../docs/keeping-in-step.md");
-        let schema = guide.split("```sql").nth(1).unwrap();
-        let schema = schema.split("```").next().unwrap();
-        database.execute_batch(schema).unwrap();
+        database.execute_batch(super::schema()).unwrap();
         let insert = "INSERT INTO users (id, email, first_name, plan, newsletter, deleted_at) VALUES
             (1, 'ada@example.com', 'Ada', 'pro', 1, NULL),
             (2, 'bob@example.com', NULL, 'free', 0, NULL), (3, 'cem@example.com', NULL, 'free', 1, NULL)";
@@ -154,6 +158,87 @@ mod keeping_in_step {
         assert_eq!(first.changes().created(), 3);
         assert_eq!((second.opted_out(), second.unchanged()), (2, 1));
         assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+    }
+}
+
+mod opt_outs_for_the_table {
+    block!("keeping-in-step.write_opt_outs");
+
+    #[tokio::test]
+    async fn an_opt_out_at_the_service_is_written_unless_the_row_has_changed_since() {
+        use audience::import::{SyncRow, SyncState};
+
+        let name = format!("audience-guide-opt-outs-{}.sync", std::process::id());
+        let state = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let server = audience::mock::MockServer::start().await;
+        let contacts = server.client().contacts();
+        let addresses = ["ada@example.com", "bob@example.com"];
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let insert = "INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
+            (1, 'ada@example.com', 'pro', 1, '2026-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 1, '2026-11-23 03:00:01')";
+        database.execute_batch(insert).unwrap();
+        let sync = || {
+            let rows = [1, 2].map(|id| SyncRow::new(id, addresses[id - 1]));
+            contacts
+                .sync(rows, SyncState::open(&state).unwrap())
+                .checks_list()
+        };
+        sync().await.unwrap();
+        for address in addresses {
+            contacts.unsubscribe(address).await.unwrap();
+        }
+
+        let report = sync().await.unwrap();
+        write_opt_outs(&report, &database, "2026-11-23 03:00:01").unwrap();
+
+        std::fs::remove_file(&state).unwrap();
+        let subscribed = "SELECT group_concat(id) FROM users WHERE newsletter = 1";
+        let subscribed: String = database
+            .query_row(subscribed, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(subscribed, "2");
+    }
+}
+
+mod topic_opt_outs_for_the_table {
+    block!("keeping-in-step.write_topic_opt_outs");
+
+    #[tokio::test]
+    async fn an_opt_out_from_a_topic_is_written_unless_the_row_has_changed_since() {
+        let server = audience::mock::MockServer::builder()
+            .topic("weekly", true)
+            .start()
+            .await;
+        let contacts = server.client().contacts();
+        let addresses = ["ada", "bob", "cem", "dan", "eve"].map(|name| format!("{name}@x.io"));
+        for address in &addresses {
+            contacts.create(address.as_str()).await.unwrap();
+        }
+        for address in &addresses[..3] {
+            let call = contacts.unsubscribe(address);
+            call.topic("weekly").await.unwrap();
+        }
+        // A contact that cannot be read does not hold back those after it.
+        let body = r#"{"id": "con_9", "email": "eve@x.io", "unsubscribed": "?"}"#;
+        server.fault(audience::mock::Fault::wrong_body(body).path("/contacts/eve@x.io"));
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 1;
+            INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
+            (1, 'ada@x.io', 'pro', 1, '2026-11-23 03:00:00'), (2, ' Bob@X.io', 'pro', 1, '2026-11-23 03:00:00'),
+            (3, 'cem@x.io', 'pro', 1, '2026-11-23 03:00:01'), (4, 'dan@x.io', 'pro', 1, '2026-11-23 03:00:00')";
+        database.execute_batch(insert).unwrap();
+
+        write_topic_opt_outs(&contacts, &database, "2026-11-23 03:00:01")
+            .await
+            .unwrap();
+
+        let subscribed = "SELECT group_concat(id) FROM users WHERE weekly = 1";
+        let subscribed: String = database
+            .query_row(subscribed, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(subscribed, "3,4");
     }
 }
 
