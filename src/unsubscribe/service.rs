@@ -50,7 +50,7 @@ use crate::causes::with_causes;
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, UnsubscribeReason,
-    Written, two_answers,
+    Written, normalized_address, two_answers,
 };
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
@@ -818,25 +818,27 @@ impl UnsubscribeService {
             tracing::warn!(target: "audience::unsubscribe", error = with_causes(&**error), "a current address could not be looked up");
         }
         let current = match current {
-            Ok(address) if address == linked.address => Current::Linked,
-            Ok(address) => Current::Another(address),
+            Ok(None) => Current::Linked,
+            Ok(Some(address)) => Current::Another(address),
             Err(_) => Current::Unknown,
         };
         Person { linked, current }
     }
 
-    /// Returns the current address of the person who had this address.
-    async fn current(&self, address: &str) -> Result<String, SendError> {
+    /// Returns the current address of the person who had this address. `None` if it is the same.
+    async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
         let Some(find) = self.0.current_address.clone() else {
-            return Ok(address.to_owned());
+            return Ok(None);
         };
-        let old = address.to_owned();
+        // The application's table has no other spelling. A link keeps capital letters that are no ASCII.
+        let old = normalized_address(address);
+        let asked = old.clone();
         // A task of its own: a panic of the application's code must not lose the opt-out.
-        let finding = async move { tokio::time::timeout(CURRENT_DEADLINE, find(old)).await };
+        let finding = async move { tokio::time::timeout(CURRENT_DEADLINE, find(asked)).await };
         let found = tokio::spawn(finding).await?;
         let found = found.map_err(|_| "the current address was not found in time")?;
-        let current = found?.map(|address| Target::new(&address, None).address);
-        Ok(current.unwrap_or_else(|| address.to_owned()))
+        let current = found?.filter(|current| normalized_address(current) != old);
+        Ok(current.map(|current| Target::new(&current, None).address))
     }
 
     async fn submit(
@@ -1102,8 +1104,7 @@ impl UnsubscribeService {
         if self.0.current_address.is_none() {
             return Err("this process does not know how to find the current address".into());
         }
-        let current = self.current(&opt_out.address).await?;
-        if current != opt_out.address {
+        if let Some(current) = self.current(&opt_out.address).await? {
             let topic = opt_out.topic.as_deref();
             self.store_of(&current, topic, Kind::NewAddress).await?;
         }
