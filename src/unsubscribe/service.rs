@@ -890,7 +890,7 @@ impl UnsubscribeService {
             Current::Linked => {
                 let page = ConsentPage::Preferences;
                 let consent = self.consent(address, &opt_ins, page, head);
-                self.opt_in_once(consent, &boxes).await
+                self.opt_in_once(address, consent, &boxes).await
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
             Current::Another(_) => {
@@ -926,23 +926,29 @@ impl UnsubscribeService {
         }
     }
 
-    /// Sends the opt-ins of a form. Returns `false` and sends nothing if this form was sent before: a browser sends it
-    /// again if the page is loaded again, and an opt-out may be newer by then.
-    async fn opt_in_once(&self, consent: Consent, boxes: &Boxes) -> Result<bool, ConsentError> {
-        let (address, opt_ins) = (consent.address.clone(), consent.topics.clone());
-        let form = PageForm::new(&address, boxes.page.as_deref());
+    /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. Returns `false` and sends
+    /// nothing if this form was sent before: a browser sends it again if the page is loaded again, and an opt-out may
+    /// be newer by then.
+    async fn opt_in_once(
+        &self,
+        address: &str,
+        consent: Consent,
+        boxes: &Boxes,
+    ) -> Result<bool, ConsentError> {
+        let opt_ins = consent.topics.clone();
+        let form = PageForm::new(address, boxes.page.as_deref());
         if let Some(id) = &form.id
             && let Some(notice) = self.claim_link(id, form.token).await?
         {
             // After a double click, both have succeeded.
             return Ok(notice == PageNotice::Confirmed);
         }
-        let sending = send_opt_ins(&self.0.contacts, &address, &opt_ins, boxes.is_paused);
+        let sending = send_opt_ins(&self.0.contacts, address, &opt_ins, boxes.is_paused);
         let sending = async {
             self.begin_form(&form, consent).await?;
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(&address, &opt_ins, sending).await;
+        let opted_in = self.opt_in(address, &opt_ins, sending).await;
         self.end_form(&form, &opted_in).await;
         opted_in.map(|_| true)
     }

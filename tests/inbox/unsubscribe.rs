@@ -1,5 +1,6 @@
 //! What a recipient, a mailbox provider and a stranger get from an unsubscribe link, and what the service gets.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -131,6 +132,29 @@ pub(super) async fn post(
 
 async fn post_form(service: &UnsubscribeService, url: &str, form: &str) -> Reply {
     post(service, url, FORM, form.to_owned()).await
+}
+
+#[tokio::test]
+async fn the_opt_ins_and_the_opt_outs_of_a_form_name_the_same_address() {
+    let server = mock().await;
+    server.seed_contact("jürgen@x.io");
+    let service = service(&server, MemoryStore::new());
+    let url = links().link("JÜRGEN@x.io");
+
+    let page = get(&service, &url).await;
+    let reply = post_form(&service, &url, &page.form(&["offers"])).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(reply.status, StatusCode::OK);
+    let contact = server.contact("jürgen@x.io").unwrap();
+    assert!(!contact.topics["news"] && contact.topics["offers"]);
+    let requests = server.requests().into_iter();
+    let paths = requests.filter_map(|request| {
+        let path = request.path.strip_prefix("/contacts/")?;
+        path.split('/').next().map(str::to_owned)
+    });
+    let addresses: BTreeSet<_> = paths.collect();
+    assert_eq!(addresses.len(), 1, "{addresses:?}");
 }
 
 #[tokio::test]
