@@ -72,6 +72,16 @@ pub(crate) fn are_different(address: &str, other: &str) -> bool {
     address.is_ascii() && other.is_ascii() && !address.eq_ignore_ascii_case(other)
 }
 
+/// Returns whether two addresses are spellings of one, for a service that converts all letters to lower case, or only
+/// those of ASCII.
+#[cfg(feature = "client")]
+pub(crate) fn are_spellings_of_one(address: &str, other: &str) -> bool {
+    let upper_case = |address: &str| address.trim().to_uppercase();
+    // In upper case, too: a sigma at the end of a word has two forms in lower case.
+    normalized_address(address) == normalized_address(other)
+        || upper_case(address) == upper_case(other)
+}
+
 /// The longest address that mail servers take (RFC 5321, section 4.5.3.1.3).
 #[cfg(feature = "client")]
 const MAX_ADDRESS: usize = 254;
@@ -138,6 +148,20 @@ mod tests {
             crate::StatusCode::UNPROCESSABLE_ENTITY
         );
         check_address(" ada@example.com ").unwrap();
+    }
+
+    #[test]
+    fn an_address_in_any_case_is_a_spelling_of_it_and_no_other_letter_is() {
+        for (address, other) in [
+            (" Ada@X.io", "ada@x.io"),
+            ("jÜrgen@x.io", "JÜRGEN@X.IO"),
+            ("νίκος@x.gr", "νίκοσ@x.gr"),
+        ] {
+            assert!(are_spellings_of_one(address, other), "{address}");
+        }
+        for other in ["möller@x.io", "mller@x.io", "müller@y.io", ""] {
+            assert!(!are_spellings_of_one("müller@x.io", other), "{other}");
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
+use super::model::address_in_path;
 use super::retrieve::Retrieve;
 use super::{
     Contact, Contacts, NewContact, OnConflict, OptOutReason, Unsubscribe, UnsubscribeReason,
     normalized_address,
 };
+use crate::address::are_spellings_of_one;
 use crate::client::{
     CallOptions, Endpoint as _, TakesOptions, call_settings, opaque_debug, wait_for_call,
 };
@@ -210,8 +212,7 @@ impl ChangeAddress {
 
     /// Makes sure that a further call does not take the person's opt-out of the old contact for its own.
     async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
-        let new = self.contacts.find(&self.new);
-        match new.options(self.options.clone()).await? {
+        match self.find_new().await? {
             Some(new) if new.is_opted_out() => Ok(()),
             Some(_) => Err(Error::input(
                 "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
@@ -227,8 +228,20 @@ impl ChangeAddress {
         }
     }
 
-    /// Creates the new contact, unless it exists. Returns whether it is certainly new.
-    async fn create(&self, old: &Contact) -> Result<bool, Error> {
+    async fn find_new(&self) -> Result<Option<Contact>, Error> {
+        let find = |address: &str| self.contacts.find(address).options(self.options.clone());
+        let found = find(&self.new).await?;
+        // The service may find the contact only by the spelling that it has stored.
+        let stored = normalized_address(&self.new);
+        match found.is_none() && stored != address_in_path(&self.new) {
+            true => find(&stored).await,
+            false => Ok(found),
+        }
+    }
+
+    /// Creates the new contact, unless it exists. Returns whether it is certainly new. The requests after it name the
+    /// address as the service has stored it, because it may find the contact by no other spelling.
+    async fn create(&mut self, old: &Contact) -> Result<bool, Error> {
         let mut new = NewContact::new(&self.new).on_conflict(OnConflict::Skip);
         new.first_name.clone_from(&old.first_name);
         new.last_name.clone_from(&old.last_name);
@@ -239,7 +252,13 @@ impl ChangeAddress {
         match create.await {
             // The contact is retrieved later.
             Err(error) if error.outcome() == Outcome::Applied => Ok(false),
-            created => created.map(|created| created.is_new()),
+            created => {
+                let created = created?;
+                if are_spellings_of_one(&created.contact.email, &self.new) {
+                    self.new.clone_from(&created.contact.email);
+                }
+                Ok(created.is_new())
+            }
         }
     }
 

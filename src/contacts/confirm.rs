@@ -4,6 +4,7 @@ use std::pin::Pin;
 use tokio::task::JoinSet;
 
 use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
+use crate::address::are_spellings_of_one;
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Missing, Outcome};
 
@@ -145,7 +146,7 @@ impl ConfirmOptIn {
     /// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact
     /// that gets no topic that nobody has chosen. `written` says what the requests have done until now, also after this
     /// future was dropped.
-    pub(crate) async fn create_paused(&self, written: &mut Written) -> Result<Contact, Error> {
+    pub(crate) async fn create_paused(&mut self, written: &mut Written) -> Result<Contact, Error> {
         let contact = self.contact.clone().on_conflict(OnConflict::Skip);
         // Also if this future is dropped before the response.
         written.has_defaults = true;
@@ -159,6 +160,12 @@ impl ConfirmOptIn {
             })?),
         };
         written.anything = true;
+        if let Some(created) = &created
+            && are_spellings_of_one(&created.contact.email, &self.contact.email)
+        {
+            // The service may find the contact by no other spelling.
+            self.contact.email.clone_from(&created.contact.email);
+        }
         // If a response was lost, an earlier attempt may have created the contact.
         if created.is_some_and(|created| !created.is_new() && created.attempts() == 1) {
             written.has_defaults = false;

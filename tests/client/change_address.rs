@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use audience::contacts::{Contacts, OptOutReason, UnsubscribeReason};
-use audience::mock::{Fault, MockServer, Reason, SeedContact, StoredContact};
+use audience::mock::{Dialect, Fault, MockServer, PathAddress, Reason, SeedContact, StoredContact};
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use serde_json::{Value, json};
 
@@ -653,6 +653,30 @@ async fn the_deadline_and_the_retry_policy_of_the_call_apply_to_its_requests() {
     let late = late.await.unwrap_err();
     assert_eq!(late.outcome(), Outcome::Unchanged);
     assert!(late.retry_after().is_some());
+}
+
+#[tokio::test]
+async fn an_opt_out_reaches_the_spelling_of_the_new_address_that_the_service_has_stored() {
+    for opted_out in [Some(Reason::Preferences), None] {
+        let dialect = Dialect {
+            path_address: PathAddress::Exact,
+            ..Dialect::default()
+        };
+        let server = MockServer::builder().dialect(dialect).topic("news", true);
+        let server = server.seed_contact(contact(ADA, opted_out).answer("news", false));
+        let server = server.start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+
+        let new = contacts.change_address(ADA, "JÜRGEN@x.io").await.unwrap();
+        // It must not take the opt-out of the old contact, which is its own, for one of the person.
+        let again = contacts.change_address(ADA, "JÜRGEN@x.io").await;
+
+        assert_eq!(new.email, "jürgen@x.io");
+        assert_eq!(again.is_ok(), opted_out.is_some());
+        let stored = server.contact("jürgen@x.io").unwrap();
+        assert_eq!(stored.unsubscribed, opted_out.is_some());
+        assert!(!stored.topics["news"]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `contacts.confirm_opt_in`: who gets which topics after the click of a double opt-in, and after a failure.
 
 use audience::contacts::Contacts;
-use audience::mock::{ConsentForm, Dialect, Fault, MockServer, Reason, SeedContact};
+use audience::mock::{ConsentForm, Dialect, Fault, MockServer, PathAddress, Reason, SeedContact};
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use serde_json::json;
 
@@ -120,6 +120,27 @@ async fn after_a_create_whose_response_cannot_be_read_the_contact_gets_only_what
         let ada = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
 
         assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_the_service_stores_in_another_spelling_is_subscribed_twice_in_a_row() {
+    let dialect = Dialect {
+        path_address: PathAddress::Exact,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect);
+    let server = server.topic("news", false).topic("offers", true);
+    let server = server.start().await;
+    let contacts = server.client().contacts();
+
+    for _ in 0..2 {
+        let call = contacts.confirm_opt_in("JÜRGEN@x.io", ["news"]);
+        let contact = call.await.unwrap();
+
+        assert_eq!(contact.email, "jürgen@x.io");
+        let stored = server.contact("jürgen@x.io").unwrap();
+        assert!(!stored.unsubscribed && stored.topics["news"] && !stored.topics["offers"]);
     }
 }
 
