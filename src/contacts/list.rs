@@ -8,8 +8,9 @@ use http::Method;
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
 use super::pages::{LIST, PageCursor, PageStep, repeated_cursor};
-use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
+use super::{ContactStream, Contacts, Page, PageStream};
 use crate::Error;
+use crate::address::are_spellings_of_one;
 use crate::client::{
     Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, endpoint_builder,
     opaque_debug, wait_for_call,
@@ -187,15 +188,18 @@ impl ListContacts {
     /// # Errors
     ///
     /// The error of a malformed item if the contact is not listed, because the item may be the contact.
-    pub(crate) async fn has(self, address: &str) -> Result<bool, Error> {
-        let address = normalized_address(address);
+    pub(crate) async fn has(mut self, address: &str) -> Result<bool, Error> {
         let mut malformed = None;
+        if !address.trim().is_ascii() {
+            // The text of the query may be short, and then it finds many contacts.
+            self.endpoint.limit_or_insert(LARGEST_PAGE);
+        }
         // The query also finds longer addresses that contain this one.
-        let mut pages = self.query(&address).pages();
+        let mut pages = self.query(text_in_each_spelling(address)).pages();
         while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
             let page = page?;
             let mut listed = page.data.iter();
-            if listed.any(|contact| normalized_address(&contact.email) == address) {
+            if listed.any(|contact| are_spellings_of_one(&contact.email, address)) {
                 return Ok(true);
             }
             malformed = malformed.or_else(|| page.malformed().next().map(|(_, error)| error));
@@ -231,6 +235,14 @@ impl ListContacts {
                 read(&success)
             })
     }
+}
+
+/// Returns the longest part of an address that each of its spellings has. A service may convert only ASCII letters to
+/// lower case, or ignore the case of only these in a query.
+fn text_in_each_spelling(address: &str) -> String {
+    let parts = address.trim().split(|letter: char| !letter.is_ascii());
+    let longest = parts.max_by_key(|part| part.len());
+    longest.unwrap_or_default().to_ascii_lowercase()
 }
 
 #[cfg(feature = "import")]

@@ -1,12 +1,15 @@
 //! `contacts.find`: which responses prove that an address is no contact.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use audience::contacts::Contacts;
 use audience::mock::{Fault, MockServer};
 use audience::{ErrorKind, Outcome};
+use serde_json::json;
+use wiremock::Request;
 
-use support::{ADA, in_time, mock_builder};
+use support::{ADA, contacts, in_time, mock_builder, ok, respond_with, text, with};
 
 use crate::dialects::{dialects, patient_settings};
 
@@ -70,6 +73,45 @@ async fn a_404_without_the_code_counts_only_if_the_contact_is_not_listed() {
             words.starts_with("the response does not come from the service: tell your developers"),
             "{words}"
         );
+    }
+}
+
+/// Starts a service that converts only ASCII letters to lower case, with the contact `Äda@x.io`.
+async fn service_of_ascii() -> wiremock::MockServer {
+    const STORED: &str = "Äda@x.io";
+    let stored = with(support::contact(), "email", STORED);
+    respond_with(move |request: &Request| {
+        if request.url.path() != "/contacts" {
+            // Another spelling is not found, and the refusal has no code.
+            return text(404, "{}");
+        }
+        let parameters: HashMap<_, _> = request.url.query_pairs().collect();
+        let text = parameters["query"].to_ascii_lowercase();
+        let is_found = STORED.to_ascii_lowercase().contains(&text);
+        match is_found && !parameters.contains_key("after") {
+            true => ok(json!({"data": [&stored], "next": "c_1"})),
+            false => ok(json!({"data": [], "next": ""})),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_outside_ascii() {
+    let service = service_of_ascii().await;
+    let contacts = contacts(service.uri());
+
+    for address in ["äda@x.io", "ÄDA@X.IO"] {
+        let found = contacts.find(address).await.unwrap_err();
+        let opt_out = contacts.unsubscribe(address).await.unwrap_err();
+        let deleted = contacts.delete(address).await.unwrap_err();
+
+        assert!(found.missing().is_none(), "{found}");
+        assert!(opt_out.missing().is_none(), "{opt_out}");
+        assert_eq!(deleted.kind(), ErrorKind::Unsupported);
+    }
+    for address in ["öda@x.io", "eda@x.io", "я@я.я"] {
+        assert_eq!(contacts.find(address).await.unwrap(), None, "{address}");
     }
 }
 
