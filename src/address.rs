@@ -33,8 +33,10 @@ pub fn normalized_address(address: &str) -> String {
 ///
 /// It refuses an empty text, a text without `@`, several addresses, an address with a name (`Ada <ada@example.com>`),
 /// white space and control characters, parts of a domain that are empty or have other characters than letters, digits,
-/// `-` and `_`, and more than 254 bytes. Everything else is for the service to decide. White space around the address is
-/// ignored. A dry run of an import and of a sync uses the same rules.
+/// `-` and `_`, and more than 254 bytes. In quotation marks before the `@`, it allows white space and most other
+/// characters, but no `"`, `\`, `,`, `;`, `<` and `>`: some programs would read several addresses. Everything else is
+/// for the service to decide. White space around the address is ignored. A dry run of an import and of a sync uses the
+/// same rules.
 ///
 /// # Errors
 ///
@@ -61,6 +63,14 @@ pub fn check_address(address: &str) -> Result<(), crate::Error> {
 #[cfg(feature = "client")]
 pub(crate) fn address_problem(address: &str) -> Option<&'static str> {
     check(address.trim()).err()
+}
+
+/// Returns whether an address is another spelling of the one without its quotation marks: `"ada"@example.com`.
+#[cfg(feature = "unsubscribe")]
+pub(crate) fn has_needless_quotes(address: &str) -> bool {
+    let quoted = address.trim().strip_prefix('"');
+    let parts = quoted.and_then(|address| address.rsplit_once("\"@"));
+    parts.is_some_and(|(local, domain)| check(&format!("{local}@{domain}")).is_ok())
 }
 
 /// Returns whether two addresses certainly belong to different contacts.
@@ -108,6 +118,12 @@ fn check(address: &str) -> Result<(), &'static str> {
     if !is_quoted && local.chars().any(char::is_whitespace) || domain.contains(char::is_whitespace)
     {
         return Err("the address has white space in it");
+    }
+    // Also where they are allowed: a program that knows no quotation marks would send to each part.
+    if is_quoted && local[1..local.len() - 1].contains(['"', '\\', ',', ';', '<', '>']) {
+        return Err(
+            "the quoted part before the @ has a character that could begin another address",
+        );
     }
     if !is_quoted && local.contains(['(', ')', '<', '>', '[', ']', ':', ';', ',', '\\', '"']) {
         return Err("the part before the @ has a character that no address has");
@@ -198,6 +214,13 @@ mod tests {
             "ada\0@x.io",
             "\"@x.io",
             "ada lovelace\"@x.io",
+            "\"a\"@x.io,victim@y.com,\"b\"@z.io",
+            "\"a,victim@y.com,b\"@x.io",
+            "\"a;b\"@x.io",
+            "\"a<victim@y.com>\"@x.io",
+            "\"a\\\"@x.io",
+            "\"a\\\"b\"@x.io",
+            "\"\"\"@x.io",
             "ada@[192.0.2.1",
             "ada@192.0.2.1]",
             &long,

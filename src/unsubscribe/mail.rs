@@ -23,6 +23,7 @@ use super::service::{
     UnsubscribeService, unavailable_with,
 };
 use crate::Error;
+use crate::address::has_needless_quotes;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
 use crate::contacts::{Contact, NewContact, check_address, normalized_address};
@@ -126,8 +127,9 @@ impl UnsubscribeService {
     /// - [`ConsentError::NoTopic`] if no topic is left.
     /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
     ///   2,000 characters, because of long names or properties.
-    /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]), or if the mail could not be
-    ///   sent. The next call tries again, without the wait of ten minutes.
+    /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]) or has quotation marks that it
+    ///   does not need (`"ada"@example.com`), or if the mail could not be sent. The next call tries again, without the
+    ///   wait of ten minutes.
     /// - [`ConsentError::RefusedMail`] if the service refuses the mail to this address. Strangers must not learn that.
     /// - [`ConsentError::Store`] if the store fails.
     ///
@@ -178,6 +180,12 @@ impl UnsubscribeService {
     ) -> Result<(), ConsentError> {
         let contact = contact.into();
         check_address(&contact.email)?;
+        // They would be another address for the limits, and the same mailbox.
+        if has_needless_quotes(&contact.email) {
+            let message =
+                "the part before the @ has quotation marks that it does not need; leave them out";
+            return Err(Error::input(message).malformed_contact().into());
+        }
         let topics = topics.into_iter().map(Into::into);
         let topics: BTreeSet<_> = topics
             .filter(|topic| self.offered(topic).is_some())

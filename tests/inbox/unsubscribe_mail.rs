@@ -296,6 +296,30 @@ async fn an_address_gets_five_mails_a_day_whatever_their_topics_are() {
 }
 
 #[tokio::test]
+async fn quotation_marks_around_an_address_that_needs_none_give_no_further_mails_and_no_other_recipient()
+ {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = builder_with(&server, clock.store(), &server.client()).build();
+
+    for address in ["ada@x.io", "\"ada\"@x.io", " \"Ada\"@X.io "].repeat(6) {
+        let sent = service.send_confirmation(address, ["news"], mail).await;
+        clock.advance(Duration::from_secs(600));
+
+        assert_eq!(sent.is_err(), address.contains('"'));
+        if let Err(error) = sent {
+            assert_eq!(error.visitor_status(), StatusCode::UNPROCESSABLE_ENTITY);
+        }
+    }
+    let several = "\"a\"@x.io,victim@y.com,\"b\"@z.io";
+    let several = service.send_confirmation(several, ["news"], mail).await;
+
+    several.unwrap_err();
+    assert_eq!(sent_links_to(&server, "ada@x.io").len(), 5);
+    assert_eq!(server.sent_mail().len(), 5);
+}
+
+#[tokio::test]
 async fn mails_that_were_certainly_not_sent_do_not_count_among_the_five() {
     let server = mock().await;
     let service = service_without_retries(&server);
