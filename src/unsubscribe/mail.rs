@@ -126,7 +126,7 @@ impl UnsubscribeService {
     ///
     /// - [`ConsentError::NoTopic`] if no topic is left.
     /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
-    ///   2,000 characters, because of long names or properties.
+    ///   2,000 characters, because of long names or properties, or if a property is an infinite number or NaN.
     /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]) or has quotation marks that it
     ///   does not need (`"ada"@example.com`), or if the mail could not be sent. The next call tries again, without the
     ///   wait of ten minutes.
@@ -186,6 +186,8 @@ impl UnsubscribeService {
                 "the part before the @ has quotation marks that it does not need; leave them out";
             return Err(Error::input(message).malformed_contact().into());
         }
+        // Otherwise each click would fail.
+        contact.check()?;
         let topics = topics.into_iter().map(Into::into);
         let topics: BTreeSet<_> = topics
             .filter(|topic| self.offered(topic).is_some())

@@ -514,6 +514,24 @@ async fn a_name_that_makes_the_link_too_long_is_an_error_and_no_mail() {
 }
 
 #[tokio::test]
+async fn a_property_that_no_click_could_store_is_an_error_and_no_mail() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    for number in [f64::NAN, f64::INFINITY] {
+        let ada = NewContact::new(ADA).property("rate", number);
+        let error = service.send_confirmation(ada, ["news"], mail).await;
+
+        let error = error.unwrap_err();
+        assert!(
+            matches!(&error, ConsentError::Service(error) if error.kind() == ErrorKind::Input),
+            "{error}"
+        );
+    }
+    assert!(server.sent_mail().is_empty());
+}
+
+#[tokio::test]
 async fn nobody_is_subscribed_before_the_application_has_recorded_the_consent() {
     let log = Log::start();
     let server = Arc::new(mock().await);
