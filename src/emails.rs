@@ -63,8 +63,9 @@ impl Emails {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the mail has no sender or no recipient, or if a header's name
-    ///   or value cannot be a header's. Nothing was sent.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the mail has no sender or no recipient, if a header's name or
+    ///   value cannot be a header's, or if `from`, `to`, `cc`, `bcc`, `reply_to` or `subject` has a control character,
+    ///   such as a line ending. Nothing was sent.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response has no id. The mail was accepted then:
     ///   [`Error::outcome`] is [`Applied`](crate::Outcome::Applied).
     /// - The refusals of the service, which the document does not show.
@@ -244,23 +245,36 @@ impl Email {
         if is_missing("to") {
             return Err(Error::input("the mail has no recipient; add one with `to`"));
         }
-        let headers = self.0.get("headers").and_then(Value::as_object);
-        for (name, value) in headers.into_iter().flatten() {
-            // A line ending would begin another header.
-            let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b':';
-            let is_invalid_name = name.is_empty() || !name.bytes().all(is_name);
-            if is_invalid_name || value.as_str().is_some_and(|text| text.contains(is_control)) {
-                return Err(Error::input(
-                    "a header of the mail has a name that is not visible ASCII, or a control character in its value",
-                ));
-            }
+        // A line ending would begin another header.
+        let mut members = HEADER_MEMBERS.iter().filter_map(|name| self.0.get(*name));
+        if members.any(has_control) {
+            return Err(Error::input(
+                "an address or the subject of the mail has a control character in it, such as a line ending",
+            ));
+        }
+        let headers = self.0.get("headers").unwrap_or(&Value::Null);
+        let mut names = headers.as_object().into_iter().flat_map(Map::keys);
+        let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+        if names.any(|name| name.is_empty() || !name.bytes().all(is_name)) || has_control(headers) {
+            return Err(Error::input(
+                "a header of the mail has a name that is not visible ASCII, or a control character in its value",
+            ));
         }
         Ok(())
     }
 }
 
-fn is_control(character: char) -> bool {
-    character.is_control() && character != '\t'
+/// The members whose texts become headers of the mail.
+const HEADER_MEMBERS: [&str; 6] = ["from", "to", "cc", "bcc", "reply_to", "subject"];
+
+/// Returns whether a text in this value has a control character other than a tab.
+fn has_control(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(|letter: char| letter.is_control() && letter != '\t'),
+        Value::Array(values) => values.iter().any(has_control),
+        Value::Object(members) => members.values().any(has_control),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// The response to a mail that the service accepted.

@@ -105,6 +105,7 @@ async fn the_id_is_read_from_either_member_and_may_be_a_number() {
 
 #[tokio::test]
 async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
+    const CRLF: &str = "a\r\nBcc: all@example.com";
     let server = MockServer::start().await;
     let emails = mock_builder(&server).build().unwrap().emails();
 
@@ -117,6 +118,23 @@ async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
         ),
         (mail().header("X-Order\r\nBcc", "all@example.com"), "header"),
         (mail().header("", "7"), "header"),
+        (
+            mail().member("headers", json!({"X-Order": ["7", CRLF]})),
+            "header",
+        ),
+        (
+            mail().member("headers", json!([{"name": "X-Order", "value": CRLF}])),
+            "header",
+        ),
+        (mail().from(CRLF), "address"),
+        (mail().to(CRLF), "address"),
+        (mail().subject(CRLF), "subject"),
+        (mail().member("cc", CRLF), "address"),
+        (
+            mail().member("bcc", json!(["bob@example.com", CRLF])),
+            "address",
+        ),
+        (mail().member("reply_to", json!({"email": CRLF})), "address"),
     ] {
         let error = emails.send(mail).await.unwrap_err();
 
@@ -124,6 +142,10 @@ async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert!(server.requests().is_empty());
+    let mail = mail()
+        .member("text", "Hello,\r\nAda")
+        .header("X-Order", "7\t8");
+    emails.send(mail).await.unwrap();
 }
 
 #[tokio::test]
