@@ -183,12 +183,14 @@ fn verify(
 ) -> Result<ExitCode, Failure> {
     let verifier = delivery.verifier(&secret.read()?)?;
     let (headers, body) = (delivery.headers()?, delivery.body()?);
-    verifier.verify(&headers, &body).map_err(|error| {
+    let verified = verifier.verify(&headers, &body).map_err(|error| {
         let failure = Failure::failed(error.to_string()).code("rejected");
         failure.status(error.status().as_u16())
     })?;
-    // It is JSON, because the verifier has read it.
-    let event: Value = serde_json::from_slice(&body).unwrap_or_default();
+    // The body has all members. The verifier also reads bodies that a `Value` cannot hold, such as one with half a
+    // surrogate pair or a number that is out of range.
+    let event = serde_json::from_slice(&body).or_else(|_| serde_json::to_value(&verified));
+    let event: Value = event.map_err(|error| Failure::failed(error.to_string()))?;
     output.result(&event, |event| {
         let mut members = Vec::new();
         for (name, value) in event.as_object().into_iter().flatten() {

@@ -12,10 +12,14 @@ const BODY: &str = r#"{"id":"evt_1","type":"email.bounced","created_at":17000000
 
 /// Writes the headers of a delivery of [`BODY`] as a proxy logs them.
 fn headers(folder: &Folder, secret: &str, age: Duration) -> String {
+    headers_of(folder, secret, age, BODY)
+}
+
+fn headers_of(folder: &Folder, secret: &str, age: Duration, body: &str) -> String {
     let signed_at = SystemTime::now() - age;
     let signer = Signer::new(secret).unwrap();
     let mut text = String::from("POST /hook HTTP/1.1\r\n");
-    for (name, value) in &signer.sign(&EventType::Bounced, signed_at, BODY) {
+    for (name, value) in &signer.sign(&EventType::Bounced, signed_at, body) {
         text += &format!("{name}: {}\r\n", value.to_str().unwrap());
     }
     folder.file("headers.txt", text + "\r\n")
@@ -59,6 +63,37 @@ fn a_genuine_delivery_is_shown_and_an_old_one_only_if_that_is_asked_for() {
     let error: serde_json::Value = serde_json::from_str(&old.stderr).unwrap();
     assert_eq!(error["code"], "rejected");
     assert_eq!(any_age.stdout, genuine.stdout);
+}
+
+#[test]
+fn a_genuine_delivery_with_half_a_surrogate_pair_or_a_huge_number_is_shown() {
+    let folder = Folder::new("verify-odd");
+    for (usual, odd) in [
+        (r#""Hi""#, r#""Hi \ud83d""#),
+        (r#""created_at""#, r#""size":1e400,"created_at""#),
+    ] {
+        let body = BODY.replace(usual, odd);
+        let headers = headers_of(&folder, SECRET, Duration::ZERO, &body);
+        let body = folder.file("body.json", &body);
+
+        let shown = webhooks(&["verify", &body, "--headers", &headers]);
+        let json = webhooks(&["verify", &body, "--headers", &headers, "--json"]);
+
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        for text in [
+            "evt_1",
+            "email.bounced",
+            "2023-11-14T22:13:20Z",
+            "ada@example.net",
+        ] {
+            assert!(shown.stdout.contains(text), "{text}: {shown:?}");
+        }
+        let json = &json.json()[0];
+        assert_eq!(
+            (&json["id"], &json["data"]["to"]),
+            (&"evt_1".into(), &"ada@example.net".into())
+        );
+    }
 }
 
 #[test]
