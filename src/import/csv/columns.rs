@@ -909,10 +909,15 @@ fn guess(name: &str) -> Guess {
     }
 }
 
-/// Returns whether a column with this name is taken for the property with the same name.
+/// Returns whether a column with this name is taken for the property with the same name, in any file.
 pub(crate) fn is_property_name(name: &str) -> bool {
     let guess = guess(name);
-    matches!(guess.column, Column::Property(found) if found == name) && !guess.may_be_consent
+    let letters = letters(name);
+    // With all marks of another service, columns of its own would be ignored. Without the marks, they are properties.
+    let is_mark = |export: &Export| export.marks.contains(&letters.as_str());
+    matches!(guess.column, Column::Property(found) if found == name)
+        && !guess.may_be_consent
+        && !EXPORTS.iter().any(is_mark)
 }
 
 /// Returns the letters and digits of a name in lower case: `E-Mail Address` is `emailaddress`.

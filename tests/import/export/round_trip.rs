@@ -172,6 +172,28 @@ async fn an_audience_exported_as_csv_and_imported_is_the_same_without_a_mapping(
 }
 
 #[tokio::test]
+async fn properties_named_like_the_columns_of_another_service_are_exported_and_imported() {
+    let folder = Folder::new("round-trip-other-service");
+    let names = [
+        "LEID",
+        "EUID",
+        "REGION",
+        "TIMEZONE",
+        "UNSUB_TIME",
+        "ADDED_TIME",
+        "MODIFIED_TIME",
+        "CONTACT_ID",
+        "ALTERNATE_EMAILS",
+        "CREATED_AT",
+        "plan",
+    ];
+    let properties = names.map(|name| (name, format!("value of {name}")));
+    let server = empty().seed_contact(SeedContact::new("ada@x.io").properties(properties));
+    let server = server.start().await;
+    carry_over(&server, &folder.file("all.csv"), Csv::all_columns()).await;
+}
+
+#[tokio::test]
 async fn a_csv_with_properties_and_topics_as_json_is_imported_exactly() {
     let folder = Folder::new("round-trip-json-columns");
     let server = server().await;
