@@ -188,7 +188,8 @@ fn property(text: &str) -> Result<(String, PropertyValue), String> {
 
 fn answer(text: &str) -> Result<(String, bool), String> {
     let form = "write it as TOPIC=true or TOPIC=false";
-    let (topic, answer) = text.split_once('=').ok_or(form)?;
+    // A topic may have a `=` in its name.
+    let (topic, answer) = text.rsplit_once('=').ok_or(form)?;
     let answer = answer.parse().map_err(|_| form)?;
     if topic.is_empty() {
         return Err(form.to_owned());

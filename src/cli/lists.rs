@@ -95,9 +95,16 @@ Example:
   audience import subscribed.csv unsubscribed.csv cleaned.csv";
 
 fn parse_map(text: &str) -> Result<(String, Column), String> {
-    let (name, member) = text.rsplit_once('=').ok_or("write COLUMN=MEMBER")?;
-    let column = member.parse().map_err(|error: Error| error.to_string())?;
-    Ok((name.to_owned(), column))
+    // A column, a topic and a property may have a `=` in their names.
+    let mut last_error = None;
+    for (place, _) in text.rmatch_indices('=') {
+        match text[place + 1..].parse() {
+            Ok(column) => return Ok((text[..place].to_owned(), column)),
+            Err(error) => last_error = last_error.or(Some(error)),
+        }
+    }
+    let error = last_error.map(|error: Error| error.to_string());
+    Err(error.unwrap_or_else(|| "write COLUMN=MEMBER".to_owned()))
 }
 
 /// Imports the files. Prints the meaning of each column if it asks or in a dry run, and then what was done.

@@ -273,6 +273,18 @@ fn topics_are_set_and_an_unknown_one_changes_nothing() {
 }
 
 #[test]
+fn a_topic_with_an_equals_sign_in_its_name_is_set() {
+    let server = server();
+    server.topic("a=b", true);
+
+    let set_topics = ["contacts", "set-topics", "ada@example.com", "a=b=false"];
+    let done = end(&mut audience_at(&server, &set_topics));
+
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!server.contact("ada@example.com").unwrap().topics["a=b"]);
+}
+
+#[test]
 fn a_list_is_a_table_that_ends_at_its_limit_and_json_has_one_contact_per_line() {
     let server = server();
     server.seed_contact("cy@example.com");

@@ -179,7 +179,8 @@ fn host_name(text: &str) -> Result<Authority, String> {
 
 fn topic(text: &str) -> Result<(String, bool), String> {
     let form = "the value is not of the form NAME=true or NAME=false";
-    let (name, default) = text.split_once('=').ok_or(form)?;
+    // A topic may have a `=` in its name.
+    let (name, default) = text.rsplit_once('=').ok_or(form)?;
     let default = default.parse().map_err(|_| form)?;
     Ok((name.to_owned(), default))
 }

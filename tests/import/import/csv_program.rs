@@ -449,3 +449,20 @@ fn is_continued_after(signal: &str) {
         "20000 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown"
     );
 }
+
+#[test]
+fn a_column_is_mapped_to_a_topic_with_an_equals_sign_in_its_name() {
+    let folder = Folder::new("map-equals");
+    let server = MockServer::builder().topic("a=b", true).start_blocking();
+    let file = folder.file("list.csv", "email,News,c=d\nada@x.io,no,e\n");
+
+    let map = ["--map", "News=topic:a=b", "--map", "c=d=property:f=g"];
+    let output = run(Some(&server), &[&[&*file], &map[..]].concat());
+    let wrong = run(Some(&server), &[&file, "--map", "News=tropic:a=b"]);
+
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let ada = server.contact("ada@x.io").unwrap();
+    assert!(!ada.topics["a=b"]);
+    assert_eq!(ada.properties["f=g"], "e");
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+}

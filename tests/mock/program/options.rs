@@ -120,6 +120,15 @@ fn a_topic_option_is_a_name_and_a_default() {
     }
 }
 
+#[tokio::test]
+async fn a_topic_option_may_have_an_equals_sign_in_the_name() {
+    let mock = RunningMock::start(&["--topic", "a=b=true"]);
+
+    let (_, topics) = mock.get("/_mock/topics", "").await;
+
+    assert_eq!(topics["data"], json!([{"name": "a=b", "default": true}]));
+}
+
 #[test]
 fn a_usage_error_about_a_webhook_does_not_print_its_secret() {
     let secret = "a-secret-of-the-test";
