@@ -1,6 +1,7 @@
 //! The commands for whole lists: import, sync and export.
 
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -828,6 +829,9 @@ pub(super) struct ExportOptions {
     /// Escape text that a spreadsheet would read as a formula
     #[arg(long)]
     escape_formulas: bool,
+    /// Fail if fewer than N contacts are found, and leave the earlier FILE as it is
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    at_least: u64,
     /// Resume an export that was interrupted; an export that finished begins anew
     #[arg(long)]
     resume: bool,
@@ -849,7 +853,8 @@ After a crash or Ctrl-C, run the same command with --resume.
 Exit status: 0 if all contacts were written, 3 if some are malformed, and otherwise 1, 75 or 143: see audience --help.
 
 Example:
-  audience export all.csv --full";
+  audience export all.csv --full
+  audience export nightly.csv --at-least 1000";
 
 /// Reads the name of a column. A property whose bare name an import reads as something else may be a misspelt column.
 fn parse_column(name: &str) -> Result<ExportColumn, String> {
@@ -879,6 +884,9 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     let is_standard_output = options.file.as_os_str() == "-";
     if is_standard_output && options.resume {
         return Err(Failure::usage("--resume needs a FILE that is not -"));
+    }
+    if is_standard_output && options.at_least > 0 {
+        return Err(Failure::usage("--at-least needs a FILE that is not -"));
     }
     let exported = async {
         let list = options.filter.apply(connection.contacts.list()).patient();
@@ -910,7 +918,7 @@ impl ExportOptions {
             true => format!(" of {}", list.clone().count().await?),
             false => String::new(),
         };
-        let mut export = list.export(&self.file, format);
+        let mut export = list.export(&self.file, format).at_least(self.at_least);
         if self.full {
             export = export.full();
         }
@@ -926,8 +934,17 @@ impl ExportOptions {
             .await;
         clear_progress();
         let report = report.map_err(|error| {
+            let failure = Failure::from(error.error());
+            // The whole list was read. To continue would find no more contacts.
+            let has_too_few = error.report().contacts() < self.at_least;
+            if has_too_few
+                && error.error().kind() == ErrorKind::Config
+                && error.error().source().is_none()
+            {
+                return failure;
+            }
             let written = format!("{} contacts are written", error.report().contacts());
-            let failure = Failure::from(error.error()).note(&written);
+            let failure = failure.note(&written);
             // If the files do not fit, the same command would fail in the same way.
             let has_written = error.report().contacts() > error.report().resumed();
             match error.error().kind() == ErrorKind::Config && !has_written {

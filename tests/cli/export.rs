@@ -113,6 +113,51 @@ fn the_report_is_json_and_the_format_is_known_by_the_name() {
 }
 
 #[test]
+fn a_list_with_too_few_contacts_leaves_the_earlier_file_and_names_no_command_to_continue() {
+    let folder = Folder::new("export-at-least");
+    let server = server();
+    let file = folder.file("all.csv", "yesterday");
+    let export = |least: &str, flags: &[&str]| {
+        let arguments = ["export", &file, "--at-least", least];
+        end(audience_at(&server, &arguments).args(flags))
+    };
+
+    for flags in [&[][..], &["--resume"], &["--full"], &["--query", "nobody"]] {
+        let refused = export("3", flags);
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(1), ""),
+            "{refused:?}"
+        );
+        let said = "contacts and not the 3 that the export must have";
+        assert!(refused.stderr.contains(said), "{refused:?}");
+        assert!(!refused.stderr.contains("to continue"), "{refused:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "yesterday");
+    }
+    let enough = export("2", &[]);
+    assert_eq!(enough.code, Some(0), "{enough:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("ada@example.com"), "{text}");
+}
+
+#[test]
+fn a_number_of_contacts_for_standard_output_is_a_usage_error() {
+    let arguments = ["export", "-", "--at-least", "1"];
+    let refused = end(&mut audience_at(&server(), &arguments));
+
+    assert_eq!(
+        (refused.code, &*refused.stdout),
+        (Some(2), ""),
+        "{refused:?}"
+    );
+    assert!(
+        refused.stderr.contains("--at-least needs a FILE"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn options_that_only_csv_has_are_refused_for_json_lines_and_nothing_is_written() {
     let folder = Folder::new("export-json-options");
     let server = server();
