@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "inbox-postgres")]
 use clap::Arg;
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
 use crate::ConfigError;
@@ -15,8 +15,8 @@ use crate::ConfigError;
 use crate::inbox::PostgresStore;
 use crate::inbox::from_env::StoreAddress;
 use crate::inbox::{Inbox, InboxError, ParkedEvent, StoreError};
-use crate::terminal::{Table, print, printable};
-use crate::webhooks::{Event, EventId};
+use crate::terminal::{Table, print, printable, text};
+use crate::webhooks::{Event, EventData, EventId, MailEvent};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -38,8 +38,12 @@ pub(super) struct InboxOptions {
 
 #[derive(Subcommand)]
 enum InboxCommand {
-    /// List the events that failed too often, with the reason of the last failure
-    #[command(after_help = "Example:\n  audience inbox parked --endpoint main")]
+    /// List the events that failed too often: whom they are about, and the reason of the last failure
+    #[command(after_help = "\
+The address is that of the recipient, or of the sender of a received mail. With --json, each event has its whole body.
+
+Example:
+  audience inbox parked --endpoint main")]
     Parked,
     /// Hand parked events to the workers again, after their cause is fixed
     #[command(after_help = "\
@@ -157,11 +161,11 @@ impl From<InboxError> for Failure {
 }
 
 async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
-    let mut table = Table::new(&["id", "type", "attempts", "parked_for", "reason"]);
+    let mut table = Table::new(&["id", "type", "address", "attempts", "parked_for", "reason"]);
     let print_page = |page: &[ParkedEvent]| {
         let mut lines = String::new();
         for event in page {
-            let kind = event_type(event);
+            let (kind, address) = type_and_address(event).unzip();
             if output.json {
                 lines += &json_line(&json!({
                     "id": event.id,
@@ -169,11 +173,13 @@ async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
                     "attempts": event.attempts,
                     "parked_for": event.parked_for.as_secs(),
                     "reason": event.reason,
+                    "body": event.body.as_deref().map(body),
                 }));
             } else {
                 table.row([
                     event.id.to_string(),
                     kind.unwrap_or_default(),
+                    address.unwrap_or_default(),
                     event.attempts.to_string(),
                     Age(event.parked_for).to_string(),
                     event.reason.clone(),
@@ -204,11 +210,20 @@ async fn each_page(
     Ok(())
 }
 
-/// Returns the type of an event that was parked with its body.
-fn event_type(event: &ParkedEvent) -> Option<String> {
-    let body = event.body.as_ref()?;
-    let event = Event::from_unverified_json(body).ok()?;
-    Some(event.event_type().to_string())
+/// Returns the type of an event that was parked with its body, and the address of the person that it is about.
+fn type_and_address(event: &ParkedEvent) -> Option<(String, String)> {
+    let event = Event::from_unverified_json(event.body.as_ref()?).ok()?;
+    let address = match &event.data {
+        EventData::Received(mail) => mail.from.clone(),
+        EventData::Unknown { data, .. } => text(&data["to"]),
+        data => data.mail().map(MailEvent::address).unwrap_or_default(),
+    };
+    Some((event.event_type().to_string(), address))
+}
+
+/// Returns a body as JSON, or as text if it is no JSON.
+fn body(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into())
 }
 
 /// How long an event has been parked, for people.

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use audience::inbox::{Inbox, SqliteStore};
-use audience::webhooks::{EventType, Signer, Verifier};
+use audience::inbox::{EventKey, Fingerprint, Inbox, NewDelivery, SqliteStore, Store};
+use audience::webhooks::{EventId, EventType, Signer, Verifier};
 use serde_json::json;
 
 use super::{Folder, audience, end};
@@ -35,8 +35,19 @@ fn audience_inbox(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
+/// Stores a body without its delivery, and parks it.
+async fn park_body(inbox: &Inbox, folder: &Folder, id: &str, body: &str) {
+    let store = SqliteStore::open(folder.path("inbox.db")).unwrap();
+    let id = EventId::try_from(id).unwrap();
+    let fingerprint = Fingerprint::of(body.as_bytes());
+    let delivery = NewDelivery::new(EventKey::new("main", &id), body.as_bytes(), fingerprint);
+    Store::accept(&store, delivery).await.unwrap();
+    let worker = inbox.worker(|_, _| async { Err::<(), _>("incomplete data") });
+    worker.max_attempts(1).run_until_idle().await.unwrap();
+}
+
 #[tokio::test]
-async fn parked_events_are_listed_with_the_reason_and_without_their_data() {
+async fn parked_events_are_listed_with_whom_they_are_about_and_the_reason() {
     let folder = Folder::new("inbox-parked");
     let _inbox = parked(&folder, &["evt_1", "evt_2"]).await;
 
@@ -46,18 +57,70 @@ async fn parked_events_are_listed_with_the_reason_and_without_their_data() {
     assert_eq!(table.code, Some(0), "{table:?}");
     let rows: Vec<_> = table.stdout.lines().collect();
     assert_eq!(rows.len(), 3);
-    assert!(
-        rows[1].starts_with("evt_1  email.complained  1 "),
-        "{table:?}"
-    );
+    let row = "evt_1  email.complained  ada@example.com  1 ";
+    assert!(rows[1].starts_with(row), "{table:?}");
     assert!(rows[1].ends_with("  no such table"), "{table:?}");
     let mut event = lines.json()[1].clone();
     assert!(event["parked_for"].take().as_u64().is_some());
+    let data = json!({"email_id": "em_1", "to": "ada@example.com"});
     assert_eq!(
         event,
-        json!({"id": "evt_2", "type": "email.complained", "attempts": 1, "parked_for": null, "reason": "no such table"})
+        json!({
+            "id": "evt_2", "type": "email.complained", "attempts": 1, "parked_for": null, "reason": "no such table",
+            "body": {"id": "evt_2", "type": "email.complained", "created_at": 1, "data": data},
+        })
     );
-    assert!(!(table.stdout + &lines.stdout).contains("ada@"));
+}
+
+#[tokio::test]
+async fn a_parked_body_that_is_odd_is_listed_as_far_as_it_can_be_read_and_controls_no_terminal() {
+    let folder = Folder::new("inbox-odd");
+    let inbox = parked(&folder, &[]).await;
+    let event = |id: &str, kind: &str, data: serde_json::Value| {
+        json!({"id": id, "type": kind, "created_at": 1, "data": data}).to_string()
+    };
+    let received =
+        json!({"inbound_id": "in_1", "from": "eve@example.com", "to": ["us@example.com"]});
+    for (id, body, address) in [
+        (
+            "evt_1",
+            event("evt_1", "email.received", received),
+            "eve@example.com",
+        ),
+        (
+            "evt_2",
+            event("evt_2", "email.bounced", json!({"to": "no-id@example.com"})),
+            "no-id@example.com",
+        ),
+        (
+            "evt_3",
+            event("evt_3", "email.bounced", json!({"email_id": "em_1"})),
+            "-",
+        ),
+        (
+            "evt_4",
+            event(
+                "evt_4",
+                "email.sent",
+                json!({"email_id": "em_1", "to": "\u{1b}[2J@x.io"}),
+            ),
+            r"\u{1b}[2j@x.io",
+        ),
+        ("evt_5", "no \u{1b}[2J JSON".to_owned(), "-"),
+    ] {
+        park_body(&inbox, &folder, id, &body).await;
+
+        let table = end(&mut audience_inbox(&folder, &["parked"]));
+        let lines = end(&mut audience_inbox(&folder, &["parked", "--json"]));
+
+        let row = table.stdout.lines().last().unwrap();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!((cells[0], cells[2]), (id, address), "{table:?}");
+        let shown = lines.json().pop().unwrap()["body"].take();
+        let expected = serde_json::from_str(&body).unwrap_or_else(|_| json!(body));
+        assert_eq!(shown, expected);
+        assert!(!(table.stdout + &lines.stdout).contains('\u{1b}'));
+    }
 }
 
 #[tokio::test]
