@@ -169,10 +169,24 @@ pub(crate) fn check_secret(what: &str, secret: &[u8]) -> Result<(), ConfigError>
         "contains a control character, such as a newline or a NUL; remove it"
     } else if text.starts_with('<') && text.ends_with('>') {
         "is a placeholder; replace it with the real one"
+    } else if is_quoted(text) {
+        "is in quotation marks, which count as a part of it; remove them"
+    } else if trim(text) != text {
+        "contains white space at its start or its end; remove it"
     } else {
         return Ok(());
     };
     Err(ConfigError::new(format!("{what} {problem}")))
+}
+
+/// Returns whether a text is in quotation marks, as `docker --env-file` and some other readers of `.env` files leave
+/// them around a value.
+pub(crate) fn is_quoted(text: &str) -> bool {
+    let is_in = |mark: char| {
+        let rest = text.strip_prefix(mark);
+        rest.is_some_and(|rest| rest.ends_with(mark))
+    };
+    is_in('"') || is_in('\'')
 }
 
 /// Returns the text without white space, byte-order marks and zero-width spaces around it.
@@ -237,7 +251,11 @@ mod tests {
             "changeme",
             "<key",
             "key>",
-            " key",
+            "\"key",
+            "key'",
+            "'key\"",
+            "k'e'y",
+            "\"",
             "ключ",
         ] {
             assert!(check_secret("it", secret.as_bytes()).is_ok(), "{secret:?}");
@@ -262,6 +280,16 @@ mod tests {
             ("<SIGNING_SECRET>", "is a placeholder"),
             ("<your secret>", "is a placeholder"),
             ("<>", "is a placeholder"),
+            ("\"key\"", "is in quotation marks"),
+            ("'key'", "is in quotation marks"),
+            ("'the key'", "is in quotation marks"),
+            ("\"\"", "is in quotation marks"),
+            (" key", "contains white space at its start or its end"),
+            ("key\u{a0}", "contains white space at its start or its end"),
+            (
+                "\u{feff}key",
+                "contains white space at its start or its end",
+            ),
         ] {
             let error = check_secret("it", secret.as_bytes()).unwrap_err();
 

@@ -16,7 +16,7 @@ use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
 use crate::error::ReadError;
 use crate::secret::{
-    ConfigError, Secret, VariableError, check_secret, secret_from_variables, trim, variable,
+    ConfigError, Secret, VariableError, check_secret, secret_from_variables, variable,
 };
 use crate::{ApiError, Error, ErrorCode};
 
@@ -519,8 +519,8 @@ impl ClientBuilder {
     /// - the base URL is not an `http` or `https` URL, contains a user name, a password, a query or a
     ///   fragment, or would send the key in clear text to another machine (see
     ///   [`allow_http`](Self::allow_http));
-    /// - the key is empty, contains white space or control characters, starts with `Bearer`, is a placeholder
-    ///   such as `<API_KEY>`, or is not valid in a header;
+    /// - the key is empty, contains white space or control characters, starts with `Bearer`, is in quotation
+    ///   marks, is a placeholder such as `<API_KEY>`, or is not valid in a header;
     /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
     /// - the [`joined_member`](Self::joined_member) is empty or `field`;
@@ -868,7 +868,7 @@ fn check_key(key: &str) -> Result<(), ConfigError> {
         ));
     }
     check_secret("the key", key.as_bytes())?;
-    if key.contains(char::is_whitespace) || trim(key) != key {
+    if key.contains(char::is_whitespace) {
         return Err(ConfigError::new("the key contains white space; remove it"));
     }
     Ok(())

@@ -85,9 +85,10 @@ impl UnsubscribeLinks {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes or a placeholder in angle
-    /// brackets, such as `<the secret of the links in our mails>`, or if `base_url` is no https URL, has a query or a
-    /// fragment, or has two slashes in a row in its path.
+    /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes, is in quotation marks,
+    /// has white space at its start or its end, contains a control character, or is a placeholder in angle brackets,
+    /// such as `<the secret of the links in our mails>`, or if `base_url` is no https URL, has a query or a fragment,
+    /// or has two slashes in a row in its path.
     ///
     /// # Example: a new secret
     ///
@@ -892,6 +893,11 @@ mod tests {
         assert!(error(&[""]).contains("is empty"));
         assert!(error(&["<an unsubscribe secret of 32 bytes>"]).contains("placeholder"));
         assert!(error(&["0123456789abcdef0123456789abcdef", "short"]).contains("5 bytes"));
+        assert_eq!(
+            error(&["'0123456789abcdef0123456789abcdef'"]),
+            "the secret of unsubscribe links is in quotation marks, which count as a part of it; remove them"
+        );
+        assert!(UnsubscribeLinks::new(["it's 32 bytes that nobody guesses"], BASE).is_ok());
         assert!(UnsubscribeLinks::new(["0123456789abcdef0123456789abcdef"], BASE).is_ok());
     }
 

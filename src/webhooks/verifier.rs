@@ -74,7 +74,8 @@ impl Verifier {
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the secret is empty or blank, contains control characters (such as a
-    /// newline or a NUL at its end), or is a placeholder in angle brackets.
+    /// newline or a NUL at its end), has white space at its start or its end, is in quotation marks, or is a
+    /// placeholder in angle brackets.
     ///
     /// # Example: a secret and a placeholder
     ///
@@ -1387,6 +1388,11 @@ mod tests {
                 "the file that `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` names",
             ),
             (&[(SECRET, "<hunter2>")], "is a placeholder"),
+            (&[(SECRET, "'hunter2'")], "is in quotation marks"),
+            (
+                &[(SECRET, "a secret"), (OLD_SECRET, "\"hunter2\"")],
+                "\"old\" is in quotation marks",
+            ),
         ] {
             let text = from_variables(variables).unwrap_err().to_string();
 

@@ -47,12 +47,19 @@ fn a_key_that_cannot_be_used_is_refused_and_never_printed() {
     let folder = Folder::new("odd-key");
     let server = MockServer::builder().start_blocking();
     let two_lines = folder.file("two-lines", "hunter2\nhunter2\n");
+    let quoted = folder.file("quoted", "'hunter2'\n");
     let missing = folder.path("missing");
 
-    for (variable, value) in [
-        ("AUDIENCE_KEY", "hunter2\nx"),
-        ("AUDIENCE_KEY_FILE", &*two_lines),
-        ("AUDIENCE_KEY_FILE", &*missing),
+    for (variable, value, reason) in [
+        ("AUDIENCE_KEY", "hunter2\nx", "contains a control character"),
+        ("AUDIENCE_KEY", "\"hunter2\"", "is in quotation marks"),
+        ("AUDIENCE_KEY_FILE", &*quoted, "is in quotation marks"),
+        (
+            "AUDIENCE_KEY_FILE",
+            &*two_lines,
+            "contains a control character",
+        ),
+        ("AUDIENCE_KEY_FILE", &*missing, "could not read the file"),
     ] {
         let mut command = audience(LIST);
         let ended = end(command
@@ -61,6 +68,7 @@ fn a_key_that_cannot_be_used_is_refused_and_never_printed() {
 
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(ended.stderr.starts_with("audience: "), "{ended:?}");
+        assert!(ended.stderr.contains(reason), "{ended:?}");
         assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
     }
     let help =

@@ -19,6 +19,9 @@ fn text_that_cannot_be_a_real_key_is_refused_with_the_reason() {
         ("hunter2\u{a0}2", "the key contains white space"),
         ("<hunter2>", "the key is a placeholder"),
         ("<API_KEY>", "the key is a placeholder"),
+        ("\"hunter2\"", "the key is in quotation marks"),
+        ("'hunter2'", "the key is in quotation marks"),
+        ("\"Bearer hunter2\"", "the key is in quotation marks"),
         (
             "Bearer hunter2",
             "the key starts with `Bearer`; pass the key alone",

@@ -42,6 +42,7 @@ use self::mail::MailStore;
 use self::rule::{Segment, SegmentKind, SegmentView};
 use self::seed::StoredContact;
 use crate::mock::text::printable;
+use crate::secret::is_quoted;
 
 /// One audience of the service.
 ///
@@ -438,8 +439,8 @@ impl Settings {
         self.sending_key.as_deref().unwrap_or(DEFAULT_SENDING_KEY)
     }
 
-    /// Fails if no request can present a key, or if both keys are equal, because the sending-access key would then
-    /// grant everything.
+    /// Fails if no request can present a key, if a key is in quotation marks, or if both keys are equal, because the
+    /// sending-access key would then grant everything.
     ///
     /// # Errors
     ///
@@ -458,6 +459,9 @@ impl Settings {
                 return Err(format!(
                     "the {name} key has a line break, or white space at its start or end, which a header cannot hold"
                 ));
+            }
+            if is_quoted(key) {
+                return Err(format!("the {name} key is in quotation marks; remove them"));
             }
         }
         if self.full_key() == self.sending_key() {
@@ -1457,7 +1461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_no_header_can_hold_is_refused() {
+    fn a_key_that_no_header_can_hold_or_in_quotation_marks_is_refused() {
         for (key, is_usable) in [
             ("a key", true),
             ("", false),
@@ -1465,6 +1469,9 @@ mod tests {
             ("key ", false),
             ("a\nkey", false),
             ("a\u{7f}key", false),
+            ("\"key\"", false),
+            ("'key'", false),
+            ("a 'key'", true),
         ] {
             let full = Settings {
                 full_key: Some(key.to_owned()),

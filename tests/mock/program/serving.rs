@@ -47,7 +47,7 @@ fn a_port_in_use_is_an_error_that_says_so() {
 }
 
 #[test]
-fn keys_that_no_request_can_present_are_an_error_that_says_so() {
+fn unusable_keys_are_an_error_that_says_so() {
     let seed = file("program-odd-key.json", r#"{"keys": {"full": "key\n"}}"#);
     for (arguments, reason) in [
         (
@@ -66,6 +66,10 @@ fn keys_that_no_request_can_present_are_an_error_that_says_so() {
         (
             &["--seed", seed.to_str().unwrap()],
             "the full-access key has a line break",
+        ),
+        (
+            &["--sending-key", "'k-12345'"],
+            "the sending-access key is in quotation marks; remove them",
         ),
     ] {
         let error = fails_with(1, &[&["--port", "0"], arguments].concat());
