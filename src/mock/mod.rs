@@ -511,6 +511,32 @@ impl MockServer {
         }
     }
 
+    /// Removes the contact with this address, as if the service had deleted it. Returns whether there was one.
+    ///
+    /// No event is sent. The address stays suppressed if it was, and keeps its engagement. It can become a contact
+    /// again, with another id and without answers.
+    ///
+    /// # Example: a person who no longer exists
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// server.seed_contact("ada@example.com");
+    ///
+    /// assert!(server.remove_contact("ada@example.com"));
+    ///
+    /// let error = server.client().contacts().retrieve("ada@example.com").await.unwrap_err();
+    /// assert!(error.is_not_found());
+    /// assert!(!server.remove_contact("ada@example.com"));
+    /// # }
+    /// ```
+    pub fn remove_contact(&self, address: impl AsRef<str>) -> bool {
+        self.shared
+            .with_audience(|audience| audience.contacts.remove(address.as_ref()))
+    }
+
     /// Applies a [seed](crate::mock#seeds): topics, segments, contacts and more, as JSON.
     ///
     /// Everything that the seed does not name stays as it is. Each contact is stored like

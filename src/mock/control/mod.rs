@@ -46,6 +46,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "contacts", Sync(lists::contacts)),
     ("GET", "contacts/{address}", Sync(read_contact)),
     ("PUT", "contacts/{address}", Sync(put_contact)),
+    ("DELETE", "contacts/{address}", Sync(remove_contact)),
     ("POST", "contacts/{address}/complaint", Sync(report_spam)),
     ("POST", "contacts/{address}/engagement", Sync(record_engagement)),
     ("GET", "clock", Sync(read_clock)),
@@ -310,13 +311,19 @@ fn read_contact(call: &Call<'_>) -> CallResult {
     let contact = call.shared.lock().audience.contact(call.parameter);
     match contact {
         Some(contact) => Ok(ok(&contact)),
-        None => {
-            let address = call.parameter;
-            Err(Refusal::not_found(format!(
-                "there is no contact {address:?}"
-            )))
-        }
+        None => Err(no_contact(call)),
     }
+}
+
+fn remove_contact(call: &Call<'_>) -> CallResult {
+    match call.shared.lock().audience.contacts.remove(call.parameter) {
+        true => Ok(no_content()),
+        false => Err(no_contact(call)),
+    }
+}
+
+fn no_contact(call: &Call<'_>) -> Refusal {
+    Refusal::not_found(format!("there is no contact {:?}", call.parameter))
 }
 
 fn put_contact(call: &Call<'_>) -> CallResult {

@@ -125,7 +125,7 @@ impl ContactStore {
     }
 
     /// Removes the contact with an address, in any of its spellings. Returns whether there was one.
-    pub(super) fn remove(&mut self, address: &str) -> bool {
+    pub(in crate::mock) fn remove(&mut self, address: &str) -> bool {
         let Some(index) = self.index_by_address.remove(&normalized(address)) else {
             return false;
         };

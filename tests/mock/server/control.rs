@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Fault, MockServer, SeedContact};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -137,6 +137,37 @@ async fn a_complaint_is_recorded_as_a_spam_report() {
             .unsubscribe_reason,
         "complaint"
     );
+}
+
+#[tokio::test]
+async fn a_contact_is_removed_and_its_address_stays_suppressed() {
+    let server = MockServer::builder()
+        .topic("news", true)
+        .seed_contact(SeedContact::new("ada@example.com").answer("news", false))
+        .seed_contact("bob@example.com")
+        .start()
+        .await;
+    server.report_spam("ada@example.com");
+    let first = server.contact("ada@example.com").unwrap();
+    let remove = || call(&server, "DELETE", "contacts/Ada%40example.com", Value::Null);
+
+    assert_eq!(remove().await, NO_CONTENT);
+
+    let retrieved = get(&server, "/contacts/ada%40example.com").await.unwrap();
+    assert_eq!(retrieved.status(), 404);
+    assert_eq!(server.contact_count(), 1);
+    let (status, error) = remove().await;
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (404, &json!("not_found"))
+    );
+    post(&server, "/contacts", &ada()).await.unwrap();
+    let again = server.contact("ada@example.com").unwrap();
+    assert!(again.suppressed && again.answers.is_empty());
+    assert_eq!(again.engagement, first.engagement);
+    assert_ne!(again.id, first.id);
+    assert!(server.remove_contact("ada@example.com"));
+    assert!(!server.remove_contact("ada@example.com"));
 }
 
 #[tokio::test]

@@ -158,6 +158,7 @@ async fn every_kind_of_change_is_an_event_of_the_stream_and_reading_is_none() {
             "contacts/ada%40example.com",
             json!({"email": "ada@example.com"}),
         ),
+        ("DELETE", "contacts/ada%40example.com", Value::Null),
         ("POST", "clock", json!({"advance": 60})),
         ("POST", "faults", json!({"status": 503})),
         ("DELETE", "faults", Value::Null),
