@@ -8,7 +8,7 @@ use http::Method;
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
 use super::pages::{LIST, PageCursor, PageStep, repeated_cursor};
-use super::{ContactStream, Contacts, Page, PageStream};
+use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
 use crate::Error;
 use crate::address::are_spellings_of_one;
 use crate::client::{
@@ -191,7 +191,7 @@ impl ListContacts {
     pub(crate) async fn has(mut self, address: &str) -> Result<bool, Error> {
         let mut malformed = None;
         if !address.trim().is_ascii() {
-            // The text of the query may be short, and then it finds many contacts.
+            // The query has a part of the address only, and may find many contacts.
             self.endpoint.limit_or_insert(LARGEST_PAGE);
         }
         // The query also finds longer addresses that contain this one.
@@ -237,12 +237,19 @@ impl ListContacts {
     }
 }
 
+/// A shorter text finds too many contacts.
+const SHORTEST_QUERY: usize = 4;
+
 /// Returns the longest part of an address that each of its spellings has. A service may convert only ASCII letters to
 /// lower case, or ignore the case of only these in a query.
 fn text_in_each_spelling(address: &str) -> String {
     let parts = address.trim().split(|letter: char| !letter.is_ascii());
-    let longest = parts.max_by_key(|part| part.len());
-    longest.unwrap_or_default().to_ascii_lowercase()
+    let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
+    match longest.len() < SHORTEST_QUERY {
+        // Such as `@` or `.`, which every address has: the list would be the whole audience.
+        true => normalized_address(address),
+        false => longest.to_ascii_lowercase(),
+    }
 }
 
 #[cfg(feature = "import")]
