@@ -1575,8 +1575,8 @@ pub enum ErrorKind {
     /// [`change_address`](crate::contacts::Contacts::change_address) cannot tell who opted out, it finds that out by
     /// two retrieve requests.
     Input,
-    /// The service repeated a cursor, so listing stopped to avoid an endless loop. Or the service sent a cursor that is
-    /// too long for a URL.
+    /// The service repeated a cursor or a page, so listing stopped to avoid an endless loop. Or the service sent a cursor
+    /// that is too long for a URL.
     ///
     /// All items returned before the error are valid, but contacts on repeated pages may have been
     /// returned twice.

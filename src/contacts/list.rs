@@ -7,7 +7,7 @@ use http::Method;
 
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
-use super::pages::{LIST, PageCursor, PageStep, repeated_cursor};
+use super::pages::{LIST, PageCursor, PageStep, repeated_page};
 use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
 use crate::Error;
 use crate::address::are_spellings_of_one;
@@ -450,7 +450,7 @@ impl ListContacts {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeated a cursor.
+    /// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeated a cursor or a page.
     /// - The error of the first page that cannot be fetched. No partial count is returned.
     ///
     /// # Example: the size of an audience
@@ -540,11 +540,11 @@ async fn count_all(list: ListContacts) -> Result<u64, Error> {
     let mut total = 0;
     loop {
         let page = list.fetch(cursor.current(), CountedPage::read).await?;
-        match cursor.advance(page.cursor.as_deref(), None) {
+        match cursor.advance(page.last_id.as_deref(), page.cursor.as_deref()) {
             // The items are not decoded, so a malformed contact counts, too.
             PageStep::Page => total += page.items,
             PageStep::End => return Ok(total),
-            PageStep::Cycle => return Err(repeated_cursor()),
+            PageStep::Cycle => return Err(repeated_page()),
         }
     }
 }
@@ -552,6 +552,7 @@ async fn count_all(list: ListContacts) -> Result<u64, Error> {
 /// The part of a page that a count needs.
 struct CountedPage {
     items: u64,
+    last_id: Option<String>,
     cursor: Option<String>,
 }
 
@@ -560,6 +561,7 @@ impl CountedPage {
         let page = RawPage::read(success)?;
         Ok(Self {
             items: page.data.len() as u64,
+            last_id: page.last_id(),
             cursor: page.cursor()?,
         })
     }

@@ -298,10 +298,11 @@ impl PageStream {
     /// Moves past a fetched page, and returns the item of the stream.
     fn advance(&mut self, fetched: Result<Page, Error>) -> Option<Result<Page, Error>> {
         let result = fetched.and_then(|page| {
-            match self.cursor.advance(page.last_id(), page.next.as_deref()) {
+            let step = self.cursor.advance(page.last_id(), page.cursor());
+            match step {
                 PageStep::Page => Ok(Some(page)),
                 PageStep::End => Ok(None),
-                PageStep::Cycle => Err(repeated_cursor()),
+                PageStep::Cycle => Err(repeated_page()),
             }
         });
         self.failures = match &result {
@@ -390,11 +391,12 @@ pub(super) const LIST: Operation = Operation {
     template: "/contacts",
 };
 
-/// The position in a list, updated with each page. It holds two cursors, however long the list is.
+/// The position in a list, updated with each page. It holds four texts, however long the list is.
 #[derive(Clone, Debug)]
 pub(super) struct PageCursor {
-    current: Option<String>,
-    cycle: CycleDetector,
+    cursors: CycleDetector,
+    /// The last id of each page: a service may repeat a page, and send a new cursor with it.
+    last_ids: CycleDetector,
 }
 
 /// The next step after a page.
@@ -404,55 +406,49 @@ pub(super) enum PageStep {
     Page,
     /// The page is empty: the list has ended.
     End,
-    /// The service repeated a cursor.
+    /// The service repeated a cursor or a page.
     Cycle,
 }
 
 impl PageCursor {
     pub(super) fn new(after: Option<String>) -> Self {
         Self {
-            cycle: CycleDetector::new(after.clone()),
-            current: after,
+            cursors: CycleDetector::new(after),
+            last_ids: CycleDetector::new(None),
         }
     }
 
     /// Returns the value to send as `after`.
     pub(super) fn current(&self) -> Option<&str> {
-        self.current.as_deref()
+        self.cursors.last.as_deref()
     }
 
-    /// Moves past a page, given its last id and its `next`.
+    /// Moves past a page, given the id of its last item and the cursor that follows it.
     pub(super) fn advance(&mut self, last_id: Option<&str>, next: Option<&str>) -> PageStep {
-        let Some(next) = cursor_after(last_id, next) else {
+        let Some(next) = next else {
             return PageStep::End;
         };
-        if self.current() == Some(next) || self.cycle.is_repeated(next) {
-            return PageStep::Cycle;
+        let last_id = last_id.filter(|id| !id.is_empty());
+        let is_repeated = last_id.is_some_and(|id| self.last_ids.is_repeated(id));
+        match is_repeated || self.cursors.is_repeated(next) {
+            true => PageStep::Cycle,
+            false => PageStep::Page,
         }
-        self.current = Some(next.to_owned());
-        PageStep::Page
     }
 }
 
-/// Creates the error for a cursor that the service repeated.
-pub(super) fn repeated_cursor() -> Error {
-    let message = "the service repeated a cursor; listing stopped to avoid an endless loop";
+/// Creates the error for a cursor or a page that the service repeated.
+pub(super) fn repeated_page() -> Error {
+    let message =
+        "the service repeated a cursor or a page; listing stopped to avoid an endless loop";
     Error::new(ErrorKind::Pagination, Outcome::Unchanged, message).at(LIST.name)
 }
 
-/// Returns the cursor that follows a page, or `None` if the page is empty.
-///
-/// Only an empty page ends a list (interface section 4.4); a short page does not. If `next` is missing or
-/// empty, the last id is the cursor, because `after` takes the last id of the previous page.
-fn cursor_after<'a>(last_id: Option<&'a str>, next: Option<&'a str>) -> Option<&'a str> {
-    let last_id = last_id?;
-    Some(next.filter(|next| !next.is_empty()).unwrap_or(last_id))
-}
-
-/// Brent's cycle detection. It compares each cursor with a checkpoint, which moves to the current cursor
-/// after 1, 2, 4, 8, … steps. It finds a cycle of any length, wherever the cycle starts.
+/// Brent's cycle detection. It compares each text with the one before, and with a checkpoint, which moves to the current
+/// text after 1, 2, 4, 8, … steps. It finds a cycle of any length, wherever the cycle starts.
 #[derive(Clone, Debug)]
 struct CycleDetector {
+    last: Option<String>,
     checkpoint: Option<String>,
     /// Steps since the checkpoint moved.
     steps: u64,
@@ -463,20 +459,23 @@ struct CycleDetector {
 impl CycleDetector {
     fn new(start: Option<String>) -> Self {
         Self {
-            checkpoint: start,
+            checkpoint: start.clone(),
+            last: start,
             steps: 0,
             interval: 1,
         }
     }
 
-    /// Takes the next cursor and returns whether it equals the checkpoint.
-    fn is_repeated(&mut self, cursor: &str) -> bool {
-        if self.checkpoint.as_deref() == Some(cursor) {
+    /// Takes the next text, unless it equals the last one or the checkpoint. Returns whether it does.
+    fn is_repeated(&mut self, text: &str) -> bool {
+        let is_equal = |earlier: &Option<String>| earlier.as_deref() == Some(text);
+        if is_equal(&self.last) || is_equal(&self.checkpoint) {
             return true;
         }
+        self.last = Some(text.to_owned());
         self.steps += 1;
         if self.steps == self.interval {
-            self.checkpoint = Some(cursor.to_owned());
+            self.checkpoint.clone_from(&self.last);
             self.steps = 0;
             self.interval = self.interval.saturating_mul(2);
         }
@@ -514,9 +513,6 @@ pub struct Page {
     pub next: Option<String>,
     #[serde(skip)]
     malformed: Vec<MalformedItem>,
-    /// The cursor that follows a page with malformed items.
-    #[serde(skip)]
-    cursor: Option<String>,
 }
 
 /// A page on the wire.
@@ -551,7 +547,6 @@ impl Page {
             data: data.into_iter().collect(),
             next: None,
             malformed: Vec::new(),
-            cursor: None,
         }
     }
 
@@ -578,7 +573,10 @@ impl Page {
     /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
-        cursor_after(self.last_id(), self.next.as_deref())
+        let has_items = !self.data.is_empty() || !self.malformed.is_empty();
+        let next = self.next.as_deref().filter(|next| !next.is_empty());
+        // Only an empty page ends a list (interface section 4.4); a short page does not.
+        next.or_else(|| self.last_id()).filter(|_| has_items)
     }
 
     /// Returns the items that could not be decoded, each with its index in the page and its error.
@@ -621,11 +619,11 @@ impl Page {
             return Ok(Self::from_wire(page));
         }
         let page = RawPage::read(success)?;
+        page.cursor()?;
         let (data, malformed) = decode_items(success, &page.data);
         Ok(Self {
             data,
             malformed,
-            cursor: page.cursor()?,
             next: page.next,
         })
     }
@@ -642,10 +640,13 @@ impl Page {
         PageItems::new(self.data, self.malformed)
     }
 
-    /// Returns the cursor after the last item. `None` if the page has no items.
+    /// Returns the id of the last item. `None` if the item is malformed and has none, or if the page has no items.
     fn last_id(&self) -> Option<&str> {
-        let last = || self.data.last().map(|contact| contact.id.as_str());
-        self.cursor.as_deref().or_else(last)
+        let count = self.data.len() + self.malformed.len();
+        match self.malformed.last() {
+            Some(item) if item.index + 1 == count => item.id.as_deref(),
+            _ => self.data.last().map(|contact| contact.id.as_str()),
+        }
     }
 }
 
@@ -690,14 +691,19 @@ impl<'a> RawPage<'a> {
     ///
     /// `ErrorKind::Decode` if there is neither: the list can neither continue nor end here.
     pub(super) fn cursor(&self) -> Result<Option<String>, Error> {
-        let Some(last) = self.data.last() else {
+        if self.data.is_empty() {
             return Ok(None);
-        };
-        let cursor = self.next.clone().or_else(|| id_of(last));
+        }
+        let cursor = self.next.clone().or_else(|| self.last_id());
         let cursor = cursor.map(Some);
         cursor.ok_or_else(|| {
             Error::decode("the page has no cursor: `next` is missing, and its last item has no id")
         })
+    }
+
+    /// Returns the id of the last item, even if the item is malformed.
+    pub(super) fn last_id(&self) -> Option<String> {
+        id_of(self.data.last()?)
     }
 }
 
@@ -822,22 +828,28 @@ impl PageItems {
 mod tests {
     use super::*;
 
+    fn page(last_id: &str, next: Option<&str>) -> Page {
+        let mut page = Page::new([ContactSummary::new(last_id, "ada@example.com")]);
+        page.next = next.map(str::to_owned);
+        page
+    }
+
     #[test]
     fn only_an_empty_page_ends_a_list() {
+        let mut empty = Page::new([]);
+        empty.next = Some("c1".to_owned());
         let mut cursor = PageCursor::new(None);
 
         assert_eq!(cursor.advance(Some("c9"), Some("c9")), PageStep::Page);
         assert_eq!(cursor.current(), Some("c9"));
-        assert_eq!(cursor.advance(None, Some("c1")), PageStep::End);
+        assert_eq!(empty.cursor(), None);
+        assert_eq!(cursor.advance(None, empty.cursor()), PageStep::End);
     }
 
     #[test]
     fn if_next_is_missing_or_empty_the_last_id_is_the_cursor() {
         for next in [None, Some("")] {
-            let mut cursor = PageCursor::new(None);
-
-            assert_eq!(cursor.advance(Some("c7"), next), PageStep::Page);
-            assert_eq!(cursor.current(), Some("c7"));
+            assert_eq!(page("c7", next).cursor(), Some("c7"));
         }
     }
 
@@ -848,33 +860,43 @@ mod tests {
 
         let mut cursor = PageCursor::new(None);
         for n in 0..1_000 {
-            assert_eq!(
-                cursor.advance(Some("x"), Some(&n.to_string())),
-                PageStep::Page
-            );
+            let n = n.to_string();
+            assert_eq!(cursor.advance(Some(&n), Some(&n)), PageStep::Page);
         }
         assert_eq!(cursor.advance(Some("x"), Some("999")), PageStep::Cycle);
     }
 
     #[test]
-    fn a_cycle_of_any_length_is_found_wherever_it_starts() {
+    fn a_cycle_of_cursors_or_of_pages_is_found_whatever_its_length_and_its_start() {
         for tail in [0_usize, 1, 2, 7, 100] {
             for length in [1_usize, 2, 3, 10, 64, 333] {
-                let mut cursor = PageCursor::new(None);
-                let sent = (0..).map(|n| {
-                    if n < tail {
-                        n
-                    } else {
-                        tail + (n - tail) % length
-                    }
-                });
+                let repeats = |n: usize| match n < tail {
+                    true => n,
+                    false => tail + (n - tail) % length,
+                };
+                for is_page in [false, true] {
+                    let mut cursor = PageCursor::new(None);
+                    let found = (0..4 * (tail + length) + 4).position(|n| {
+                        let (new, repeated) = (n.to_string(), repeats(n).to_string());
+                        let step = match is_page {
+                            true => cursor.advance(Some(&repeated), Some(&new)),
+                            false => cursor.advance(Some(&new), Some(&repeated)),
+                        };
+                        step == PageStep::Cycle
+                    });
 
-                let found = sent.take(4 * (tail + length) + 4).position(|next| {
-                    cursor.advance(Some("x"), Some(&next.to_string())) == PageStep::Cycle
-                });
-
-                assert!(found.is_some(), "tail {tail}, length {length}");
+                    assert!(found.is_some(), "tail {tail}, length {length}, {is_page}");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn pages_whose_last_items_have_no_id_are_no_cycle() {
+        let mut cursor = PageCursor::new(None);
+
+        for (id, next) in [(None, "1"), (Some(""), "2"), (None, "3"), (Some(""), "4")] {
+            assert_eq!(cursor.advance(id, Some(next)), PageStep::Page);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Lists over several pages, from services that behave well and services that do not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use audience::rule::Rule;
 use audience::{ErrorKind, Outcome};
 use futures_util::stream::FusedStream;
@@ -7,7 +9,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::paged_service::{PagedService, ids, page, requested_cursors};
-use support::{contacts, in_time, ok, received, respond_in_turn, status};
+use support::{contacts, in_time, ok, received, respond_in_turn, respond_with, status};
 
 /// Three pages, the second of them short.
 fn three_pages() -> PagedService {
@@ -177,7 +179,7 @@ async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
                 );
                 assert_eq!(
                     error.to_string(),
-                    "list: the service repeated a cursor; listing stopped to avoid an endless loop"
+                    "list: the service repeated a cursor or a page; listing stopped to avoid an endless loop"
                 );
             }
             assert_eq!(
@@ -212,6 +214,28 @@ async fn a_repeated_page_is_a_cycle_even_if_next_is_missing() {
         assert_eq!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Pagination);
         assert_eq!(received(&server).await.len(), 2);
     }
+}
+
+#[tokio::test]
+async fn a_page_that_is_repeated_with_ever_new_cursors_is_an_error_and_not_an_endless_loop() {
+    let sent = AtomicUsize::new(0);
+    let server = respond_with(move |_: &wiremock::Request| {
+        let number = sent.fetch_add(1, Ordering::Relaxed);
+        ok(page(&["c9", "c8"], format!("p{number}")))
+    })
+    .await;
+    let list = contacts(server.uri()).list();
+
+    let pages: Vec<_> = list.clone().pages().take(100).collect().await;
+    let streamed: Vec<_> = list.clone().stream().prefetch().take(100).collect().await;
+    let counted = in_time(list.count()).await.unwrap_err();
+
+    assert_eq!((pages.len(), streamed.len()), (2, 3));
+    let errors = [pages[1].as_ref().err(), streamed[2].as_ref().err()];
+    for error in errors.into_iter().chain([Some(&counted)]) {
+        assert_eq!(error.unwrap().kind(), ErrorKind::Pagination);
+    }
+    assert_eq!(received(&server).await.len(), 6);
 }
 
 #[tokio::test]
