@@ -82,7 +82,7 @@ impl ListContacts {
 /// the group of a new file.
 ///
 /// Only one export at a time can write to a file. It holds a lock on the part file while it runs, and another export to
-/// the same file fails.
+/// the same file fails. On a file system without locks, an export fails if another one has changed its part file.
 ///
 /// A list is not a snapshot. Contacts that are created after the export began are not in the file, also if the export
 /// is resumed later; run another export for them.
@@ -941,6 +941,7 @@ impl Output {
         cursor: Option<String>,
         report: ExportReport,
     ) -> io::Result<()> {
+        self.check_length()?;
         self.file.write_all(lines.as_bytes())?;
         // Lines before the record: a crash in between leaves lines that the next run cuts off and writes again.
         self.file.sync_data()?;
@@ -953,6 +954,10 @@ impl Output {
     /// Renames the part file, and removes the cursor file, so that the next export starts from the beginning. A crash
     /// in between leaves a cursor file without a part file. The next export then starts from the beginning, too.
     fn finish(&mut self) -> io::Result<()> {
+        self.check_length()?;
+        if !is_at(&self.file, &self.paths.part) {
+            return Err(changed());
+        }
         let path = real(&self.paths.path);
         if let Ok(before) = fs::metadata(&path) {
             self.file.set_permissions(before.permissions())?;
@@ -961,6 +966,21 @@ impl Output {
         sync_directory(&path);
         self.cursor_file.remove()
     }
+
+    /// Fails if the file has another length than what was written to it. Not every file system has locks, so another
+    /// export may have emptied it or written to it.
+    fn check_length(&self) -> io::Result<()> {
+        match self.file.metadata()?.len() == self.record.length {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other(
+        "another program has changed the part file; wait for its end, then start the export again",
+    )
 }
 
 /// Opens the part file of an export, and locks it until it is closed.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::io::Write;
+use std::path::Path;
 #[cfg(unix)]
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -66,6 +68,53 @@ async fn a_list_with_too_few_contacts_replaces_no_file() {
     let resumed = export().at_least(3).resume().await.unwrap_err();
     assert_eq!(resumed.report().contacts(), 2);
     export().at_least(2).await.unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
+}
+
+#[tokio::test]
+async fn an_export_whose_part_file_another_program_has_changed_fails_and_replaces_no_file() {
+    let server = server(2).await;
+    let folder = Folder::new("changed");
+    let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+    let part = folder.file("all.csv.part");
+    fs::write(&path, "yesterday").unwrap();
+    let cut: fn(&Path) = |part| {
+        let file = fs::OpenOptions::new().write(true).open(part).unwrap();
+        file.set_len(3).unwrap();
+    };
+    let appended: fn(&Path) = |part| {
+        let mut file = fs::OpenOptions::new().append(true).open(part).unwrap();
+        file.write_all(b"2@x.io\n").unwrap();
+    };
+    #[cfg(unix)]
+    let replaced: fn(&Path) = |part| {
+        let text = fs::read(part).unwrap();
+        fs::remove_file(part).unwrap();
+        fs::write(part, text).unwrap();
+    };
+
+    for (change, limit) in [
+        (cut, 1),
+        (cut, 2),
+        (appended, 1),
+        (appended, 2),
+        #[cfg(unix)]
+        (replaced, 2),
+    ] {
+        let export = list.clone().limit(limit).export(&path, Csv::new(["email"]));
+        let changed = part.clone();
+        let export = export.on_progress(move |_| change(&changed));
+
+        let stopped = export.await.unwrap_err();
+
+        // With one contact on each page, the file has changed before the second one is written.
+        assert_eq!(stopped.report().contacts(), u64::from(limit));
+        assert_eq!(stopped.error().kind(), ErrorKind::Config);
+        let text = format!("{stopped:#}");
+        assert!(text.contains("another program has changed"), "{text}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
+    }
+    list.export(&path, Csv::new(["email"])).await.unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
 }
 
