@@ -112,6 +112,9 @@ impl ImportReport {
     /// Returns how many rows were refused and not applied, for each code. Rows that were applied without an opt-out are
     /// not among them: [`opt_out_failed`](Self::opt_out_failed) counts those.
     ///
+    /// A status of the service that does not look like a code counts as `other`: it may contain an address. The outcomes
+    /// and the rejects have it unchanged.
+    ///
     /// # Example: count the reasons
     ///
     /// ```
@@ -485,7 +488,7 @@ impl ImportReport {
             RowOutcome::Skipped => self.skipped += 1,
             RowOutcome::OptedOut => self.opted_out += 1,
             RowOutcome::Refused { code, .. } => {
-                *self.refused.entry(code.as_str().to_owned()).or_default() += 1;
+                *self.refused.entry(name_of(code).to_owned()).or_default() += 1;
             }
             RowOutcome::OptOutFailed {
                 retryable, message, ..
@@ -501,6 +504,16 @@ impl ImportReport {
             RowOutcome::NotSent => self.not_sent += 1,
             RowOutcome::Unknown => self.unknown += 1,
         }
+    }
+}
+
+/// Returns the name under which a code is counted. Any other text of the service may contain an address, and each row
+/// may have its own.
+fn name_of(code: &ErrorCode) -> &str {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    match code.as_str() {
+        code if (1..=64).contains(&code.len()) && code.bytes().all(is_word) => code,
+        _ => "other",
     }
 }
 

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use serde_json::json;
 use wiremock::ResponseTemplate;
 
+use super::csv_rejects::SharedFile;
 use super::{JournalPath, batches, contacts, counts, numbered, refused_batch};
 use support::{closed_url, in_time, ok, respond_with};
 
@@ -159,6 +160,28 @@ async fn a_refusal_of_a_batch_that_may_come_from_a_gateway_leaves_its_rows_to_be
         assert!(!failed.is_complete() && failed.first_failure().is_some());
         assert_eq!(counts(&resumed), [250, 0, 0, 0, 0, 0], "{failed}");
     }
+}
+
+#[tokio::test]
+async fn a_status_that_is_a_sentence_is_in_the_rejects_and_counts_as_other_in_the_report() {
+    let server = MockServer::start().await;
+    let status = |n: usize| match n {
+        0 => "on_hold".to_owned(),
+        _ => format!("{n}@x.io is suppressed"),
+    };
+    let entry = |n| json!({"email": format!("{n}@x.io"), "status": status(n)});
+    let entries: Vec<_> = (0..100).map(entry).collect();
+    let response = json!({"data": entries}).to_string();
+    server.fault(Fault::wrong_body(response).path(BATCH));
+    let rejects = SharedFile::default();
+
+    let import = contacts(&server).import(numbered(100));
+    let report = in_time(import.rejects(rejects.clone())).await.unwrap();
+
+    let codes: Vec<_> = report.refused_by_code().collect();
+    assert_eq!(codes, [("on_hold", 1), ("other", 99)]);
+    assert!(!format!("{report:?}{report}").contains('@'), "{report:?}");
+    assert!(rejects.text().contains(",99@x.io is suppressed,"));
 }
 
 #[tokio::test]
