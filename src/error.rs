@@ -2344,6 +2344,16 @@ pub(crate) fn refusal_in(object: &Object) -> (Option<ErrorCode>, Option<String>)
     (read.code, read.message)
 }
 
+/// Returns a text of the service as it is kept for each of many rows: its first 500 characters, and `…` for the rest.
+#[cfg(feature = "import")]
+pub(crate) fn shortened(text: &str) -> String {
+    const MAX_CHARACTERS: usize = 500;
+    match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Returns whether a text says only that there is an error.
 pub(crate) fn is_generic(text: &str) -> bool {
     GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
@@ -2538,6 +2548,15 @@ mod tests {
         let response = http::Response::builder().status(status);
         let response = response.body(Bytes::from_static(body.as_bytes())).unwrap();
         Error::from_response(response, &Method::POST, target, None, None)
+    }
+
+    #[cfg(feature = "import")]
+    #[test]
+    fn a_text_of_more_than_500_characters_is_shortened() {
+        let (long, longer) = ("é".repeat(500), "é".repeat(501));
+
+        assert_eq!(shortened(&long), long);
+        assert_eq!(shortened(&longer), long + "…");
     }
 
     #[test]

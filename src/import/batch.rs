@@ -19,6 +19,7 @@ use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, may_be_missing,
     normalized_address,
 };
+use crate::error::shortened;
 use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
@@ -902,7 +903,7 @@ fn outcome_of(row: &NumberedRow, result: &BatchOutcome) -> RowOutcome {
         BatchOutcome::Skipped => RowOutcome::Skipped,
         BatchOutcome::Failed { code, message } => RowOutcome::Refused {
             code: code.clone(),
-            message: message.clone(),
+            message: message.as_deref().map(shortened),
             retryable,
         },
         BatchOutcome::Unknown => RowOutcome::Unknown,
@@ -918,7 +919,7 @@ fn outcome_of_failure(error: &Error) -> RowOutcome {
         Outcome::Unchanged | Outcome::Unknown | Outcome::Applied => RowOutcome::Unknown,
         Outcome::Refused => RowOutcome::Refused {
             code: code_of(error),
-            message: error.api().and_then(|api| api.message()).map(str::to_owned),
+            message: error.api().and_then(|api| api.message()).map(shortened),
             retryable: error.is_retryable(),
         },
     }

@@ -586,7 +586,7 @@ pub enum RowOutcome {
     Refused {
         /// The code of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
-        /// The reason, if it is known.
+        /// The reason, if it is known. A message of the service is cut after 500 characters.
         message: Option<String>,
         /// Whether importing the same row again can help.
         retryable: bool,

@@ -11,6 +11,7 @@ use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use serde_json::json;
 
+use super::csv_rejects::SharedFile;
 use super::{JournalPath, batches, contacts, counts, numbered, refused_batch, with_journal};
 use support::{closed_url, in_time};
 
@@ -50,6 +51,28 @@ async fn resuming_a_finished_import_sends_only_an_opt_out_that_failed_and_report
         ["/contacts/eve%40x.io/unsubscribe"]
     );
     assert!(journal.read().starts_with(&written));
+}
+
+#[tokio::test]
+async fn a_long_message_about_a_batch_is_cut_for_each_of_its_rows() {
+    let server = MockServer::start().await;
+    let message = "no such thing ".repeat(8_000);
+    let body = json!({"error": {"code": "validation_error", "message": message}});
+    let refused = Fault::status(422).body(body.to_string());
+    server.fault(refused.path("/contacts/batch"));
+    let (journal, rejects) = (JournalPath::new(), SharedFile::default());
+
+    let import = contacts(&server).import(numbered(1_000));
+    let report = with_journal(import.rejects(rejects.clone()), &journal).await;
+
+    assert_eq!(report.refused(), 1_000);
+    let lengths = [journal.read().len(), rejects.text().len()];
+    assert!(
+        lengths.iter().all(|length| *length < 1_000_000),
+        "{lengths:?}"
+    );
+    let cut: String = message.chars().take(500).collect();
+    assert!(rejects.text().contains(&format!(",{cut}…,")));
 }
 
 #[tokio::test]
