@@ -368,8 +368,8 @@ impl Import {
     /// fails. Only the owner can read a new file (on Unix). On Windows, no other program can read the file until the
     /// run has ended.
     ///
-    /// A run without rejects removes the file at its end (on Unix), also one that an earlier run has written. A dry run
-    /// does the same, so give it another file.
+    /// A run without rejects removes the file at its end (on Unix), also one that an earlier run has written. If the path
+    /// is a symbolic link, the file stays and is empty. A dry run does the same, so give it another file.
     ///
     /// It must not be the file that the rows are read from.
     ///
@@ -826,7 +826,8 @@ fn unwritable(error: io::Error) -> Error {
     Error::config("could not write the rejects").caused_by(error)
 }
 
-/// The file of the rejects. When this is dropped, an empty file is removed (on Unix), and the lock ends.
+/// The file of the rejects. When this is dropped, an empty file is removed (on Unix), and the lock ends. A file whose
+/// path is a symbolic link stays: to remove the link would send the next rejects to another place.
 pub(super) struct RejectsFile {
     path: PathBuf,
     file: File,
@@ -890,7 +891,9 @@ impl Drop for RejectsFile {
             return;
         }
         let is_empty = self.file.metadata().is_ok_and(|file| file.len() == 0);
-        if is_empty && self.is_in_place() {
+        let path = std::fs::symlink_metadata(&self.path);
+        let is_link = path.is_ok_and(|path| path.is_symlink());
+        if is_empty && !is_link && self.is_in_place() {
             // An empty file does no harm.
             let _ = std::fs::remove_file(&self.path);
         }

@@ -268,6 +268,25 @@ async fn a_run_without_rejects_leaves_no_file_of_rejects() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn rejects_behind_a_link_are_written_to_its_target_after_a_run_without_any_too() {
+    let server = MockServer::start().await;
+    let contacts = contacts(&server);
+    let target = JournalPath::new();
+    let link = JournalPath(target.0.with_extension("link.csv"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let import = |address: &'static str| contacts.import([address]).rejects_file(&link);
+
+    for address in ["no address", "ada@x.io", "no address"] {
+        in_time(import(address)).await.unwrap();
+
+        let text = target.read();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(text.contains("no address"), address == "no address");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_run_that_waits_for_another_one_writes_to_the_file_and_not_to_the_removed_one() {
     let server = MockServer::start().await;
     server.fault(Fault::delay(Duration::from_millis(500)).times(1));
