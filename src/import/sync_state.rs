@@ -282,7 +282,10 @@ impl SyncState {
         new.flush()?;
         drop(new);
         file.sync_all()?;
-        fs::set_permissions(path, self.file.metadata()?.permissions())?;
+        let before = self.file.metadata()?;
+        keep_owner(&file, &before)?;
+        // After that, because a new owner clears some of them.
+        file.set_permissions(before.permissions())?;
         fs::rename(path, &self.path)?;
         sync_directory(&self.path);
         Ok(())
@@ -292,6 +295,29 @@ impl SyncState {
     pub(super) fn reader(&self) -> io::Result<EntryReader> {
         self.file.try_clone().map(EntryReader)
     }
+}
+
+/// Gives a new file the owner and the group of the one that it replaces. Otherwise, a sync that root has started once
+/// would lock out the user of all others.
+#[cfg(unix)]
+fn keep_owner(new: &File, before: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+
+    let found = new.metadata()?;
+    let changed = |before, found| Some(before).filter(|before| *before != found);
+    match (
+        changed(before.uid(), found.uid()),
+        changed(before.gid(), found.gid()),
+    ) {
+        // Some file systems refuse even a change to the same owner.
+        (None, None) => Ok(()),
+        (owner, group) => fchown(new, owner, group),
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &File, _: &fs::Metadata) -> io::Result<()> {
+    Ok(())
 }
 
 /// How many records may be waste in any file.

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use audience::ErrorKind;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
+#[cfg(unix)]
+use support::say_skipped;
 use support::{in_time, mock_builder};
 
 use super::{Nights, StatePath, row};
@@ -384,6 +386,28 @@ async fn only_the_owner_can_read_a_new_state_and_one_that_was_written_anew() {
         let mode = fs::metadata(&nights.state).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_state_that_root_writes_anew_keeps_its_owner_and_its_group() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    let nights = Nights::new().await;
+    drop(nights.state.open());
+    if chown(&nights.state, Some(12_345), Some(23_456)).is_err() {
+        return say_skipped("a state that root writes anew: the tests do not run as root");
+    }
+    fs::set_permissions(&nights.state, fs::Permissions::from_mode(0o640)).unwrap();
+    let rows: Vec<_> = (0..2_500).map(|n| row(n, &format!("{n}@x.io"))).collect();
+
+    nights.run(&rows).await;
+
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(state.contains("\"rewritten\":1"));
+    let file = fs::metadata(&nights.state).unwrap();
+    assert_eq!((file.uid(), file.gid()), (12_345, 23_456));
+    assert_eq!(file.permissions().mode() & 0o777, 0o640);
 }
 
 #[tokio::test]
