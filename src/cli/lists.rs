@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::future::poll_fn;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
@@ -14,11 +15,13 @@ use futures_core::Stream as _;
 use serde_json::json;
 
 use super::contacts::{Conflict, Filter};
-use super::output::{Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn};
+use super::output::{
+    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say, warn,
+};
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
 use crate::contacts::ListContacts;
-use crate::export::{Csv, ExportColumn, ExportReport, Format, JsonLines};
+use crate::export::{Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines};
 use crate::import::{
     Column, CsvInput, Import, ImportReport, ImportRow, Journal, SyncError, SyncReport, SyncRow,
     SyncState,
@@ -980,11 +983,14 @@ impl ExportOptions {
     /// Writes the contacts to standard output, until nobody reads them any more.
     async fn write_out(&self, list: ListContacts, format: Format) -> Result<ExitCode, Failure> {
         format.check(self.full)?;
-        let format = format.find_columns(list.clone(), self.full).await?;
-        let malformed = if print(&format.header())? {
+        let lines = Lines {
+            format: format.find_columns(list.clone(), self.full).await?,
+            is_terminal: std::io::stdout().is_terminal(),
+        };
+        let malformed = if print(&lines.header())? {
             match self.full {
-                true => write_full(list, &format).await?,
-                false => write_pages(list, &format).await?,
+                true => write_full(list, &lines).await?,
+                false => write_pages(list, &lines).await?,
             }
         } else {
             0
@@ -1018,8 +1024,37 @@ impl ExportOptions {
     }
 }
 
+/// The lines that standard output gets. On a terminal, the characters that control it are escaped.
+struct Lines {
+    format: Format,
+    is_terminal: bool,
+}
+
+impl Lines {
+    fn header(&self) -> String {
+        self.shown(self.format.header())
+    }
+
+    fn line<'a>(&self, contact: impl Into<ExportedContact<'a>>) -> String {
+        self.shown(self.format.line(contact))
+    }
+
+    fn shown(&self, line: String) -> String {
+        let shown: fn(&str) -> String = match self.format {
+            _ if !self.is_terminal => return line,
+            Format::JsonLines(_) => printable_json,
+            Format::Csv(_) => printable,
+        };
+        // A line break before the end is in a cell.
+        match line.strip_suffix('\n') {
+            Some(text) => shown(text) + "\n",
+            None => shown(&line),
+        }
+    }
+}
+
 /// Writes the contacts to standard output, and returns how many are malformed.
-async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure> {
+async fn write_pages(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
     let mut malformed = 0;
     let mut pages = list.large_pages().pages();
     while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
@@ -1028,8 +1063,8 @@ async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure
             malformed += 1;
             left_out(&error);
         }
-        let lines = page.data.iter().map(|contact| format.line(contact));
-        if !print(&lines.collect::<String>())? {
+        let text = page.data.iter().map(|contact| lines.line(contact));
+        if !print(&text.collect::<String>())? {
             break;
         }
     }
@@ -1037,12 +1072,12 @@ async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure
 }
 
 /// Writes each contact in full to standard output, and returns how many are malformed.
-async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure> {
+async fn write_full(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
     let mut malformed = 0;
     let mut contacts = list.large_pages().full();
     while let Some(contact) = poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
         match contact {
-            Ok(contact) if !print(&format.line(&contact))? => break,
+            Ok(contact) if !print(&lines.line(&contact))? => break,
             Ok(_) => {}
             Err(error) if error.is_malformed_contact() => {
                 malformed += 1;
@@ -1056,4 +1091,52 @@ async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure>
 
 fn left_out(error: &Error) {
     warn(format_args!("left out: {}", with_causes(error)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contacts::ContactSummary;
+
+    #[test]
+    fn a_name_cannot_control_the_terminal_of_an_export_and_is_unchanged_in_a_pipe() {
+        let mut ada = ContactSummary::new("c_1", "ada@example.com");
+        ada.first_name = Some("A\u{1b}[2J\nd\u{9b}a".to_owned());
+        ada.properties.insert("\u{1b}]0;x", 1);
+        let formats = [
+            Format::from(Csv::new(["first_name", "property:\u{1b}]0;x"])),
+            JsonLines.into(),
+        ];
+        for format in formats {
+            let lines = |is_terminal| {
+                let format = format.clone();
+                let lines = Lines {
+                    format,
+                    is_terminal,
+                };
+                lines.header() + &lines.line(&ada)
+            };
+
+            let (shown, piped) = (lines(true), lines(false));
+
+            assert_eq!(piped, format.header() + &format.line(&ada));
+            let controls = shown.chars().filter(|c| c.is_control() && *c != '\n');
+            assert_eq!(controls.count(), 0, "{shown}");
+            let count = format.header().lines().count() + 1;
+            assert_eq!(
+                (shown.lines().count(), shown.ends_with('\n')),
+                (count, true)
+            );
+            match format {
+                Format::JsonLines(_) => {
+                    let read: ContactSummary = serde_json::from_str(&shown).unwrap();
+                    assert_eq!(read, ada);
+                }
+                Format::Csv(_) => {
+                    let row = r#""A\u{1b}[2J\nd\u{9b}a",1"#;
+                    assert!(shown.ends_with(&format!("{row}\n")), "{shown}");
+                }
+            }
+        }
+    }
 }

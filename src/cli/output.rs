@@ -218,17 +218,21 @@ pub(super) fn json_line(value: &impl Serialize) -> String {
     // The types of this crate have only string keys and finite numbers.
     let json = serde_json::to_string(value)
         .unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
-    let mut line = String::with_capacity(json.len() + 1);
+    printable_json(&json) + "\n"
+}
+
+/// Returns JSON text as a terminal can show it: the characters that control a terminal are escaped.
+pub(super) fn printable_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + 1);
     for character in json.chars() {
         if controls(character) {
             // None of them is above U+FFFF.
-            line += &format!("\\u{:04x}", u32::from(character));
+            text += &format!("\\u{:04x}", u32::from(character));
         } else {
-            line.push(character);
+            text.push(character);
         }
     }
-    line.push('\n');
-    line
+    text
 }
 
 /// Prints a line. If nobody reads it, as after `| head`, the work continues.

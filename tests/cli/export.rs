@@ -4,6 +4,8 @@ use std::process::Stdio;
 
 use audience::mock::{Fault, MockServer, SeedContact};
 
+#[cfg(unix)]
+use super::terminal::shown;
 use super::{Folder, audience_at, end, ended};
 
 fn server() -> MockServer {
@@ -51,6 +53,24 @@ fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
         assert_eq!(text.contains("Lovelace"), flags.contains(&"--full"));
     }
     assert!(!std::path::Path::new(&folder.path("all.csv.cursor")).exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_value_cannot_control_the_terminal_of_whoever_exports_to_it() {
+    let ada = SeedContact::new("ada@example.com").property("plan", "\u{9b}2J");
+    let server = MockServer::builder().seed_contact(ada).start_blocking();
+    for (format, expected) in [("csv", r"\u{9b}2J"), ("jsonl", r"\u009b2J")] {
+        let piped = end(&mut audience_at(
+            &server,
+            &["export", "-", "--format", format],
+        ));
+        let shown = shown(&server, &format!("export - --format {format}"));
+
+        assert!(piped.stdout.contains("\u{9b}2J"), "{piped:?}");
+        assert!(shown.stdout.contains(expected), "{shown:?}");
+        assert!(!shown.stdout.contains('\u{9b}'), "{shown:?}");
+    }
 }
 
 #[test]

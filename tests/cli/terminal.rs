@@ -15,13 +15,27 @@ pub(super) struct Asked {
     shown: Vec<u8>,
 }
 
+/// Returns the program for a mock on a terminal of its own.
+fn on_terminal(server: &MockServer, arguments: &str) -> Command {
+    let program = format!("{} {arguments}", program("audience").display());
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &program, "/dev/null"])
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key());
+    command
+}
+
+/// Runs the program for a mock on a terminal to its end. The result has everything that the terminal has shown as its
+/// standard output.
+pub(super) fn shown(server: &MockServer, arguments: &str) -> Ended {
+    let mut command = on_terminal(server, arguments);
+    ended(command.stdin(Stdio::null()).output().unwrap())
+}
+
 /// Runs the program for a mock on a terminal until it asks whether to continue.
 pub(super) fn ask(server: &MockServer, arguments: &str) -> Asked {
-    let command = format!("{} {arguments}", program("audience").display());
-    let mut child = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .env("AUDIENCE_URL", server.url())
-        .env("AUDIENCE_KEY", server.full_key())
+    let mut child = on_terminal(server, arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
