@@ -908,6 +908,22 @@ impl Error {
         self
     }
 
+    /// Returns the error without the headers of its response and without most of a long body and message, so that many
+    /// errors take little memory.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn shortened(mut self) -> Self {
+        const MAX_BODY: usize = 4 * 1024;
+        // A copy: a part of the body would keep all of it in memory.
+        let cut = |body: &Bytes| Bytes::copy_from_slice(&body[..body.len().min(MAX_BODY)]);
+        self.0.body = self.0.body.as_ref().map(cut);
+        if let Some(api) = &mut self.0.api {
+            api.headers = HeaderMap::new();
+            api.body = cut(&api.body);
+            api.message = api.message.as_deref().map(shortened);
+        }
+        self
+    }
+
     fn from_api(api: ApiError, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
         error.0.is_retryable = is_transient(api.status());
@@ -2344,8 +2360,9 @@ pub(crate) fn refusal_in(object: &Object) -> (Option<ErrorCode>, Option<String>)
     (read.code, read.message)
 }
 
-/// Returns a text of the service as it is kept for each of many rows: its first 500 characters, and `…` for the rest.
-#[cfg(feature = "import")]
+/// Returns a text of the service as it is kept for each of many rows or mails: its first 500 characters, and `…` for the
+/// rest.
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
 pub(crate) fn shortened(text: &str) -> String {
     const MAX_CHARACTERS: usize = 500;
     match text.char_indices().nth(MAX_CHARACTERS) {
@@ -2550,7 +2567,7 @@ mod tests {
         Error::from_response(response, &Method::POST, target, None, None)
     }
 
-    #[cfg(feature = "import")]
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
     #[test]
     fn a_text_of_more_than_500_characters_is_shortened() {
         let (long, longer) = ("é".repeat(500), "é".repeat(501));

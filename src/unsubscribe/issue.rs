@@ -702,7 +702,9 @@ impl Run {
             self.has_ended = true;
             self.stopped = Some(failure);
         } else {
-            self.report.failures.push(failure);
+            // There may be one for each reader.
+            let error = failure.error.shortened();
+            self.report.failures.push(IssueFailure { error, ..failure });
         }
     }
 
@@ -771,6 +773,9 @@ impl IssueReport {
 
     /// Returns the contacts that got no mail because of an error about this contact alone. After an
     /// [`IssueError`], also those whose mails failed at the same time.
+    ///
+    /// There may be many, so each error has only the first 4 KiB of the body of its response, the first 500 characters of
+    /// its message, and no headers.
     ///
     /// [`maybe_sent`](IssueFailure::maybe_sent) returns which of them may have got it nevertheless. All others get it in
     /// the next run.
@@ -986,6 +991,15 @@ impl ConsentError {
             Self::Service(error) => error.is_malformed_contact() || refuses_mail(error),
             Self::RefusedMail(_) => true,
             _ => false,
+        }
+    }
+
+    /// Returns the error with little of the response: see [`Error::shortened`].
+    fn shortened(self) -> Self {
+        match self {
+            Self::Service(error) => Self::Service(error.shortened()),
+            Self::RefusedMail(error) => Self::RefusedMail(error.shortened()),
+            other => other,
         }
     }
 

@@ -447,6 +447,35 @@ async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
 }
 
 #[tokio::test]
+async fn the_report_of_an_issue_keeps_the_start_of_each_refusal_only() {
+    let server = mock().await;
+    for number in 0..190 {
+        let reader = SeedContact::new(format!("{number}@x.io")).answer("news", true);
+        server.seed_contact(reader);
+    }
+    let service = service(&server, MemoryStore::new());
+    let message = "no such recipient ".repeat(6_000);
+    let body = json!({"error": {"code": "validation_error", "message": message}}).to_string();
+    let refuse = || Fault::status(422).body(body.clone()).path("/emails");
+    server.fault(refuse().times(95));
+    server.fault(refuse().after(100));
+
+    let report = send(&service).await.unwrap();
+
+    assert_eq!(summary(&report), [5, 0, 0, 185]);
+    for failure in report.failures() {
+        let ConsentError::Service(error) = &failure.error else {
+            panic!("{failure:?}");
+        };
+        let refusal = error.api().unwrap();
+        assert_eq!(refusal.body(), &body.as_bytes()[..4_096]);
+        assert!(refusal.headers().is_empty());
+        assert_eq!(refusal.message().unwrap().chars().count(), 501);
+        assert!(error.is_validation_error(), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn readers_who_are_refused_in_each_run_do_not_keep_an_issue_from_its_end() {
     let server = mock().await;
     for number in 0..180 {
