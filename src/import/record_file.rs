@@ -249,8 +249,8 @@ impl Output {
             let reply = |append: Append| _ = append.done.send(result.clone());
             group.into_iter().for_each(reply);
             if result.is_err() {
-                // A part of a line may be in the file, so nothing may follow it.
-                drop(self);
+                // A part of a line may be in the file, so nothing may follow it. The file stays locked until the batches
+                // in flight have ended: another import would send their rows, too.
                 return appends.iter().for_each(reply);
             }
         }
@@ -361,5 +361,30 @@ mod tests {
 
         assert_eq!(first.kind(), io::ErrorKind::StorageFull);
         assert_eq!(second.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_could_not_be_written_stays_locked_until_its_import_has_ended() {
+        let name = format!("audience-locked-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).open(&path).unwrap()
+        };
+        let (file, other) = (open(), open());
+        assert!(try_lock(&file));
+        other.set_len(1).unwrap();
+        let writer = Appender::start(file, 0).unwrap();
+        let in_flight = writer.clone();
+
+        writer.append(b"{}\n".to_vec()).await.unwrap_err();
+        drop(writer);
+        in_flight.append(b"{}\n".to_vec()).await.unwrap_err();
+        let was_free = try_lock(&other);
+        drop(in_flight);
+        let is_free = lock_in_time(&other).await;
+
+        std::fs::remove_file(&path).unwrap();
+        assert!(!was_free && is_free);
     }
 }
