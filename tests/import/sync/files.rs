@@ -350,6 +350,25 @@ async fn a_state_that_grew_is_written_anew_and_a_sync_that_has_opened_the_old_on
 }
 
 #[tokio::test]
+async fn a_state_that_was_written_anew_has_each_address_that_a_row_had_before() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "b@x.io")]).await;
+    let others = (10..2_500).map(|n| row(n, &format!("{n}@x.io")));
+    let table: Vec<_> = others.chain([row(1, "c@x.io")]).collect();
+    nights.run(&table).await;
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(state.contains("\"rewritten\":1"));
+
+    let taken = [row(2, "a@x.io"), row(3, "b@x.io")];
+    let (report, _) = nights.run(&taken).await;
+
+    // The sync has opted out both addresses when row 1 left them.
+    assert_eq!(report.opt_ins_not_sent(), 2);
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
 async fn a_sync_stops_if_another_program_writes_to_its_state() {
     let nights = two_nights().await;
     let path = nights.state.0.clone();
