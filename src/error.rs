@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{DATE, RETRY_AFTER};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::causes::{causes, with_causes};
@@ -908,8 +908,8 @@ impl Error {
         self
     }
 
-    /// Returns the error without the headers of its response and without most of a long body and message, so that many
-    /// errors take little memory.
+    /// Returns the error with the request id as the only header of its response, and without most of a long body and
+    /// message, so that many errors take little memory.
     #[cfg(feature = "unsubscribe")]
     pub(crate) fn shortened(mut self) -> Self {
         const MAX_BODY: usize = 4 * 1024;
@@ -917,7 +917,11 @@ impl Error {
         let cut = |body: &Bytes| Bytes::copy_from_slice(&body[..body.len().min(MAX_BODY)]);
         self.0.body = self.0.body.as_ref().map(cut);
         if let Some(api) = &mut self.0.api {
-            api.headers = HeaderMap::new();
+            let ids = REQUEST_IDS.iter().filter_map(|name| {
+                let id = api.headers.get(*name)?.clone();
+                Some((HeaderName::from_static(name), id))
+            });
+            api.headers = ids.collect();
             api.body = cut(&api.body);
             api.message = api.message.as_deref().map(shortened);
         }

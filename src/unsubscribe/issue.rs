@@ -775,7 +775,7 @@ impl IssueReport {
     /// [`IssueError`], also those whose mails failed at the same time.
     ///
     /// There may be many, so each error has only the first 4 KiB of the body of its response, the first 500 characters of
-    /// its message, and no headers.
+    /// its message, and of its headers the request id.
     ///
     /// [`maybe_sent`](IssueFailure::maybe_sent) returns which of them may have got it nevertheless. All others get it in
     /// the next run.

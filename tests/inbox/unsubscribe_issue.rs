@@ -456,7 +456,12 @@ async fn the_report_of_an_issue_keeps_the_start_of_each_refusal_only() {
     let service = service(&server, MemoryStore::new());
     let message = "no such recipient ".repeat(6_000);
     let body = json!({"error": {"code": "validation_error", "message": message}}).to_string();
-    let refuse = || Fault::status(422).body(body.clone()).path("/emails");
+    let refuse = || {
+        let refused = Fault::status(422).body(body.clone()).path("/emails");
+        refused
+            .header("x-request-id", "req_1")
+            .header("x-cache", "miss")
+    };
     server.fault(refuse().times(95));
     server.fault(refuse().after(100));
 
@@ -469,7 +474,10 @@ async fn the_report_of_an_issue_keeps_the_start_of_each_refusal_only() {
         };
         let refusal = error.api().unwrap();
         assert_eq!(refusal.body(), &body.as_bytes()[..4_096]);
-        assert!(refusal.headers().is_empty());
+        assert_eq!(
+            (refusal.request_id(), refusal.headers().len()),
+            (Some("req_1"), 1)
+        );
         assert_eq!(refusal.message().unwrap().chars().count(), 501);
         assert!(error.is_validation_error(), "{error}");
     }

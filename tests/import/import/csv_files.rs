@@ -307,7 +307,7 @@ fn a_row_far_down_with_text_after_a_closing_quote_says_whether_other_rows_may_be
         ("b@x.io,\"Bob\"by\n", false),
         ("b@x.io,\"Bob\nc@x.io,\"Carl\"\n", true),
     ] {
-        let rows = rows(&format!("email,name\n{good}{row}"));
+        let rows = rows(format!("email,name\n{good}{row}"));
 
         let reason = rows.last().unwrap().unreadable_reason().unwrap();
         assert_eq!(reason.contains("other rows"), may_have_others, "{reason}");
