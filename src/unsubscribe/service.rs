@@ -451,13 +451,18 @@ impl UnsubscribeService {
     /// that arrive in another way, such as a letter or a button of your own. The [worker](Self::worker) sends it, with the
     /// reason `preferences`, until the service has it.
     ///
-    /// If an opt-in of the address is running, it waits for that, up to 8 s.
+    /// If an opt-in of the address is running, it waits for that, up to 8 s. The call continues if its future is dropped,
+    /// for example because the visitor went away.
     ///
     /// # Errors
     ///
     /// Returns [`InboxError::Store`] if the store fails. The opt-out may be stored all the same, for example if the store
     /// did not respond in time, or for only one of two addresses
     /// ([`current_address`](UnsubscribeServiceBuilder::current_address)). Call it again: that does no harm.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime.
     ///
     /// # Example: somebody replied "please stop"
     ///
@@ -481,11 +486,16 @@ impl UnsubscribeService {
         topic: Option<&str>,
     ) -> Result<(), InboxError> {
         let address = Target::new(address.as_ref(), None).address;
-        let person = self.person(Target {
-            address,
-            topic: None,
+        let (service, topic) = (self.clone(), topic.map(str::to_owned));
+        let task = self.start(async move {
+            let person = service.person(Target {
+                address,
+                topic: None,
+            });
+            service.store(&person.await, topic.as_deref()).await
         });
-        Ok(self.store(&person.await, topic).await?)
+        let stored = task.await;
+        Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
     }
 
     /// Records the answers of a form of your own, as the preference page does: it stores each "no", which the
