@@ -65,8 +65,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
 /// A handler of [`Inbox::handle`](crate::inbox::Inbox::handle) that continues after its response is waited for only if a
-/// worker of the same inbox is added, and if the body of its delivery arrived before the shutdown began. So wait for
-/// [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle) afterwards, within a limit, because a handler may hang:
+/// worker of the same inbox is added. Without one, wait for [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle)
+/// afterwards, within a limit, because a handler may hang:
 /// `tokio::time::timeout(Duration::from_secs(25), inbox.wait_idle())`.
 /// [`Inbox::accept`](crate::inbox::Inbox::accept) needs nothing.
 ///
@@ -121,6 +121,7 @@ pub fn serve<S>(listener: TcpListener, service: S) -> Serve<S> {
         listener,
         service,
         workers: Vec::new(),
+        idle: Vec::new(),
         shutdown_timeout: SHUTDOWN_TIMEOUT,
     }
 }
@@ -131,6 +132,8 @@ pub struct Serve<S> {
     listener: TcpListener,
     service: S,
     workers: Vec<StartWorker>,
+    /// For each worker, the wait until its inbox runs nothing.
+    idle: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
     shutdown_timeout: Duration,
 }
 
@@ -164,6 +167,7 @@ impl<S> Serve<S> {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
     {
+        self.idle.push(Box::pin(worker.wait_idle()));
         self.workers.push(Box::new(move |stopped, limit| {
             let worker = worker.shutdown_timeout(limit);
             Box::pin(worker.run_until(until_closed(stopped)))
@@ -248,6 +252,7 @@ where
         #[cfg(feature = "tracing")]
         tracing::info!("shutting down");
         drop((self.listener, self.service, stop));
+        let began = tokio::time::Instant::now();
         let workers = async {
             let mut outcome = ended;
             while let Some(ended) = workers.join_next().await {
@@ -256,6 +261,14 @@ where
             outcome
         };
         let ((), outcome) = tokio::join!(connections.shut_down(self.shutdown_timeout), workers);
+        // A request whose body arrived after the end of a worker may have started a task that outlives its connection.
+        let idle = async {
+            for idle in self.idle {
+                idle.await;
+            }
+        };
+        let left = self.shutdown_timeout.saturating_sub(began.elapsed());
+        let _ = tokio::time::timeout(left, idle).await;
         outcome
     }
 }

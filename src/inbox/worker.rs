@@ -94,6 +94,13 @@ impl<F> Worker<F> {
         }
     }
 
+    /// Waits until its inbox runs nothing, also after the end of the worker.
+    #[cfg(feature = "serve")]
+    pub(crate) fn wait_idle(&self) -> impl Future<Output = ()> + Send + use<F> {
+        let running = Arc::clone(&self.shared.running);
+        async move { running.wait_idle().await }
+    }
+
     /// Sets how many handlers may run simultaneously. Default: 8. 0 counts as 1.
     ///
     /// # Example: one event at a time

@@ -5,15 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audience::inbox::{Inbox, Receipt, StoreError};
+use audience::inbox::{Inbox, MemoryStore, Receipt, StoreError};
+use audience::mock::Fault;
 use axum::routing::get;
 use axum::{Extension, Router};
+use support::ADA;
+use support::cancellation::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::deliveries::{FailingStore, delivery, store_in_test_time};
+use super::unsubscribe::FORM;
+use super::unsubscribe_mail::{ask, mock, sent_links, service};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
 
@@ -197,6 +202,51 @@ async fn workers_handle_events_beside_the_server_and_release_what_the_shutdown_c
     assert_eq!(start.elapsed().as_secs(), 6);
     assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
     assert_eq!(other.accept(delivery("evt_1")).await, Receipt::Duplicate);
+}
+
+#[tokio::test]
+async fn a_click_whose_form_arrives_after_the_worker_has_ended_is_finished_although_the_visitor_leaves()
+ {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    ask(&service, &["news"]).await.unwrap();
+    let link = sent_links(&server).remove(0);
+    let path = link.strip_prefix("https://shop.example.com").unwrap();
+    let create = Fault::delay(Duration::from_millis(500)).path("/contacts");
+    server.fault(create.method("POST").times(1));
+    let (listener, address) = listen().await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = service.worker();
+    let serving = audience::serve(listener, service)
+        .worker(worker)
+        .run_until(async { stopped.await.unwrap() });
+    let serving = tokio::spawn(serving);
+
+    let mut visitor = connect(address).await;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: shop.example.com\r\nexpect: 100-continue\r\n\
+         content-type: {FORM}\r\ncontent-length: 11\r\n\r\n"
+    );
+    visitor.write_all(head.as_bytes()).await.unwrap();
+    // Now the form is being read.
+    let mut response = [0; 25];
+    visitor.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"HTTP/1.1 100 Continue\r\n\r\n");
+    visitor.write_all(b"confirm").await.unwrap();
+    stop.send(()).unwrap();
+    // The worker ends meanwhile.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    visitor.write_all(b"=yes").await.unwrap();
+    until(|| {
+        let mut requests = server.requests().into_iter();
+        requests.any(|sent| sent.method == "POST" && sent.path == "/contacts")
+    })
+    .await;
+    drop(visitor);
+    serving.await.unwrap().unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
 }
 
 fn broken() -> StoreError {
