@@ -623,15 +623,24 @@ impl<'a> SendIssue<'a> {
         }
         run.report.is_complete &= run.stopped.is_none() && !run.has_left;
         run.report.is_stopped = *stop.borrow();
-        // Another program may have sent some of these by now.
-        let unclear = std::mem::take(&mut run.report.maybe_not_sent);
-        for address in unclear {
+        // Another program may have sent some of these by now. The rest stays unclear after a stop, and if the store fails:
+        // each further call could take as long as one may.
+        let mut unclear = std::mem::take(&mut run.report.maybe_not_sent).into_iter();
+        let mut goes_on = !run.report.is_stopped;
+        while goes_on && let Some(address) = unclear.next() {
             let id = issue_id(&self.issue, &address, &self.topic);
-            match self.service.0.inbox.state_of(&id).await {
-                Ok(ClaimState::Done) => run.report.sent_before += 1,
+            let state = tokio::select! {
+                biased;
+                () = &mut self.stop_signal => None,
+                state = self.service.0.inbox.state_of(&id) => state.ok(),
+            };
+            goes_on = state.is_some();
+            match state {
+                Some(ClaimState::Done) => run.report.sent_before += 1,
                 _ => run.report.maybe_not_sent.push(address),
             }
         }
+        run.report.maybe_not_sent.extend(unclear);
         match run.stopped {
             None => Ok(run.report),
             Some(failure) => Err(IssueError(Box::new((run.report, failure)))),
@@ -758,7 +767,8 @@ impl IssueReport {
 
     /// Returns the addresses of the contacts whose mail an earlier run may not have sent, and no later run sends: it was
     /// killed while the service had the request, or the response was lost. Among them are those whose mails another
-    /// program is still sending at the end of this run: once that has ended, the report of a further run is right.
+    /// program is still sending at the end of this run and, if this run was stopped or the store failed, those whose mails
+    /// it has sent meanwhile: once that has ended, the report of a further run is right.
     #[must_use]
     pub fn maybe_not_sent(&self) -> &[String] {
         &self.maybe_not_sent

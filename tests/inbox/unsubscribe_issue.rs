@@ -15,7 +15,10 @@ use audience::{RetryPolicy, Timestamp};
 use serde_json::json;
 use support::cancellation::until;
 use support::{ADA, DatabaseFile, in_time};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::deliveries::FailingStore;
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, get, post};
 use super::unsubscribe_mail::{
@@ -854,6 +857,45 @@ async fn what_another_program_has_sent_by_the_end_of_a_run_is_not_reported_as_un
     // The second program was still sending the other mail.
     assert_eq!(summary(&first), [1, 0, 0, 0], "{first}");
     assert_eq!(first.maybe_not_sent().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_looks_for_mails_of_other_programs_ends_if_the_store_hangs_and_at_a_signal() {
+    // The store has 8 s for each call.
+    for (stop_after, expected) in [(3_600, 16), (10, 10)] {
+        let server = with_readers().await;
+        let client = server.client_builder().retry(RetryPolicy::none());
+        let store = FailingStore::new(MemoryStore::new());
+        let service = builder_with(&server, store.clone(), &client.build().unwrap()).build();
+        let lost = ["bounced", "0", "1", "2", "3", "4"].map(|name| format!("{name}@x.io"));
+        server.fault(Fault::close_after().path("/emails"));
+        for address in &lost {
+            let sent = service.send_issue_to("2026-11", address, "news", mail);
+            sent.await.unwrap_err();
+        }
+        let hangs = Notify::new();
+        let stop = async {
+            hangs.notified().await;
+            tokio::time::sleep(Duration::from_secs(stop_after)).await;
+        };
+
+        let mut hangs_since = None;
+        let sending = service.send_issue("2026-11", "news", |contact, link| {
+            if contact.email == "5@x.io" {
+                store.hang(&["claim"]);
+                hangs.notify_one();
+                tokio::time::pause();
+                hangs_since = Some(Instant::now());
+            }
+            news(contact, link)
+        });
+        let error = sending.concurrency(1).stop_when(stop).await.unwrap_err();
+        let took = hangs_since.unwrap().elapsed();
+        tokio::time::resume();
+
+        assert_eq!(took.as_secs(), expected);
+        assert_eq!(error.report().maybe_not_sent(), lost);
+    }
 }
 
 #[tokio::test]
