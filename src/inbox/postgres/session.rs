@@ -23,7 +23,8 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for the end of a statement before asking for it again: the first request may have come
 /// before the statement.
 const CANCEL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to wait for the end of a statement that cannot be cancelled.
+/// How long to wait for the end of a statement that is not cancelled. The connection may also belong to a runtime that
+/// nobody runs now. Then it never learns that the statement has ended.
 const UNCANCELLED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs statements, each on any connection of a pool and as a transaction of its own.
@@ -155,7 +156,8 @@ impl Drop for Connection {
 /// another one while the server still works for this one, and a lock that lasts would use up all connections of
 /// the server.
 async fn close(connection: Object, tls: Option<Tls>) {
-    end_statement(&connection, tls.as_ref()).await;
+    let ending = end_statement(&connection, tls.as_ref());
+    let _ = timeout(UNCANCELLED_TIMEOUT, ending).await;
     drop(Object::take(connection));
 }
 
@@ -170,24 +172,18 @@ async fn end_statement(connection: &Object, tls: Option<&Tls>) {
     };
     let mut closing = pin!(closing);
     let Some(tls) = tls else {
-        let _ = timeout(UNCANCELLED_TIMEOUT, closing).await;
-        return;
+        return closing.await;
     };
     loop {
-        // Fails if the program brought a pool that requires TLS: the store does not have its connector.
-        let is_cancelled = match timeout(CANCEL_TIMEOUT, tls.cancel(&token)).await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) if !is_connection_lost(&error) => false,
+        match timeout(CANCEL_TIMEOUT, tls.cancel(&token)).await {
+            Ok(Ok(())) => {}
+            // The program brought a pool that requires TLS: the store does not have its connector.
+            Ok(Err(error)) if !is_connection_lost(&error) => return closing.await,
             // The server cannot be reached, so no other connection can be opened either.
-            Ok(Err(_)) | Err(_) => break,
-        };
-        let patience = if is_cancelled {
-            CANCEL_INTERVAL
-        } else {
-            UNCANCELLED_TIMEOUT
-        };
-        if timeout(patience, &mut closing).await.is_ok() || !is_cancelled {
-            break;
+            Ok(Err(_)) | Err(_) => return,
+        }
+        if timeout(CANCEL_INTERVAL, &mut closing).await.is_ok() {
+            return;
         }
     }
 }
@@ -317,8 +313,10 @@ fn is_refused_by_tls(_: &io::Error) -> bool {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
     use tokio::task::JoinHandle;
+    use tokio::time::{advance, pause, resume, sleep};
     use tokio_postgres::Config;
 
     use super::super::address::Address;
@@ -399,6 +397,34 @@ mod tests {
         drop(connection);
 
         assert_eq!(next(&mut seen).await, Seen::ClosedConnection);
+    }
+
+    #[test]
+    fn a_connection_of_a_runtime_that_nobody_runs_gives_its_place_back_after_a_minute() {
+        let server = Runtime::new().unwrap();
+        let (session, mut seen, _accepting) = server.block_on(start());
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let (idle, other) = (runtime(), runtime());
+        let connection = idle.block_on(session.connection()).unwrap();
+
+        other.block_on(async {
+            drop(connection);
+            assert_eq!(next(&mut seen).await, Seen::CancelRequest);
+            // The end of the statement is awaited now.
+            sleep(CANCEL_INTERVAL / 2).await;
+            pause();
+            advance(UNCANCELLED_TIMEOUT).await;
+            resume();
+
+            let freed = async {
+                while session.pool.status().size > 0 {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(PATIENCE, freed).await.expect("the place is free");
+            session.connection().await.unwrap().put_back();
+        });
+        drop(idle);
     }
 
     #[test]

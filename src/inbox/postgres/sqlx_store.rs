@@ -30,8 +30,8 @@ use crate::webhooks::{Event, VerifiedEvent};
 /// A store in Postgres on your pool of sqlx, for any number of receivers and workers on any number of machines.
 ///
 /// It uses the same tables and the same statements as [`PostgresStore`](crate::inbox::PostgresStore), so programs with
-/// either driver can share the tables. The docs of that store about the tables, outages and connection poolers hold for
-/// this one, too. This page names the differences.
+/// either driver can share the tables. The docs of that store about the tables, outages, runtimes and connection poolers
+/// hold for this one, too. This page names the differences.
 ///
 /// # Example: an inbox on the pool of the program
 ///

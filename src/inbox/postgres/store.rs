@@ -68,8 +68,8 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// transaction is retried for half of that time.
 ///
 /// If a call times out, its statement is cancelled. The pool replaces its connection only after the server has
-/// closed it, so the server never has more connections than the pool may have, even behind a lock that lasts. On
-/// connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a second more
+/// closed it, or after a minute, so the server never has more connections than the pool may have, even behind a lock that
+/// lasts. On connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a second more
 /// than the timeout of a call. They also hold for transactions of your own on these connections.
 ///
 /// On the role or the database, set `idle_in_transaction_session_timeout = '30s'`, too: a transaction that stays
@@ -84,6 +84,12 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// After a failover to a replica that is behind, events can be handled again and accepted events can be
 /// missing. Replicate synchronously if that matters. With `synchronous_commit = off`, the same is true of a
 /// crash.
+///
+/// # One runtime
+///
+/// A connection belongs to the tokio runtime that opened it, and works only while that one runs. So use a store and its
+/// clones in one runtime, and let a program with two, such as one whose tests have a runtime each, connect a store in each
+/// of them.
 ///
 /// # Connection poolers
 ///

@@ -34,7 +34,8 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
 /// A store in Redis or Valkey, for receivers on any number of machines (feature `inbox-redis`).
 ///
-/// Clones share their connection. The server needs Redis 5 or newer, or Valkey.
+/// Clones share their connection. It belongs to the tokio runtime that opened it, and works only while that one runs: in
+/// another runtime, connect another store. The server needs Redis 5 or newer, or Valkey.
 ///
 /// # Data loss after a failover
 ///
