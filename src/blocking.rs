@@ -10,7 +10,8 @@
 //! # Panics
 //!
 //! `wait` panics in async code, because blocking would stall the other tasks of the thread: use `.await` there. It
-//! works in `tokio::task::spawn_blocking` and `block_in_place`. `wait` also panics if its thread cannot be started.
+//! works in `tokio::task::spawn_blocking` and `block_in_place`, and in what another `wait` calls: the rows of an import may
+//! come from a list, and a callback may send a call. `wait` also panics if its thread cannot be started.
 //!
 //! # One client, two runtimes
 //!
@@ -43,10 +44,12 @@ use std::iter::FusedIterator;
 use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::sync::OnceLock;
+use std::task::Poll;
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::block_in_place;
 
 /// Iterates over the items of a stream. The stream's method `wait` creates it.
 ///
@@ -146,14 +149,34 @@ impl<S> fmt::Debug for Iter<S> {
 #[track_caller]
 pub(crate) fn wait<F: IntoFuture>(call: F) -> F::Output {
     let runtime = runtime();
+    let current = Handle::try_current().ok();
+    if current
+        .as_ref()
+        .is_some_and(|current| current.id() == runtime.handle().id())
+    {
+        return wait_within(runtime, call.into_future());
+    }
     // A thread with a runtime is not always in async code: `spawn_blocking` has one too. Only `block_on` itself
     // knows, and it panics. This panic says what to do.
-    if Handle::try_current().is_ok() && catch_unwind(|| runtime.block_on(async {})).is_err() {
+    if current.is_some() && catch_unwind(|| runtime.block_on(async {})).is_err() {
         panic!(
             "`wait` blocks its thread and cannot be called in async code: use `.await`, or call it in `tokio::task::spawn_blocking`"
         );
     }
     runtime.block_on(call.into_future())
+}
+
+/// Does this for code that another `wait` calls, such as the iterator of the rows of an import.
+fn wait_within<F: Future>(runtime: &Runtime, call: F) -> F::Output {
+    let call = async {
+        let output = call.await;
+        let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+        (output, waker)
+    };
+    let (output, waker) = block_in_place(|| runtime.block_on(call));
+    // Tokio wakes a thread, and not one of the calls that wait on it. So this call may have used up a wake of the other.
+    waker.wake();
+    output
 }
 
 fn runtime() -> &'static Runtime {
@@ -168,4 +191,36 @@ fn runtime() -> &'static Runtime {
             .build();
         runtime.unwrap_or_else(|error| panic!("could not start the thread of `wait`: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_woken_while_its_thread_waits_for_another_one_goes_on() {
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let mut polls = 0;
+            wait(poll_fn(|context| {
+                polls += 1;
+                if polls > 1 {
+                    return Poll::Ready(());
+                }
+                let waker = context.waker();
+                wait(async {
+                    waker.wake_by_ref();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                });
+                Poll::Pending
+            }));
+            sender.send(()).unwrap();
+        });
+
+        assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(()));
+    }
 }

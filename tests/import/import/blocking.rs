@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use audience::contacts::Contacts;
+use audience::contacts::{Contacts, NewContact};
 use audience::import::RowOutcome;
 use audience::mock::MockServer;
 use audience::{Client, RetryPolicy};
@@ -38,6 +38,25 @@ fn a_blocking_import_has_every_setting() {
     assert_eq!(counts(&report), [250, 0, 0, 0, 0, 0]);
     assert_eq!(progress.iter().last(), Some(250));
     assert_eq!(server.contact_count(), 250);
+}
+
+#[test]
+fn the_rows_and_the_progress_of_a_blocking_import_may_wait_for_other_calls() {
+    let ((_old_server, old), (new_server, new)) = (server(), server());
+    old.import(numbered(250)).wait().unwrap();
+
+    let contacts = old.list().limit(100).stream().wait();
+    let rows = contacts.map(|contact| NewContact::new(contact.unwrap().email));
+    let (shown, counts_shown) = std::sync::mpsc::channel();
+    let import = new.import(rows).on_progress(move |_| {
+        let count = old.list().count().wait();
+        shown.send(count.unwrap()).unwrap();
+    });
+    let report = import.wait().unwrap();
+
+    assert_eq!(counts(&report), [250, 0, 0, 0, 0, 0]);
+    assert_eq!(new_server.contact_count(), 250);
+    assert!(counts_shown.iter().all(|count| count == 250));
 }
 
 #[test]
