@@ -888,20 +888,20 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     if is_standard_output && options.resume {
         return Err(Failure::usage("--resume needs a FILE that is not -"));
     }
-    if is_standard_output && options.at_least > 0 {
-        return Err(Failure::usage("--at-least needs a FILE that is not -"));
+    let list = options.filter.apply(connection.contacts.list()).patient();
+    let format = options.format();
+    if is_standard_output {
+        // A write blocks this task until somebody reads, so another one waits for the signal. Nothing has to be finished.
+        tokio::spawn(async move {
+            shutdown_signal().await;
+            let stopped = Failure::interrupted("interrupted");
+            output.failure(&stopped);
+            std::process::exit(stopped.exit_code().into());
+        });
+        return options.write_out(list, format).await;
     }
-    let exported = async {
-        let list = options.filter.apply(connection.contacts.list()).patient();
-        let format = options.format();
-        if is_standard_output {
-            options.write_out(list, format).await
-        } else {
-            options.write_file(list, format, output).await
-        }
-    };
     tokio::select! {
-        exported = exported => exported,
+        exported = options.write_file(list, format, output) => exported,
         () = shutdown_signal() => {
             clear_progress();
             Err(options.with_hint(Failure::interrupted("interrupted")))

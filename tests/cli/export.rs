@@ -1,8 +1,14 @@
 //! `audience export`. The tests of its kill and resume are in `tests/import`.
 
 use std::process::Stdio;
+#[cfg(unix)]
+use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 use audience::mock::{Fault, MockServer, SeedContact};
+#[cfg(target_os = "linux")]
+use support::PATIENCE;
 
 #[cfg(unix)]
 use super::terminal::shown;
@@ -267,6 +273,54 @@ fn a_cursor_file_of_something_else_is_refused_without_the_command_that_would_be_
     assert!(!ended.stderr.contains("to continue"), "{ended:?}");
 }
 
+/// Returns whether the program listens for SIGTERM. Before that, SIGTERM ends it.
+#[cfg(target_os = "linux")]
+fn listens_for_sigterm(child: &std::process::Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    // SIGTERM is 15.
+    caught & (1 << 14) != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn sigterm_ends_an_export_to_a_pipe_that_nobody_reads() {
+    let mut builder = MockServer::builder();
+    for n in 0..5_000 {
+        builder = builder.seed_contact(format!("{n:020}@example.com").as_str());
+    }
+    let server = builder.start_blocking();
+    let mut child = audience_at(&server, &["export", "-", "--columns", "email"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    // A pipe holds 64 KiB. If this ends too early, the program still waits for a page, and the signal ends it even so.
+    let mut pages = 0;
+    while !listens_for_sigterm(&child) || pages == 0 || pages < server.requests().len() {
+        assert!(started.elapsed() < PATIENCE, "it exports nothing");
+        pages = server.requests().len();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill").arg(id).status();
+    assert!(sent.unwrap().success());
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let ended = ended(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+    assert_eq!(ended.stderr, "audience: interrupted\n");
+    assert!(ended.stdout.lines().count() < 5_000);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_and_sigterm_name_the_command_that_continues_the_export() {
@@ -283,14 +337,14 @@ fn is_continued_after(signal: &str) {
         builder = builder.seed_contact(format!("{n}@example.com").as_str());
     }
     let server = builder.start_blocking();
-    server.fault(Fault::delay(std::time::Duration::from_secs(600)).after(3));
+    server.fault(Fault::delay(Duration::from_secs(600)).after(3));
     let file = folder.path("it's all.csv");
     let child = audience_at(&server, &["export", &file, "--columns", "email"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     while server.requests().len() < 4 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 
     let id = child.id().to_string();
