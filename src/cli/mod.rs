@@ -112,6 +112,7 @@ Exit status:
   3    It is done, but rows or contacts were refused or left out
   4    The contact, topic or segment does not exist, or the event is not parked
   75   It failed, and running it again may help
+  130  Ctrl-C ended it at a question, before the work began, or in a command for one contact
   143  SIGTERM or Ctrl-C stopped it
 
 Example:

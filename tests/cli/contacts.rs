@@ -1163,6 +1163,21 @@ fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
 
 #[cfg(unix)]
 #[test]
+fn ctrl_c_at_a_question_is_exit_status_130_and_nothing_is_changed() {
+    if !support::has_script() {
+        return;
+    }
+    let server = server();
+    let two = "contacts unsubscribe ada@example.com bob@example.com";
+
+    let ended = terminal::ask(&server, two).answer("\u{3}");
+
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!is_changed(&server));
+}
+
+#[cfg(unix)]
+#[test]
 fn on_a_terminal_it_asks_and_only_yes_continues() {
     if !support::has_script() {
         return;
