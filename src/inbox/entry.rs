@@ -42,7 +42,7 @@ impl<B> Entry<B> {
             state: State::Open {
                 due: now,
                 is_claimed: false,
-                forget_at: now,
+                forget_at: remembered(now, Duration::ZERO, now),
             },
             token: None,
             attempts: 0,
@@ -113,7 +113,7 @@ impl<B> Entry<B> {
             due,
             is_claimed: true,
             // The retention begins at the end of the lease: no entry is forgotten while its claim lasts.
-            forget_at: later(due, retention),
+            forget_at: remembered(due, retention, now),
         };
         ClaimState::Fresh {
             attempt: self.attempts,
@@ -153,7 +153,7 @@ impl<B> Entry<B> {
             // The retention moves with the lease, or a long handler would outlive its entry.
             let retention = forget_at.duration_since(*due).unwrap_or_default();
             *due = later(now, lease);
-            *forget_at = later(*due, retention);
+            *forget_at = remembered(*due, retention, now);
         }
         is_open
     }
@@ -236,15 +236,24 @@ impl<B> Entry<B> {
         self.state = State::Open {
             due,
             is_claimed: false,
-            forget_at: later(due, retention),
+            forget_at: remembered(due, retention, now),
         };
     }
 
     fn finish(&mut self, retention: Duration, now: SystemTime) {
         self.body = None;
         self.state = State::Done {
-            forget_at: later(now, retention),
+            forget_at: remembered(now, retention, now),
         };
+    }
+}
+
+/// Returns until when an entry is remembered that is due, or done, at this time.
+fn remembered(due: SystemTime, retention: Duration, now: SystemTime) -> SystemTime {
+    match due <= now && retention.is_zero() {
+        // An entry that is forgotten immediately stays so, also if the clock jumps back.
+        true => SystemTime::UNIX_EPOCH,
+        false => later(due, retention),
     }
 }
 

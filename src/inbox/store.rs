@@ -30,6 +30,8 @@ use crate::webhooks::EventId;
 /// lease ends or it is due, and the time from which it may be forgotten. It also holds the [`Fingerprint`] of the
 /// body if that is known, the body if the event was accepted, and the reason if the event is parked.
 ///
+/// An entry that is remembered for no time is absent from then on, also if the clock jumps back.
+///
 /// # The states
 ///
 /// | entry | `claim` | `accept` | `take` |

@@ -29,7 +29,7 @@ impl TestClock {
         *self.0.lock().unwrap() += by;
     }
 
-    fn jump(&self, by: ClockJump) {
+    pub(super) fn jump(&self, by: ClockJump) {
         match by {
             ClockJump::Forward(by) => *self.0.lock().unwrap() += by,
             ClockJump::Back(by) => *self.0.lock().unwrap() -= by,

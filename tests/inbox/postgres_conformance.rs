@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audience::inbox::PostgresStore;
-use audience::inbox::conformance::Suite;
+use audience::inbox::conformance::{ClockJump, Suite};
 
 use support::postgres;
 
@@ -64,6 +64,38 @@ async fn a_database_whose_transactions_are_serializable_by_default_passes_too() 
 
     let report = Suite::new(store(&url).await)
         .also_through(store(&url).await)
+        .run()
+        .await;
+
+    report.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_that_is_remembered_for_no_time_comes_back_if_the_clock_of_the_server_jumps() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = store(&database.url).await;
+    let admin = Arc::new(postgres::client(&database.url).await);
+
+    // To the entries, it is as if the clock had jumped.
+    let report = Suite::new(store)
+        .clock_jump(move |jump| {
+            let seconds = match jump {
+                ClockJump::Forward(by) => -by.as_secs_f64(),
+                ClockJump::Back(by) => by.as_secs_f64(),
+            };
+            let admin = Arc::clone(&admin);
+            async move {
+                let by = format!("interval '{seconds} seconds'");
+                let move_times = format!(
+                    "UPDATE audience_inbox SET due = due + {by}, queued_at = queued_at + {by},
+                    forget_at = forget_at + {by}, purge_from = purge_from + {by}, parked_at = parked_at + {by}"
+                );
+                admin.batch_execute(&move_times).await.unwrap();
+            }
+        })
+        .only("no time")
         .run()
         .await;
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::contacts::Reachability;
+use audience::inbox::conformance::ClockJump;
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
     SqliteStore, Store, Take, Token,
@@ -2056,6 +2057,28 @@ async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
         let store = store.connect(redis.url.as_str()).await.unwrap();
         an_opt_out_after_an_opt_in_is_sent_again(store).await;
     }
+}
+
+#[tokio::test]
+async fn an_opt_in_and_an_opt_out_after_another_do_not_depend_on_a_clock_that_jumps_back() {
+    let (server, clock, file) = (mock().await, TestClock::new(), DatabaseFile::new());
+    let of_store = clock.clone();
+    let store = SqliteStore::builder().clock(move || of_store.now());
+    let service = service(&server, store.open(&file.0).unwrap());
+    let jump_back = || clock.jump(ClockJump::Back(6 * MINUTES));
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    service.opt_out(ADA, Some("news")).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+
+    jump_back();
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    jump_back();
+    service.opt_out(ADA, Some("news")).await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 1);
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
 }
 
 #[tokio::test]

@@ -1023,6 +1023,38 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
 }
 
 #[tokio::test]
+async fn a_purge_of_postgres_looks_at_no_mail_of_an_issue_or_bounce_before_its_time() {
+    let Some(database) = support::postgres::database().await else {
+        return;
+    };
+    let store = support::postgres::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    let server = with_reader().await;
+    let service = service(&server, store.clone());
+    let admin = support::postgres::client(&database.url).await;
+    let count = async |condition: &str| {
+        let count = format!("SELECT count(*) FROM audience_inbox WHERE {condition}");
+        admin.query_one(&count, &[]).await.unwrap().get::<_, i64>(0)
+    };
+
+    // The mail, the opt-in, and a bounce.
+    send_to_ada(&service, "1", "news").await.unwrap().unwrap();
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+    let bounced = bounce("bob@example.com", BounceType::Permanent);
+    service.record_bounce(&bounced).await.unwrap();
+
+    let remembered = "forget_at > now() + interval '1 day'";
+    assert_eq!(count(remembered).await, 3);
+    let looked_at = format!("{remembered} AND purge_from < now() + interval '1 hour'");
+    assert_eq!(count(&looked_at).await, 0);
+    // What is no longer remembered is deleted.
+    service.forget_bounce("bob@example.com").await.unwrap();
+    store.purge(1_000).await.unwrap();
+    assert_eq!(count("forget_at <= now()").await, 0);
+    assert!(!service.has_bounced("bob@example.com").await.unwrap());
+}
+
+#[tokio::test]
 async fn a_bounce_between_two_opt_ins_does_not_count_with_each_store() {
     let file = DatabaseFile::new();
     let in_postgres = async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ClockJump;
 use super::{Failed, LONG, ROUNDS, SHORT, Subject, Verdict, expect, expect_body, expect_eq, ids};
 use crate::inbox::error::{StoreError, StoreErrorKind};
-use crate::inbox::store::{AcceptState, ClaimState, Token};
+use crate::inbox::store::{AcceptState, ClaimState, Release, Token};
 
 cases! { FULL, Filling:
     a_full_store_refuses_new_events_and_forgets_none,
@@ -77,6 +77,7 @@ fn expect_full<T: Debug>(what: &str, result: Result<T, StoreError>) -> Verdict {
 cases! { CLOCK_JUMPS, ClockJump:
     a_clock_that_jumps_forward_ends_leases_but_no_claim,
     a_clock_that_jumps_back_gives_no_claim_away,
+    a_clock_that_jumps_back_brings_nothing_back_that_is_remembered_for_no_time,
     a_clock_that_jumps_back_and_forth_loses_no_event,
 }
 
@@ -128,6 +129,63 @@ async fn a_clock_that_jumps_back_gives_no_claim_away(subject: Subject) -> Verdic
     expect_eq("extending", held.extend(token, LONG).await?, true)?;
     jump(&subject, ClockJump::Forward(DAY)).await;
     expect_eq("completing", held.complete(token).await?, true)
+}
+
+async fn a_clock_that_jumps_back_brings_nothing_back_that_is_remembered_for_no_time(
+    subject: Subject,
+) -> Verdict {
+    let zero = Duration::ZERO;
+    let fresh = ClaimState::Fresh { attempt: 1 };
+    for then in ["claimed", "accepted"] {
+        let items = [
+            "completed",
+            "handled",
+            "released",
+            "discarded",
+            "ended",
+            "shortened",
+        ];
+        let items = items.map(|name| subject.item(&format!("{name}, {then}")));
+        let [completed, handled, released, discarded, ended, shortened] = &items;
+        let token = Token::random();
+        completed.claim(token).await?;
+        expect_eq(
+            "completing",
+            completed.complete_for(token, zero).await?,
+            true,
+        )?;
+        handled.accept(b"body").await?;
+        subject.take(token).await?;
+        expect_eq("completing", handled.complete_for(token, zero).await?, true)?;
+        released.claim(token).await?;
+        let release = Release::new(zero, zero, "no");
+        let is_released = released
+            .store
+            .release(released.held(token), release)
+            .await?;
+        expect_eq("releasing", is_released, true)?;
+        discarded.claim(token).await?;
+        discarded.park(token, "no").await?;
+        let is_discarded = subject.store().discard(discarded.key(), zero).await?;
+        expect_eq("discarding", is_discarded, true)?;
+        let state = ended.claim_with(token, zero, zero, None).await?;
+        expect_eq("a claim for no time", state, fresh)?;
+        shortened.claim_with(token, LONG, zero, None).await?;
+        expect_eq("extending", shortened.extend(token, zero).await?, true)?;
+
+        jump(&subject, ClockJump::Back(DAY)).await;
+
+        for item in &items {
+            let what = item.id.as_str();
+            if then == "claimed" {
+                expect_eq(what, item.claim(Token::random()).await?, fresh)?;
+            } else {
+                expect_eq(what, item.accept(b"another").await?, AcceptState::Accepted)?;
+            }
+        }
+        jump(&subject, ClockJump::Forward(DAY)).await;
+    }
+    Ok(())
 }
 
 async fn a_clock_that_jumps_back_and_forth_loses_no_event(subject: Subject) -> Verdict {

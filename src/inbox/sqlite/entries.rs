@@ -374,6 +374,10 @@ impl<'s, 'c> Entries<'s, 'c> {
                 self.session.statement(DELETE, |statement| {
                     statement.execute((key.endpoint, key.id.as_str()))
                 })?;
+                // An opt-out that was sent, for example, leaves nothing.
+                if *forget_at <= self.now {
+                    return Ok(());
+                }
                 return self.with_periods(|periods| periods.insert(hash(key), &done));
             }
         };

@@ -2,7 +2,8 @@
 -- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL,
 -- $7 synchronous_commit ('' for that of the session), $8 'claim_known'.
 -- No row, or 'claimable': the entry changed meanwhile. Claim it again.
--- An entry with a body is never forgotten, also if an older version gave it a time.
+-- An entry with a body is never forgotten, also if an older version gave it a time. The times of the others are those of
+-- claim.sql.
 WITH claimed AS (
     UPDATE audience_inbox SET
         state = 'open',
@@ -14,9 +15,15 @@ WITH claimed AS (
         due = clock_timestamp() + make_interval(secs => $4::float8),
         queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() + make_interval(secs => $4::float8) END,
         forget_at = CASE
-            WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
+            WHEN body IS NOT NULL THEN NULL
+            WHEN $4::float8 + $5::float8 = 0 THEN 'epoch'::timestamptz
+            ELSE clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
         END,
-        purge_from = CASE WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $5::float8) END,
+        purge_from = CASE
+            WHEN body IS NULL THEN clock_timestamp() + make_interval(
+                secs => CASE WHEN $4::float8 > 3600 THEN $4::float8 + $5::float8 ELSE $5::float8 END
+            )
+        END,
         fingerprint = CASE
             WHEN body IS NULL AND forget_at <= clock_timestamp() THEN $6::bytea
             ELSE coalesce(fingerprint, $6::bytea)

@@ -21,9 +21,15 @@ WITH settings AS MATERIALIZED (
         queued_at = NULL,
         forget_at = CASE
             WHEN state = 'done' THEN forget_at
+            WHEN $4::float8 = 0 THEN 'epoch'::timestamptz
             ELSE clock_timestamp() + make_interval(secs => $4::float8)
         END,
-        purge_from = least(purge_from, clock_timestamp() + make_interval(secs => $4::float8)),
+        purge_from = CASE
+            WHEN state = 'done' THEN purge_from
+            WHEN purge_from BETWEEN clock_timestamp() + make_interval(secs => $4::float8 - 3600)
+                AND clock_timestamp() + make_interval(secs => $4::float8) THEN purge_from
+            ELSE clock_timestamp() + make_interval(secs => $4::float8)
+        END,
         body = NULL,
         reason = NULL
     FROM completions
@@ -34,8 +40,13 @@ WITH settings AS MATERIALIZED (
     SELECT
         $1::text, id, 'open', substring($6::bytea FROM 16 * n::integer - 15 FOR 16), 1,
         clock_timestamp() + make_interval(secs => $7::float8),
-        clock_timestamp() + make_interval(secs => $7::float8 + $8::float8),
-        clock_timestamp() + make_interval(secs => $8::float8),
+        CASE
+            WHEN $7::float8 + $8::float8 = 0 THEN 'epoch'::timestamptz
+            ELSE clock_timestamp() + make_interval(secs => $7::float8 + $8::float8)
+        END,
+        clock_timestamp() + make_interval(
+            secs => CASE WHEN $7::float8 > 3600 THEN $7::float8 + $8::float8 ELSE $8::float8 END
+        ),
         substring($9::bytea FROM 16 * n::integer - 15 FOR 16)
     FROM settings, unnest($5::text[]) WITH ORDINALITY AS claim (id, n)
     ON CONFLICT (endpoint, event_id) DO NOTHING

@@ -4,7 +4,10 @@ UPDATE audience_inbox SET
     due = clock_timestamp() + make_interval(secs => $4::float8),
     queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() + make_interval(secs => $4::float8) END,
     forget_at = CASE
-        WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
+        WHEN body IS NOT NULL THEN NULL
+        -- Also if the clock jumps back.
+        WHEN $4::float8 + $5::float8 = 0 THEN 'epoch'::timestamptz
+        ELSE clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
     END,
     purge_from = CASE
         WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)

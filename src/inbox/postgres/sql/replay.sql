@@ -4,7 +4,8 @@ UPDATE audience_inbox SET
     attempts = 0,
     due = clock_timestamp(),
     queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() END,
-    forget_at = CASE WHEN body IS NULL THEN clock_timestamp() END,
+    -- Also if the clock jumps back.
+    forget_at = CASE WHEN body IS NULL THEN 'epoch'::timestamptz END,
     purge_from = CASE WHEN body IS NULL THEN clock_timestamp() END,
     parked_at = NULL
 WHERE endpoint = $1::text AND event_id = $2::text AND parked_at IS NOT NULL AND $3::text = 'replay'

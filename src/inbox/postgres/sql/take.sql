@@ -21,9 +21,15 @@ WITH settings AS MATERIALIZED (
         queued_at = NULL,
         forget_at = CASE
             WHEN state = 'done' THEN forget_at
+            WHEN $4::float8 = 0 THEN 'epoch'::timestamptz
             ELSE clock_timestamp() + make_interval(secs => $4::float8)
         END,
-        purge_from = least(purge_from, clock_timestamp() + make_interval(secs => $4::float8)),
+        purge_from = CASE
+            WHEN state = 'done' THEN purge_from
+            WHEN purge_from BETWEEN clock_timestamp() + make_interval(secs => $4::float8 - 3600)
+                AND clock_timestamp() + make_interval(secs => $4::float8) THEN purge_from
+            ELSE clock_timestamp() + make_interval(secs => $4::float8)
+        END,
         body = NULL,
         reason = NULL
     FROM completions
