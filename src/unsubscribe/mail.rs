@@ -2,9 +2,10 @@
 //!
 //! The link holds the contact and the topics, so nothing is stored before the click.
 //!
-//! The store of the opt-outs has four kinds of ids beside theirs. So that nobody is flooded, one of an address and a
+//! The store of the opt-outs has five kinds of ids beside theirs. So that nobody is flooded, one of an address and a
 //! topic is held for ten minutes after a mail, and one of an address and a number for a day. One of a link is done after
-//! its click. One of a form is held or done for 30 days after it was sent.
+//! its click. One of a form is held or done for 30 days after it was sent, and another one of its address and a number is
+//! held for a day, so that nobody fills the store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,7 +39,7 @@ const MAIL_INTERVAL: Duration = Duration::from_secs(600);
 const LONGEST_LINK: usize = 2_000;
 /// How many mails an address gets in a day, whatever their topics are.
 const MAILS_A_DAY: usize = 5;
-const DAY: Duration = Duration::from_secs(24 * 3_600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
 /// How long the application may take to record a consent. It is a part of the deadline of the opt-in.
@@ -465,14 +466,21 @@ impl Confirmation {
         topics.map(|topic| OptOut::id("mail", &self.contact.email, Some(topic)))
     }
 
-    /// The ids of which each mail holds one for a day.
     fn ids_of_day(&self) -> impl Iterator<Item = EventId> {
-        let numbers = (0..MAILS_A_DAY).map(|number| number.to_string());
-        numbers.map(|number| OptOut::id("mail_of_day", &self.contact.email, Some(&number)))
+        ids_of_day("mail_of_day", &self.contact.email, MAILS_A_DAY)
     }
 
     /// The token of these ids, so that the click on the link can release them.
     fn token(&self) -> Token {
         Token::from_bytes(self.number.to_be_bytes())
     }
+}
+
+/// The ids of which each mail to an address, or each form of it, holds one for a day.
+pub(super) fn ids_of_day(
+    kind: &'static str,
+    address: &str,
+    at_most: usize,
+) -> impl Iterator<Item = EventId> {
+    (0..at_most).map(move |number| OptOut::id(kind, address, Some(&number.to_string())))
 }

@@ -43,7 +43,7 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::{Consent, ConsentPage, RecordConsent};
+use super::mail::{Consent, ConsentPage, DAY, RecordConsent, ids_of_day};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
@@ -85,6 +85,8 @@ pub(super) const LEASE: Duration = Duration::from_secs(30);
 const NEW_CONTACT_ATTEMPTS: u32 = 6;
 /// How long the form of a page opts in once only.
 const PAGE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How many forms of an address opt in in a day.
+const FORMS_A_DAY: usize = 50;
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
 /// The endpoint of unsubscribe links, as a tower service.
@@ -126,6 +128,9 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// each topic and four for everything wait in the store, however often somebody clicks. Usually it is one of each.
 /// Another one waits if the process of an opt-in died, if the current address could not be looked up, or while a contact
 /// is created.
+///
+/// Up to 50 forms of an address opt in in a day. After that, the opt-outs of a form are stored as always, and the page
+/// says to try again later.
 ///
 /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
 ///
@@ -965,6 +970,7 @@ impl UnsubscribeService {
 
     /// Records the consent of a form that is held. From here on, the form may have opted in, so it stays held.
     async fn begin_form(&self, form: &PageForm, consent: Consent) -> Result<(), ConsentError> {
+        self.count_form(&consent.address, form.token).await?;
         self.record_consent(consent).await?;
         if let Some(id) = &form.id {
             let extended = self.0.inbox.extend_hold(id, form.token, PAGE_INTERVAL);
@@ -972,6 +978,17 @@ impl UnsubscribeService {
         }
         form.has_begun.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts a form that opts in. Fails if the address has sent too many in a day: whoever has its link can make up any
+    /// number of forms, and each takes a place in the store and a record of the application.
+    async fn count_form(&self, address: &str, token: Token) -> Result<(), ConsentError> {
+        for id in ids_of_day("form_of_day", address, FORMS_A_DAY) {
+            if self.hold(&id, token, DAY).await? {
+                return Ok(());
+            }
+        }
+        Err(ConsentError::Unfinished)
     }
 
     /// Remembers a form that has opted in, and ends the hold of one that certainly has not.
@@ -1459,7 +1476,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
-    /// has the opt-in: if that fails, the visitor clicks again, and there are two records.
+    /// has the opt-in: if that fails, the visitor clicks again, and there are two records. For one address, there are
+    /// [at most 50 in a day](UnsubscribeService#flooding).
     ///
     /// **Send no request to the service in it**: a new address is no contact yet, and a slow service would use up the
     /// 2 s.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -2057,6 +2057,50 @@ async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
         let store = store.connect(redis.url.as_str()).await.unwrap();
         an_opt_out_after_an_opt_in_is_sent_again(store).await;
     }
+}
+
+#[tokio::test]
+async fn whoever_makes_up_forms_opts_in_50_times_a_day_and_out_as_often_as_they_like() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let consents = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&consents);
+    // Of each form that opts in, one entry is for the form, and one for the day.
+    let store = clock.builder().capacity(110).build();
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter"))
+        .topic(OfferedTopic::new("offers", "Offers"))
+        .record_consent(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Infallible>(()) }
+        })
+        .build();
+    let url = links().link(ADA);
+    let opt_in = "shown:news=on&topic:news=on&shown:offers=off&topic:offers=on";
+
+    let mut saved = 0;
+    for page in 0..200 {
+        let reply = post_form(&service, &url, &format!("{opt_in}&page={page}")).await;
+        match reply.status {
+            StatusCode::OK => saved += 1,
+            status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+    let without_page = post_form(&service, &url, opt_in).await;
+    let opt_out = "shown:news=on&shown:offers=off&topic:offers=on&page=201";
+    let opt_out = post_form(&service, &url, opt_out).await;
+
+    assert_eq!((saved, consents.load(Ordering::Relaxed)), (50, 50));
+    for reply in [&without_page, &opt_out] {
+        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(reply.body.contains("try again in a few minutes"));
+    }
+    assert!(service.has_pending(ADA, ["news"]).await.unwrap());
+    service.worker().run_until_idle().await.unwrap();
+    assert_eq!(answers(&server), (false, true));
+    clock.advance(24 * 6 * MINUTES);
+    let next_day = post_form(&service, &url, &format!("{opt_in}&page=202")).await;
+    assert_eq!(next_day.status, StatusCode::OK);
 }
 
 #[tokio::test]
