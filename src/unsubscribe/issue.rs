@@ -272,6 +272,9 @@ impl UnsubscribeService {
     /// the opt-in by its [`created_at`](Event::created_at), does not count if it is recorded within 30 days after the
     /// opt-in. [`forget_bounce`](Self::forget_bounce) ends the year, too. The store remembers hashes of the address.
     ///
+    /// For that, the clocks of the service, of this program and of the store must agree. If they differ by some seconds, a
+    /// bounce that is as many seconds newer than the opt-in may be dropped, or an older one may count.
+    ///
     /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that.
     ///
     /// # Errors
@@ -322,17 +325,16 @@ impl UnsubscribeService {
 
     /// Returns whether the address has opted in after this event.
     async fn is_before_opt_in(&self, address: &str, event: &Event) -> Result<bool, InboxError> {
+        // Before the store is asked, so that the opt-in is not taken for a later one.
+        let now = self.0.links.since_1970();
         let state = self.0.inbox.state_of(&opt_in_id(address)).await?;
         let ClaimState::InProgress { remaining } = state else {
             return Ok(false);
         };
         let age = OPT_IN_INTERVAL.saturating_sub(remaining);
-        let opt_in = self
-            .0
-            .links
-            .since_1970()
-            .as_secs()
-            .saturating_sub(age.as_secs());
+        // The time of an event has whole seconds. So only their difference may be rounded, or a bounce in the second after
+        // the opt-in would seem to be older.
+        let opt_in = now.saturating_sub(age).as_secs();
         Ok(u64::try_from(event.created_at.as_unix()).unwrap_or(0) < opt_in)
     }
 

@@ -1,9 +1,9 @@
 //! The mails of an issue: to whom they go, and that each is sent once, whatever fails.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
 use audience::contacts::{ContactSummary, Reachability};
 use audience::emails::{Email, SentEmail};
@@ -1020,6 +1020,33 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
     service.record_bounce(&bounce_at(ADA, now())).await.unwrap();
     assert!(service.has_bounced(ADA).await.unwrap());
     assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_bounce_in_the_second_after_an_opt_in_counts_however_late_it_arrives() {
+    let server = with_reader().await;
+    let clock = TestClock::new();
+    let links = super::unsubscribe::links();
+    let second = Arc::new(Mutex::new(Duration::from_millis(99_900)));
+    let of_links = Arc::clone(&second);
+    let links = links.clock(move || UNIX_EPOCH + *of_links.lock().unwrap());
+    let service = UnsubscribeService::builder(links, server.client().contacts(), clock.store());
+    let service = service.build();
+
+    service.subscribe(ADA, ["offers"]).await.unwrap();
+    let later = Duration::from_millis(900);
+    *second.lock().unwrap() += later;
+    clock.advance(later);
+    for (created_at, counts) in [(98, false), (99, true)] {
+        let bounce = bounce_at(ADA, Timestamp::from_unix(created_at));
+        service.record_bounce(&bounce).await.unwrap();
+
+        assert_eq!(
+            service.has_bounced(ADA).await.unwrap(),
+            counts,
+            "{created_at}"
+        );
+    }
 }
 
 #[tokio::test]
