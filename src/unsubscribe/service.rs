@@ -281,11 +281,13 @@ impl UnsubscribeService {
         let send = move |event: Event, attempt: Attempt| -> Sending {
             let service = service.clone();
             Box::pin(async move {
+                let is_new = age(&event) < LEASE;
                 let opt_out = OptOut::of(event)?;
                 match opt_out.kind {
                     Kind::CurrentAddress => service.store_of_current(opt_out).await,
-                    // The confirmation has not claimed it, and creates the contact only if it has.
-                    Kind::NewContact if attempt.number() == 1 => Ok(()),
+                    // The confirmation has not claimed it, and creates the contact only if it has. The first attempt after
+                    // a replay comes later.
+                    Kind::NewContact if attempt.number() == 1 && is_new => Ok(()),
                     Kind::Address => opt_out.send(&service.0.contacts).await.map(drop),
                     // The create request may be applied after this: the service is slow, or `change_address` has not
                     // sent it yet.
@@ -1775,6 +1777,14 @@ impl Creation {
             written: Written::default(),
         }
     }
+}
+
+/// Returns how long ago an event was stored.
+fn age(event: &Event) -> Duration {
+    let stored_at = SystemTime::try_from(event.created_at).unwrap_or(SystemTime::UNIX_EPOCH);
+    SystemTime::now()
+        .duration_since(stored_at)
+        .unwrap_or_default()
 }
 
 /// The envelope of an event, so that a worker of an inbox reads it.

@@ -2060,6 +2060,42 @@ async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
 }
 
 #[tokio::test]
+async fn a_parked_opt_out_of_a_new_contact_is_sent_after_a_replay() {
+    let server = mock().await;
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+    let service = |store| UnsubscribeService::builder(links(), contacts.clone(), store).build();
+    let (first_day, later_day) = (MemoryStore::new(), MemoryStore::new());
+    let bob = "bob@example.com";
+    let create = Fault::close_after().method("POST").path("/contacts");
+    server.fault(create.times(1));
+    let confirmed = service(first_day.clone()).subscribe(bob, ["offers"]).await;
+    assert!(confirmed.is_err() && !server.contact(bob).unwrap().unsubscribed);
+    // Days later, when somebody looks at what was parked.
+    let token = Token::random();
+    let take = Take::new("unsubscribe", token, MINUTES, 10);
+    let [event] = &*first_day.take(take).await.unwrap() else {
+        panic!("one opt-out waits");
+    };
+    let mut envelope: serde_json::Value = serde_json::from_slice(&event.body).unwrap();
+    envelope["created_at"] = (envelope["created_at"].as_u64().unwrap() - 3 * 86_400).into();
+    let key = EventKey::new("unsubscribe", &event.id);
+    let (body, fingerprint) = (envelope.to_string(), Fingerprint::of(b"any"));
+    let delivery = NewDelivery::new(key, body.as_bytes(), fingerprint);
+    later_day.accept(delivery).await.unwrap();
+    later_day.take(take).await.unwrap();
+    let held = HeldClaim::new(key, token);
+    assert!(later_day.park(held, "it failed too often").await.unwrap());
+
+    let service = service(later_day);
+    assert!(service.inbox().replay(&event.id).await.unwrap());
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(server.contact(bob).unwrap().unsubscribed);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn whoever_makes_up_forms_opts_in_50_times_a_day_and_out_as_often_as_they_like() {
     let server = mock().await;
     let clock = TestClock::new();
