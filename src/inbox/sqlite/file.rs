@@ -62,7 +62,7 @@ pub(super) fn require_tables(path: &Path, busy_timeout: Duration) -> Result<(), 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags).map_err(store_error)?;
-    connection.busy_timeout(busy_timeout).map_err(store_error)?;
+    set_busy_timeout(&connection, busy_timeout).map_err(store_error)?;
     match version(&connection).map_err(store_error)? {
         Some(_) => Ok(()),
         None => Err(problem(&"no inbox was created in this database")),
@@ -111,8 +111,7 @@ fn configure(
     synchronous: Synchronous,
     busy_timeout: Duration,
 ) -> rusqlite::Result<()> {
-    // A longer one is not possible.
-    connection.busy_timeout(busy_timeout.min(Duration::from_secs(86_400)))?;
+    set_busy_timeout(connection, busy_timeout)?;
     connection.pragma_update(None, "synchronous", synchronous.name())?;
     // Only macOS has `fullfsync`. Without it, the disk may keep in its memory what was written.
     connection.pragma_update(None, "fullfsync", synchronous == Synchronous::Full)?;
@@ -121,6 +120,11 @@ fn configure(
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))
+}
+
+/// Sets how long a connection waits for others: up to a day, because rusqlite panics if a timeout is too long.
+fn set_busy_timeout(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(timeout.min(Duration::from_secs(86_400)))
 }
 
 fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreError> {

@@ -1,4 +1,5 @@
 use std::error::Error;
+use std::time::Duration;
 
 use audience::inbox::{InboxError, SqliteStore, StoreError, StoreErrorKind, Token};
 
@@ -70,6 +71,15 @@ fn a_store_that_must_exist_is_not_created_and_a_wrong_file_stays_as_it_is() {
 
     drop(folder.open());
     open(folder.file()).unwrap();
+}
+
+#[test]
+fn the_longest_busy_timeout_opens_a_store_that_is_absent_or_must_exist() {
+    let folder = Folder::new("longest-busy-timeout");
+    let builder = || SqliteStore::builder().busy_timeout(Duration::MAX);
+
+    builder().open(folder.file()).unwrap();
+    builder().must_exist().open(folder.file()).unwrap();
 }
 
 #[test]
@@ -243,7 +253,7 @@ async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
         if !log.exists() {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
 
     assert!(!log.exists());
@@ -254,7 +264,7 @@ async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
 
 /// The store looks at its files ten times a second.
 #[cfg(unix)]
-const NOTICED: std::time::Duration = std::time::Duration::from_millis(100);
+const NOTICED: Duration = Duration::from_millis(100);
 
 #[cfg(unix)]
 #[tokio::test]
