@@ -60,6 +60,10 @@ impl UnsubscribeService {
     /// request, this mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. After any other
     /// error, the next run sends it, unless the store failed before it could note that.
     ///
+    /// That holds for as long as the store keeps what it has confirmed. Redis keeps only what its `appendonly` setting
+    /// keeps. After a restart of Redis that lost data, or after a restore of a backup, do not finish the issue under its
+    /// name.
+    ///
     /// Several programs with the same store may send one issue together. A program that does not respond to the links
     /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait or
     /// who got the issue before, and its links are invalid. So open an SQLite file with
