@@ -357,6 +357,18 @@ async fn an_issue_for_an_empty_list_is_not_finished() {
 }
 
 #[tokio::test]
+async fn an_issue_that_everybody_got_before_is_finished() {
+    let server = mock().await;
+    server.seed_contact(SeedContact::new(ADA).answer("news", true));
+    let service = service(&server, MemoryStore::new());
+    send(&service).await.unwrap().finished().unwrap();
+
+    let report = send(&service).await.unwrap().finished().unwrap();
+
+    assert_eq!(summary(&report), [0, 1, 0, 0]);
+}
+
+#[tokio::test]
 async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run_goes_on() {
     for (fault, is_repeated, reader) in [
         (Fault::status(503).path("/contacts/*"), true, true),
