@@ -3,6 +3,7 @@
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -525,6 +526,25 @@ struct Shelf {
     due: BTreeSet<(SystemTime, EventId)>,
     /// The events that may be forgotten, by the time from which they may be.
     forget: BTreeSet<(SystemTime, EventId)>,
+    parked: BTreeSet<EventId>,
+}
+
+/// Where an entry is in the indexes of its shelf.
+#[derive(Default)]
+struct Place {
+    due: Option<SystemTime>,
+    forget_at: Option<SystemTime>,
+    is_parked: bool,
+}
+
+impl Place {
+    fn of(entry: &Entry<Bytes>) -> Self {
+        Self {
+            due: entry.due(),
+            forget_at: entry.forget_at(),
+            is_parked: matches!(entry.state, State::Parked { .. }),
+        }
+    }
 }
 
 impl Shelf {
@@ -543,11 +563,11 @@ impl Shelf {
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(id)?;
-        // The times are read before the change: both indexes find an id by its old time only.
-        let (due, forget_at) = (entry.due(), entry.forget_at());
+        // Read before the change: two indexes find an id by its old time only.
+        let before = Place::of(entry);
         let result = change(entry);
-        reorder(&mut self.due, id, due, entry.due());
-        reorder(&mut self.forget, id, forget_at, entry.forget_at());
+        let after = Place::of(entry);
+        self.reorder(id, &before, &after);
         Some(result)
     }
 
@@ -558,18 +578,28 @@ impl Shelf {
         now: SystemTime,
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> T {
-        let (entry, (due, forget_at)) = match self.entries.entry(id.clone()) {
+        let (entry, before) = match self.entries.entry(id.clone()) {
             hash_map::Entry::Occupied(entry) => {
                 let entry = entry.into_mut();
-                let times = (entry.due(), entry.forget_at());
-                (entry, times)
+                let before = Place::of(entry);
+                (entry, before)
             }
-            hash_map::Entry::Vacant(place) => (place.insert(Entry::new(now)), (None, None)),
+            hash_map::Entry::Vacant(vacant) => (vacant.insert(Entry::new(now)), Place::default()),
         };
         let result = change(entry);
-        reorder(&mut self.due, id, due, entry.due());
-        reorder(&mut self.forget, id, forget_at, entry.forget_at());
+        let after = Place::of(entry);
+        self.reorder(id, &before, &after);
         result
+    }
+
+    fn reorder(&mut self, id: &EventId, before: &Place, after: &Place) {
+        reorder(&mut self.due, id, before.due, after.due);
+        reorder(&mut self.forget, id, before.forget_at, after.forget_at);
+        match (before.is_parked, after.is_parked) {
+            (false, true) => _ = self.parked.insert(id.clone()),
+            (true, false) => _ = self.parked.remove(id),
+            _ => {}
+        }
     }
 
     fn take(&mut self, take: &Take<'_>, now: SystemTime) -> Vec<TakenEvent> {
@@ -597,28 +627,22 @@ impl Shelf {
     }
 
     fn parked(&self, after: Option<&EventId>, limit: usize, now: SystemTime) -> Vec<ParkedEvent> {
-        let mut parked: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(id, _)| after.is_none_or(|after| *id > after))
-            .filter_map(|(id, entry)| match &entry.state {
-                State::Parked { since, reason } => Some((id, entry, since, reason)),
-                _ => None,
-            })
-            .collect();
-        parked.sort_unstable_by_key(|(id, ..)| *id);
-        parked.truncate(limit);
-        parked
-            .into_iter()
-            .map(|(id, entry, since, reason)| {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.parked.range((after, Bound::Unbounded));
+        ids.take(limit)
+            .filter_map(|id| {
+                let entry = self.entries.get(id)?;
+                let State::Parked { since, reason } = &entry.state else {
+                    return None;
+                };
                 let parked_for = now.duration_since(*since).unwrap_or_default();
-                ParkedEvent::new(
+                Some(ParkedEvent::new(
                     id.clone(),
                     entry.body.clone(),
                     entry.attempts,
                     reason,
                     parked_for,
-                )
+                ))
             })
             .collect()
     }
@@ -638,26 +662,24 @@ impl Shelf {
     }
 
     fn backlog(&self, now: SystemTime) -> Backlog {
-        // This looks at all entries, as `parked` does: people and metrics ask for it, deliveries do not.
-        let mut backlog = Backlog::default();
-        for entry in self.entries.values() {
-            match &entry.state {
-                State::Parked { .. } => backlog.parked += 1,
-                State::Open {
-                    due, is_claimed, ..
-                } if entry.body.is_some() => {
-                    if *is_claimed && *due > now {
-                        backlog.in_progress += 1;
-                    } else {
-                        backlog.waiting += 1;
-                    }
-                    let overdue = now.duration_since(*due).unwrap_or_default();
-                    backlog.lag = backlog.lag.max(overdue);
-                }
-                State::Open { .. } | State::Done { .. } => {}
-            }
-        }
-        backlog
+        // This looks at the events that wait, and not at those that are done: each page of an unsubscribe link asks for it.
+        let is_claimed = |id| {
+            let entry: Option<&Entry<Bytes>> = self.entries.get(id);
+            entry.is_some_and(
+                |entry| matches!(entry.state, State::Open { is_claimed, .. } if is_claimed),
+            )
+        };
+        let due = self.due.iter();
+        let in_progress = due.filter(|(due, id)| *due > now && is_claimed(id));
+        let in_progress = in_progress.count();
+        let lag = self.due.first();
+        let lag = lag.and_then(|(due, _)| now.duration_since(*due).ok());
+        Backlog::new(
+            (self.due.len() - in_progress) as u64,
+            in_progress as u64,
+            self.parked.len() as u64,
+            lag.unwrap_or_default(),
+        )
     }
 }
 
