@@ -888,6 +888,9 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     if is_standard_output && options.resume {
         return Err(Failure::usage("--resume needs a FILE that is not -"));
     }
+    if is_standard_output && options.at_least > 0 {
+        return Err(Failure::usage("--at-least needs a FILE that is not -"));
+    }
     let list = options.filter.apply(connection.contacts.list()).patient();
     let format = options.format();
     if is_standard_output {

@@ -121,6 +121,35 @@ async fn a_link_of_somebody_with_one_address_concerns_only_this_address() {
 }
 
 #[tokio::test]
+async fn the_function_gets_an_address_as_the_service_stores_it_and_its_result_may_have_any_spelling()
+ {
+    const JUERGEN: &str = "jürgen@example.com";
+    let server = MockServer::builder().topic("news", true);
+    let server = server.seed_contact(JUERGEN).seed_contact(NEW).start().await;
+    let knows = |current: &'static str| {
+        UnsubscribeService::builder(links(), server.client().contacts(), MemoryStore::new())
+            .topic(OfferedTopic::new("news", "Newsletter"))
+            .current_address(move |old| async move {
+                Ok::<_, std::io::Error>((old == JUERGEN).then(|| current.to_owned()))
+            })
+            .build()
+    };
+
+    let same = get(
+        &knows("JÜRGEN@example.com"),
+        &links().link("JÜRGEN@example.com"),
+    )
+    .await;
+    let moved = knows(NEW);
+    moved.opt_out("JÜRGEN@example.com", None).await.unwrap();
+    run_worker(&moved).await;
+
+    assert!(same.is_checked("news"));
+    assert!(server.contact(JUERGEN).unwrap().unsubscribed);
+    assert!(server.contact(NEW).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn an_opt_out_is_stored_although_the_visitor_leaves_while_the_address_is_looked_up() {
     let server = mock().await;
     let contacts = server.client().contacts();

@@ -208,10 +208,10 @@ impl<D: Driver> Store for Entries<D> {
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
-        let end = Instant::now() + self.timeout;
+        let start = Instant::now();
         let call = async {
             let search = self.heads.search(take.endpoint);
-            self.take_with_retries(&take, search, end).await
+            self.take_with_retries(&take, search, start).await
         };
         in_time(self.timeout, call).await
     }
@@ -236,7 +236,7 @@ impl<D: Driver> Store for Entries<D> {
         }
         let start = Instant::now();
         let search = self.heads.search(take.endpoint);
-        let call = async { Ok(self.take_once(&ids, retention, &take, search, end).await) };
+        let call = async { Ok(self.take_once(&ids, retention, &take, search, start).await) };
         let failed = match in_time(self.timeout, call).await {
             Ok(Ok((done, taken))) => {
                 let is_done = |held: &HeldClaim<'_>| {
@@ -259,7 +259,7 @@ impl<D: Driver> Store for Entries<D> {
             (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
             // One of the entries to complete may be the reason. The caller completes each of them alone.
             _ => {
-                let call = self.take_with_retries(&take, Search::FULL);
+                let call = self.take_with_retries(&take, Search::FULL, start);
                 in_time(self.timeout.saturating_sub(start.elapsed()), call).await
             }
         };
@@ -385,32 +385,33 @@ impl<D: Driver> Entries<D> {
     }
 
     /// Takes events. Only the first attempt begins its search where `search` says: what an attempt had found when it
-    /// failed is due again, and may be before the place where others began theirs meanwhile. The call is dropped at `end`.
+    /// failed is due again, and may be before the place where others began theirs meanwhile. `start` is when the call began,
+    /// which is dropped after its timeout.
     async fn take_with_retries(
         &self,
         take: &Take<'_>,
         search: Search,
-        end: Instant,
+        start: Instant,
     ) -> Result<Vec<TakenEvent>, StoreError> {
         let mut first = Some(search);
         let nothing = Ids::default();
         let attempt = || {
             let search = first.take().unwrap_or(Search::FULL);
-            self.take_once(&nothing, Duration::ZERO, take, search, end)
+            self.take_once(&nothing, Duration::ZERO, take, search, start)
         };
         let (_, taken) = with_retries(TAKE.is_repeatable, self.timeout, attempt).await?;
         Ok(taken)
     }
 
-    /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted. Makes one attempt. The
-    /// call is dropped at `end`.
+    /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted. Makes one attempt.
+    /// `start` is when the call began, which is dropped after its timeout.
     async fn take_once(
         &self,
         completed: &Ids<'_>,
         retention: Duration,
         take: &Take<'_>,
         search: Search,
-        end: Instant,
+        start: Instant,
     ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
         let (done, mut taken) = self.look(completed, retention, take, search).await?;
         if taken.is_empty() && take.limit > 0 && search.is_guess {
@@ -430,7 +431,7 @@ impl<D: Driver> Entries<D> {
             // What was taken must not be lost if this fails or takes too long.
             let nothing = Ids::default();
             let more = self.look(&nothing, retention, &rest, Search::FULL);
-            let limit = end.saturating_duration_since(Instant::now()) / 2;
+            let limit = self.timeout.saturating_sub(start.elapsed()) / 2;
             if let Ok(Ok((_, more))) = timeout(limit, more).await {
                 // The first lease of an event that was taken twice has ended meanwhile.
                 taken.retain(|event| more.iter().all(|again| again.id != event.id));
@@ -1114,6 +1115,35 @@ mod tests {
         assert!(first.is_err());
         assert!(new.iter().all(|taken| taken.as_ref().unwrap().len() == 1));
         assert_eq!(rest.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn taken_events_are_returned_although_the_search_for_more_does_not_end() {
+        for completes in [false, true] {
+            let entries = Entries::new(Endless(Arc::new(Mutex::new(1))), DEFAULT_TIMEOUT);
+            let (start, found) = (Instant::now(), Some((50.0, 1.0)));
+            let end = start + Duration::from_millis(10);
+            entries
+                .heads
+                .learn("main", Search::FULL, found, 0, start, end);
+            let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
+            let held = [HeldClaim::new(EventKey::new("main", &id), token)];
+            let take = Take::new("main", token, Duration::ZERO, 10);
+            // A full search is due only if the first one finds too little.
+            tokio::time::advance(Duration::from_secs(1)).await;
+
+            let start = Instant::now();
+            let taken = if completes {
+                let turnover = entries.complete_and_take(&held, Duration::ZERO, take).await;
+                assert!(turnover.completed.is_ok());
+                turnover.taken
+            } else {
+                entries.take(take).await
+            };
+
+            assert_eq!(taken.unwrap().len(), 1, "{completes}");
+            assert!(Duration::ZERO < start.elapsed() && start.elapsed() < DEFAULT_TIMEOUT);
+        }
     }
 
     #[tokio::test]
