@@ -199,7 +199,8 @@ async fn tables_of_a_newer_version_are_left_alone() {
 
     let refused = store.migrate().await.unwrap_err();
 
-    assert!(refused.to_string().contains("version 7"), "{refused}");
+    let text = refused.source().unwrap().to_string();
+    assert!(text.contains("version 7"), "{text}");
 }
 
 #[tokio::test]
