@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::causes::{causes, with_causes};
@@ -919,7 +919,7 @@ impl Error {
         if let Some(api) = &mut self.0.api {
             let ids = REQUEST_IDS.iter().filter_map(|name| {
                 let id = api.headers.get(*name)?.clone();
-                Some((HeaderName::from_static(name), id))
+                Some((http::HeaderName::from_static(name), id))
             });
             api.headers = ids.collect();
             api.body = cut(&api.body);
