@@ -12,6 +12,7 @@ use crate::{Error, ErrorCode};
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
 /// failed, it says how many of the refused rows were applied: `3 refused (2 of them applied without their opt-out)`.
+/// After a dry run or [`verify`](super::Import::verify), it says how many rows are valid: `3 not sent (3 of them valid)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ImportReport {
@@ -551,12 +552,11 @@ impl fmt::Display for ImportReport {
             let failed = self.opt_out_failed;
             write!(f, " ({failed} of them applied without their opt-out)")?;
         }
-        write!(
-            f,
-            ", {} not sent, {} unknown",
-            self.not_sent(),
-            self.unknown
-        )?;
+        write!(f, ", {} not sent", self.not_sent())?;
+        if self.valid > 0 {
+            write!(f, " ({} of them valid)", self.valid)?;
+        }
+        write!(f, ", {} unknown", self.unknown)?;
         match self.opt_out_missing {
             0 => Ok(()),
             missing => write!(f, ", {missing} without their opt-out"),

@@ -29,7 +29,7 @@ async fn a_dry_run_checks_every_row_and_sends_nothing() {
     assert_eq!(by_code, [("invalid_address", 1), ("invalid_row", 1)]);
     assert_eq!(
         report.to_string(),
-        "0 created, 0 updated, 0 skipped, 2 refused, 5 not sent, 0 unknown"
+        "0 created, 0 updated, 0 skipped, 2 refused, 5 not sent (5 of them valid), 0 unknown"
     );
     assert_eq!((report.total(), report.is_complete()), (7, false));
     let lines: Vec<_> = rejects.text().lines().map(str::to_owned).collect();
