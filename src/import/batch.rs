@@ -28,8 +28,6 @@ pub(super) struct Sender {
     contacts: Contacts,
     retries: Retries,
     log: Log,
-    /// Whether it only looks for the opt-outs of the rows.
-    verifies: bool,
 }
 
 /// Where the outcomes of rows are recorded.
@@ -93,23 +91,15 @@ impl Sender {
             retries: Retries::new(&contacts, options),
             contacts,
             log,
-            verifies: false,
-        }
-    }
-
-    /// Creates a sender that only looks whether the service has the opt-outs of the rows.
-    pub(super) fn verifying(contacts: Contacts, options: CallOptions) -> Self {
-        let sender = Self::new(contacts, options, Log::Nowhere);
-        Self {
-            verifies: true,
-            ..sender
         }
     }
 
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
-        // A row with only opt-outs is alone in its batch.
-        if let ([row], true) = (rows, self.verifies) {
+        // Such a row is alone in its batch.
+        if let [row] = rows
+            && row.to_do == ToDo::Verify
+        {
             return self.verify(row, watch).await;
         }
         // The start is on disk before the request is sent: after a crash, a row with `OnConflict::Error` that may have
@@ -203,6 +193,7 @@ impl Sender {
         for row in rows {
             let (outcome, exists) = match &row.to_do {
                 ToDo::OptOuts(left) => (left.contact.clone(), true),
+                ToDo::Verify => (RowOutcome::NotSent, false),
                 ToDo::Everything { was_sent } => {
                     let result = results.next();
                     let outcome = match (result, &failure) {

@@ -614,8 +614,7 @@ impl Import {
         let mut settings = self.settings;
         settings.total = settings.total.or_else(|| self.source.total());
         // Only what was sent may be marked as finished.
-        let work = settings.work;
-        let journal = self.journal.filter(|_| work == Work::Send);
+        let journal = self.journal.filter(|_| settings.work == Work::Send);
         let (resumed, log) = match journal {
             None => (None, Log::Nowhere),
             Some(journal) => {
@@ -628,10 +627,7 @@ impl Import {
                 (Some(resumed), Log::Journal(journal))
             }
         };
-        let sender = match work {
-            Work::Verify => Sender::verifying(self.contacts, self.options),
-            Work::Send | Work::DryRun => Sender::new(self.contacts, self.options, log),
-        };
+        let sender = Sender::new(self.contacts, self.options, log);
         Ok(Run::new(self.source, resumed, sender, settings, keep))
     }
 }

@@ -799,10 +799,7 @@ impl Checks {
             None if self.verifies && row.opt_outs().is_empty() => {
                 Verdict::Settle(RowOutcome::Valid)
             }
-            None if self.verifies => Verdict::Send(ToDo::OptOuts(Box::new(OptOutsLeft {
-                contact: RowOutcome::Valid,
-                now: RowOutcome::NotSent,
-            }))),
+            None if self.verifies => Verdict::Send(ToDo::Verify),
             None => Verdict::Send(to_do(row, was_sent)),
             Some(message) => Verdict::Settle(RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),

@@ -674,15 +674,15 @@ impl NumberedRow {
         }
     }
 
-    /// Returns the contact to send; `None` if only its opt-outs are left.
+    /// Returns the contact to send; `None` if only its opt-outs are left, or if nothing is sent.
     pub(super) fn contact_to_send(&self) -> Option<&NewContact> {
         match self.to_do {
             ToDo::Everything { .. } => self.row.contact(),
-            ToDo::OptOuts(_) => None,
+            ToDo::OptOuts(_) | ToDo::Verify => None,
         }
     }
 
-    /// Returns whether only opt-outs are sent, one request after another.
+    /// Returns whether the row needs requests of its own, one after another.
     pub(super) fn is_alone(&self) -> bool {
         self.contact_to_send().is_none()
     }
@@ -707,7 +707,7 @@ impl NumberedRow {
     /// Returns the outcome if nothing is sent for the row.
     pub(super) fn outcome_if_not_sent(&self) -> RowOutcome {
         match &self.to_do {
-            ToDo::Everything { .. } => RowOutcome::NotSent,
+            ToDo::Everything { .. } | ToDo::Verify => RowOutcome::NotSent,
             ToDo::OptOuts(left) => left.now.clone(),
         }
     }
@@ -769,6 +769,8 @@ pub(super) enum ToDo {
     },
     /// Only its opt-outs, because an earlier run has sent the contact.
     OptOuts(Box<OptOutsLeft>),
+    /// Nothing is sent: whether the service has its opt-outs is looked up.
+    Verify,
 }
 
 /// The outcomes of a row whose contact was sent and whose opt-outs are not recorded.
