@@ -1591,9 +1591,9 @@ pub enum ErrorKind {
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
     /// the URL longer than 65,534 bytes.
     ///
-    /// Fix the argument. Nothing was sent, with one exception: if
-    /// [`change_address`](crate::contacts::Contacts::change_address) cannot tell who opted out, it finds that out by
-    /// two retrieve requests.
+    /// Fix the argument. Nothing was sent, with one exception:
+    /// [`change_address`](crate::contacts::Contacts::change_address) sends requests before it knows whether it can tell
+    /// who opted out the old contact. If it has created the new contact by then, [`Error::outcome`] is `Unknown`.
     Input,
     /// The service repeated a cursor or a page, so listing stopped to avoid an endless loop. Or the service sent a cursor
     /// that is too long for a URL.
@@ -1661,7 +1661,9 @@ impl fmt::Display for ErrorKind {
 /// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success`
 ///   or `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
 /// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
-/// - The call is an opt-out, and the contact does not show it afterwards: see
+/// - The call is an opt-in or an opt-out, and the contact that is retrieved afterwards does not show it; or it is an
+///   opt-out, and the contact cannot be retrieved; or it is an opt-in, and the response to the retrieve request has no
+///   contact either: see [`subscribe`](crate::contacts::Contacts::subscribe) and
 ///   [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
 /// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///

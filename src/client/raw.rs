@@ -290,7 +290,8 @@ impl IntoFuture for RawRequest {
 
 /// A response with a 2xx status, as the service sent it.
 ///
-/// [`Client::request`] and [`merge_properties`](crate::contacts::Contacts::merge_properties) return it.
+/// [`Client::request`], [`merge_properties`](crate::contacts::Contacts::merge_properties) and
+/// [`SendEmail::raw`](crate::emails::SendEmail::raw) return it.
 ///
 /// # Example: status and body
 ///

@@ -12,7 +12,8 @@ impl Contacts {
     /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
     ///
     /// It creates the contact if there is none, with the names and properties that are given, and ends an earlier
-    /// opt-out of everything. A contact that exists keeps its names and properties. Opt-outs are sent before opt-ins:
+    /// opt-out of everything. A contact that exists keeps its names and properties. Its opt-outs are sent before
+    /// opt-ins if it gets broadcasts, and any other contact gets none until the last request:
     ///
     /// | the address was | its other topics |
     /// |---|---|

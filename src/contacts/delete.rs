@@ -19,7 +19,7 @@ impl Contacts {
     /// try it with a contact that you made for that.
     ///
     /// No response to this request is a proof, because a gateway may have sent it, the base URL may be wrong, or the
-    /// service may not know the request. So after a 2xx status and after a 404, the call lists the contacts with this
+    /// service may not know the request. So after a 2xx status, a 404 and a 410, the call lists the contacts with this
     /// address, and succeeds only if there is none.
     ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
@@ -34,7 +34,7 @@ impl Contacts {
     ///   contact. It may delete the contact later, or never.
     /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`] if a 2xx response is a page or reports an error.
-    /// - The errors of [`list`](Self::list), after a 2xx status and after a 404.
+    /// - The errors of [`list`](Self::list), after a 2xx status, a 404 and a 410.
     ///
     /// It is safe to repeat the call after any error.
     ///

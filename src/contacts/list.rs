@@ -440,13 +440,13 @@ impl ListContacts {
         FullContactStream::new(self.stream(), retrieve)
     }
 
-    /// Counts the contacts that match, including those who have opted out and malformed ones.
+    /// Counts the contacts of the list, malformed ones included.
     ///
     /// It fetches all pages, with 200 contacts each unless a [`limit`](Self::limit) is set. Timeout, deadline
     /// and retries apply to each page. [`CountContacts::deadline`] limits the whole count.
     ///
-    /// A broadcast with the same conditions selects the same number of contacts ([section 1](crate::interface#1)). It
-    /// then leaves out the contacts that have opted out.
+    /// A broadcast with the same conditions selects the same contacts ([section 1](crate::interface#1)). Whether the
+    /// list then leaves out those who have opted out is not documented; that of the mock does not.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is an HTML or XML page, which most likely does
-    ///   not come from the service.
+    ///   not come from the service, or an object that reports an error.
     /// - `not_found` (404) if the address is not one of your contacts.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a
     ///   property is a number that JSON cannot represent.

@@ -275,7 +275,9 @@ impl Import {
     ///   [`OnConflict::Skip`](crate::contacts::OnConflict::Skip), which changes nothing but the opt-outs.
     /// - refused with the code `not_found`: there is no contact, so it gets no broadcast.
     ///
-    /// People who have opted in after the import are missing opt-outs, too. So look at the rows before you import them.
+    /// The rejects have the rows with `not_found`, too, and people who have opted in after the import are missing
+    /// opt-outs. So look at the rejects before you import them, and delete these rows: for `not_found`, an import would
+    /// create the contact.
     ///
     /// # Example: nothing is lost
     ///

@@ -122,7 +122,7 @@
 //!
 //! | limit | what happens beyond it |
 //! |---|---|
-//! | 1,000 connections | further ones wait |
+//! | 1,000 connections | the one that has been idle for longest is closed; if none is idle, the new one waits |
 //! | 60 s for the headers of a request, or for the next request of a connection | the connection is closed |
 //! | 128 KiB of headers | 431 |
 //! | 60 s for a body | 408 |
@@ -134,6 +134,8 @@
 //! | 1,000 events whose delivery has ended, or 64 MiB of their bodies | the oldest are forgotten, but never the newest one |
 //! | 10,000 events that wait for an attempt, or 64 MiB of them | the oldest gets no further attempt |
 //! | 64 MiB for the events that one mail causes when it is sent | 422 |
+//! | 10,000 sent mails, or 64 MiB of them | the oldest are forgotten, but never the newest one |
+//! | 10,000 delivery attempts | the attempt log forgets the oldest ones |
 //! | 64 KiB of a response body, from the mock or from a receiver | the journal and the attempt log leave out the rest |
 //! | 64 MiB of the requests and responses of delivery attempts | the attempt log forgets them, the oldest first |
 

@@ -119,7 +119,8 @@ impl UnsubscribeService {
     /// a mail to this address in the last ten minutes, or if the address got five mails in a day. A mail that may have
     /// been sent before an error counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or
     /// `Applied`, as after a 503. So a page should say "please open the link in our mail", and not that one was sent just
-    /// now. The store remembers hashes of the address for a day, and a number of a link for four days after its click.
+    /// now. The store remembers hashes of the address for a day after the mail and for 30 days after the click, the
+    /// number of a link for four days after its click, and that of its form for 30 days.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///

@@ -32,7 +32,7 @@ pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict
 /// Examines a webhook receiver, in any language.
 ///
 /// The receiver gets about 80 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old
-/// and slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For
+/// and slow ones. With a [`probe`](ExamineReceiver::probe), it gets 130 more. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For
 /// each mistake, it says what is wrong, why it matters and how to fix it.
 ///
 /// Run it only against a test system: the receiver acts on the genuine events. Their ids start with `evt_examine_` and
