@@ -166,6 +166,17 @@ mod tests {
         check_address(" ada@example.com ").unwrap();
     }
 
+    #[cfg(feature = "client")]
+    #[test]
+    fn an_address_of_254_bytes_is_taken_and_a_longer_one_is_refused() {
+        let address = |length: usize| format!("{}@example.com", "a".repeat(length - 12));
+
+        check_address(&address(254)).unwrap();
+        let error = check_address(&address(255)).unwrap_err();
+
+        assert_eq!(error.to_string(), "the address is longer than 254 bytes");
+    }
+
     #[test]
     fn an_address_in_any_case_is_a_spelling_of_it_and_no_other_letter_is() {
         for (address, other) in [

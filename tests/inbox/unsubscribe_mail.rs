@@ -620,6 +620,48 @@ async fn a_link_that_was_used_opts_nobody_in_again_as_long_as_it_is_valid() {
 }
 
 #[tokio::test]
+async fn a_link_of_2_000_characters_is_sent_and_a_longer_one_is_refused() {
+    let server = mock().await;
+    let ask = async |path: &str, name: usize| {
+        let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+        let base_url = format!("https://shop.example.com/{path}");
+        let links = UnsubscribeLinks::new([secret], base_url).unwrap();
+        let contacts = server.client().contacts();
+        let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+            .topic(OfferedTopic::new("news", "Newsletter"))
+            .build();
+        let contact = NewContact::new(ADA).first_name("a".repeat(name));
+        service.send_confirmation(contact, ["news"], mail).await
+    };
+    let last_link = || sent_links(&server).last().unwrap().len();
+    ask("a", 1).await.unwrap();
+    let missing = 2_000 - last_link();
+    // Three letters of a name are four characters of the link. The path makes up the rest.
+    let (path, name) = ("a".repeat(1 + missing % 4), 1 + missing / 4 * 3);
+
+    ask(&path, name).await.unwrap();
+    assert_eq!(last_link(), 2_000);
+    let longer = ask(&format!("{path}a"), name).await.unwrap_err();
+
+    assert!(matches!(&longer, ConsentError::Service(error) if error.kind() == ErrorKind::Input));
+}
+
+#[tokio::test]
+async fn the_mail_of_a_translation_links_to_the_page_of_the_translation() {
+    let server = mock().await;
+    let english = service(&server, MemoryStore::new());
+    let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    let links = UnsubscribeLinks::new([secret], "https://shop.example.com/abmelden").unwrap();
+    let german = english.translation(links);
+    let german = german.topic(OfferedTopic::new("news", "Neues")).build();
+
+    ask(&german, &["news"]).await.unwrap();
+
+    let link = &sent_links(&server)[0];
+    assert!(link.starts_with("https://shop.example.com/abmelden"), "{link}");
+}
+
+#[tokio::test]
 async fn a_link_ends_after_three_days_and_takes_no_other_form() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

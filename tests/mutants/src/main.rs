@@ -25,7 +25,9 @@ use run::{End, Test};
 
 const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [--longest SECONDS] [--total SECONDS] [FILTER]...\n\n\
     Tries the mutants with a FILTER in their name, such as src/webhooks, or all, unless they have a result. With --again,\n\
-    tries those that survived or are open. The results are in target/mutants/results.tsv.\n\
+    tries those that survived or are open. The results are in target/mutants/results.tsv. The mutants that were caught\n\
+    are in tests/mutants/caught.txt, too: commit it. They are not tried again until their file changes, but without\n\
+    the two files all are.\n\
     Tests that take more than --longest (default 60) on their own do not run. For each mutant, fast tests and\n\
     those about its function run first.\n\
     A mutant is open if its tests take more than --total (default 60) together, and those that ran within it passed.";
@@ -37,6 +39,8 @@ const ROOTS: [&str; 3] = [
     "tests/inbox/main.rs",
     "tests/interleavings.rs",
 ];
+/// The keys of the mutants that were caught, in the repository, so that they are not tried again on another machine.
+const CAUGHT: &str = "tests/mutants/caught.txt";
 /// A run ends if no test ends for this long, and eight times the time of its slowest test on its own.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -71,6 +75,8 @@ fn main() -> Result<(), AnyError> {
     println!("{} mutants", mutants.len());
 
     let results = Results::open(&root, &folder, &mutants)?;
+    // Also of a run that was stopped.
+    results.save_caught(&root)?;
     let programs = build(&root, &folder.join("tree"), &mutants, &results)?;
     let reached = folder.join("reached");
     let mut tests = measure(&programs, mutants.len(), &reached, jobs, longest)?;
@@ -101,7 +107,7 @@ fn main() -> Result<(), AnyError> {
         results.add(number, outcome, &test)
     })?;
     results.print();
-    Ok(())
+    results.save_caught(&root)
 }
 
 fn seconds(argument: Option<String>) -> Result<Duration, AnyError> {
@@ -384,6 +390,9 @@ impl<'a> Results<'a> {
         let path: PathBuf = folder.join("results.tsv");
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         let mut outcomes = HashMap::new();
+        for key in fs::read_to_string(root.join(CAUGHT)).unwrap_or_default().lines() {
+            outcomes.insert(key.to_owned(), "caught".to_owned());
+        }
         for line in fs::read_to_string(path)?.lines() {
             let mut parts = line.split('\t').map(str::to_owned);
             if let (Some(key), Some(outcome)) = (parts.next(), parts.next()) {
@@ -427,6 +436,21 @@ impl<'a> Results<'a> {
             .lock()
             .expect("no thread panics")
             .insert(key.clone(), outcome.to_owned());
+        Ok(())
+    }
+
+    /// Writes the file with the mutants that were caught, without those that do not exist any more.
+    fn save_caught(&self, root: &Path) -> Result<(), AnyError> {
+        let outcomes = self.outcomes.lock().expect("no thread panics");
+        let is_caught = |key: &&String| {
+            let outcome = outcomes.get(*key).map(String::as_str);
+            matches!(outcome, Some("caught" | "timeout"))
+        };
+        let mut caught: Vec<&str> = self.keys.iter().filter(is_caught).map(String::as_str).collect();
+        caught.sort_unstable();
+        caught.dedup();
+        let lines: String = caught.iter().map(|key| format!("{key}\n")).collect();
+        fs::write(root.join(CAUGHT), lines)?;
         Ok(())
     }
 
