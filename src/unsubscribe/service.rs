@@ -638,8 +638,9 @@ impl UnsubscribeService {
     /// that nothing prevents it.
     ///
     /// [`send_issue`](Self::send_issue) looks by itself. Before any other mail, call it directly before you send it. It
-    /// looks into the store and then retrieves the contact. In the other order, an opt-out that the worker sends in
-    /// between would be missed.
+    /// looks into the store, retrieves the contact, and looks into the store once more. Without the first look, an
+    /// opt-out that the worker sends in between would be missed. Without the second one, an opt-out that is stored
+    /// meanwhile would be missed: after a 429, the contact can take many seconds.
     ///
     /// # Errors
     ///
@@ -716,6 +717,10 @@ impl UnsubscribeService {
                 if reachability == Reachability::NotShown {
                     // Nobody knows whether the reader wants it, so this must not count as a "no".
                     contact.require_topics()?;
+                }
+                // The request may have waited long, and the worker, too: for the end of a 429.
+                if reachability.is_reachable() && self.has_pending(address, [topic]).await? {
+                    return Ok(Reachability::OptOutWaits);
                 }
                 Ok(reachability)
             }

@@ -716,6 +716,29 @@ async fn who_opts_out_while_a_429_holds_the_mail_back_does_not_get_it() {
 }
 
 #[tokio::test]
+async fn who_opts_out_while_a_429_holds_back_the_look_at_the_contact_does_not_get_the_mail() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+    let retrieve = Fault::status(429).method("GET").path("/contacts/*");
+    server.fault(retrieve.retry_after(1).times(1));
+    let opting_out = async {
+        until(|| !server.requests().is_empty()).await;
+        // The worker could not send it yet, because the 429 holds it back, too.
+        service.opt_out(ADA, Some("news")).await.unwrap();
+    };
+
+    let (sent, ()) = tokio::join!(send_to_ada(&service, "1", "news"), opting_out);
+
+    assert!(sent.unwrap().is_none());
+    assert!(server.sent_mail().is_empty());
+    // The mail is not held back as one that was maybe sent.
+    service.worker().run_until_idle().await.unwrap();
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    let again = send_to_ada(&service, "1", "news").await.unwrap();
+    assert!(again.is_some());
+}
+
+#[tokio::test]
 async fn a_mail_with_its_own_unsubscribe_header_keeps_it() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
