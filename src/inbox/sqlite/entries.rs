@@ -22,6 +22,8 @@ use crate::webhooks::{Clock, EventId};
 /// The state that the clones of a store share, whatever connection they use.
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
+    /// How long a transaction waits for other connections before it begins.
+    pub(super) busy_timeout: Duration,
     pub(super) purge_timer: PurgeTimer,
     pub(super) failures: FailureLog,
     pub(super) filters: Filters,

@@ -27,6 +27,8 @@ const LOG_PAGES: i64 = 800;
 /// The log is cut to this size once it is copied.
 const LOG_BYTES: i64 = 4 * 1024 * 1024;
 const CACHE_KIB: i64 = 16 * 1024;
+/// How long to wait at most before the next try to get a lock that another connection has.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) fn connect(
     path: &Path,
@@ -127,22 +129,46 @@ fn set_busy_timeout(connection: &Connection, timeout: Duration) -> rusqlite::Res
     connection.busy_timeout(timeout.min(Duration::from_secs(86_400)))
 }
 
-fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreError> {
+/// Begins a transaction that writes, and waits for other connections until the busy timeout is over.
+pub(super) fn begin<T>(
+    connection: &Connection,
+    busy_timeout: Duration,
+    run: impl Fn() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    // SQLite itself soon tries only every 100 ms. It would hardly ever find the moment between two transactions of a
+    // process that writes without a pause.
+    connection.busy_timeout(Duration::ZERO)?;
+    let begun = retry_while_busy(busy_timeout, run);
+    // The statements of a user may wait for others, too.
+    set_busy_timeout(connection, busy_timeout).ok();
+    begun
+}
+
+fn retry_while_busy<T>(
+    busy_timeout: Duration,
+    run: impl Fn() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
     let end = Instant::now().checked_add(busy_timeout);
-    let mode = loop {
-        let mode = connection
-            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
-        match mode {
-            // SQLite itself does not wait here.
+    loop {
+        match run() {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && end.is_none_or(|end| Instant::now() < end) =>
             {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64()));
             }
-            mode => break mode.map_err(store_error)?,
+            result => return result,
         }
-    };
+    }
+}
+
+fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreError> {
+    // SQLite itself does not wait here.
+    let mode = retry_while_busy(busy_timeout, || {
+        connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))
+    });
+    let mode = mode.map_err(store_error)?;
     if mode == "wal" {
         return Ok(());
     }
@@ -157,7 +183,11 @@ pub(super) const SCHEMA: &str = include_str!("../../../migrations/sqlite/0001_au
 const VERSION: i64 = 2;
 
 /// Creates the tables if they are absent, and converts those of an older version. Refuses tables of a newer one.
-pub(super) fn create_tables(connection: &Connection, clock: &dyn Clock) -> Result<(), StoreError> {
+pub(super) fn create_tables(
+    connection: &Connection,
+    busy_timeout: Duration,
+    clock: &dyn Clock,
+) -> Result<(), StoreError> {
     let encoding: String = connection
         .query_row("PRAGMA encoding", (), |row| row.get(0))
         .map_err(store_error)?;
@@ -170,8 +200,10 @@ pub(super) fn create_tables(connection: &Connection, clock: &dyn Clock) -> Resul
     if has_tables(connection)? {
         return Ok(());
     }
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
-        .map_err(store_error)?;
+    let transaction = begin(connection, busy_timeout, || {
+        Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+    });
+    let transaction = transaction.map_err(store_error)?;
     // Another process may have created them meanwhile.
     if !has_tables(&transaction)? {
         convert(&transaction, clock).map_err(store_error)?;

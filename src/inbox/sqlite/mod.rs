@@ -27,7 +27,9 @@ use tokio::time::Instant;
 use self::disk::{Disk, give_up_reserve};
 use self::done::{Filters, Hash};
 use self::entries::{Entries, Shared};
-use self::file::{SCHEMA, connect, connect_in_memory, create_tables, require_tables, store_error};
+use self::file::{
+    SCHEMA, begin, connect, connect_in_memory, create_tables, require_tables, store_error,
+};
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
 use crate::causes::causes;
@@ -518,7 +520,8 @@ impl SqliteStore {
     /// # Ok(()) }
     /// ```
     pub fn in_memory() -> Result<Self, StoreError> {
-        start(connect_in_memory()?, None, Arc::new(SystemClock))
+        let (connection, busy_timeout) = (connect_in_memory()?, Duration::ZERO);
+        start(connection, None, busy_timeout, Arc::new(SystemClock))
     }
 }
 
@@ -685,7 +688,8 @@ impl SqliteStoreBuilder {
             require_tables(path, self.busy_timeout)?;
         }
         let (connection, path) = connect(path, self.synchronous, self.busy_timeout)?;
-        start(connection, Some(&path), Arc::clone(&self.clock))
+        let clock = Arc::clone(&self.clock);
+        start(connection, Some(&path), self.busy_timeout, clock)
     }
 }
 
@@ -693,9 +697,10 @@ impl SqliteStoreBuilder {
 fn start(
     connection: Connection,
     file: Option<&Path>,
+    busy_timeout: Duration,
     clock: Arc<dyn Clock>,
 ) -> Result<SqliteStore, StoreError> {
-    create_tables(&connection, &*clock)?;
+    create_tables(&connection, busy_timeout, &*clock)?;
     // Before this, some of the files do not exist.
     let disk = file
         .map(Disk::new)
@@ -703,6 +708,7 @@ fn start(
         .map_err(StoreError::unusable)?;
     let shared = Arc::new(Shared {
         clock,
+        busy_timeout,
         purge_timer: PurgeTimer::due(),
         failures: FailureLog::default(),
         filters: Filters::default(),
@@ -895,8 +901,10 @@ impl SqliteStore {
             shared.check_files().map_err(store_error)?;
             let attempt = |work| {
                 // A panic drops the transaction, which rolls it back.
-                catch_unwind(AssertUnwindSafe(|| transact(connection, work)))
-                    .unwrap_or_else(|panic| Err(panicked(&*panic)))
+                catch_unwind(AssertUnwindSafe(|| {
+                    transact(connection, shared.busy_timeout, work)
+                }))
+                .unwrap_or_else(|panic| Err(panicked(&*panic)))
             };
             match (attempt(work), again) {
                 (Err(error), Some(again)) if is_full(&error) => {
@@ -1009,12 +1017,15 @@ const RETENTION: i64 = DEFAULT_RETENTION.as_secs().cast_signed();
 
 fn transact<T>(
     connection: &Connection,
+    busy_timeout: Duration,
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
     // The compiler does not check that no other transaction is open. None is, because the thread runs one closure at a
     // time.
-    let mut transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
-        .map_err(store_error)?;
+    let transaction = begin(connection, busy_timeout, || {
+        Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+    });
+    let mut transaction = transaction.map_err(store_error)?;
     let value = work(&mut transaction)?;
     transaction.commit().map_err(store_error)?;
     Ok(value)

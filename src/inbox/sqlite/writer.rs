@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::done::List;
 use super::entries::{Entries, Shared};
-use super::file::{copy, store_error};
+use super::file::{begin, copy, store_error};
 use super::session::Session;
 use crate::inbox::error::StoreError;
 
@@ -199,7 +199,11 @@ fn try_commit(
     list: &mut List,
     jobs: &mut [Box<dyn Job>],
 ) -> Result<(), Failure> {
-    session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
+    let (connection, busy_timeout) = (session.connection(), shared.busy_timeout);
+    let begun = begin(connection, busy_timeout, || {
+        session.execute("BEGIN IMMEDIATE")
+    });
+    begun.map_err(Failure::Begin)?;
     // The time is read after the transaction has begun, because that may have taken long.
     let entries = Entries::new(session, shared, std::mem::take(list));
     let result = match jobs.iter_mut().all(|job| job.run(&entries)) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use audience::inbox::rusqlite::TransactionBehavior;
 use audience::inbox::{ClaimState, SqliteStore, Store, StoreErrorKind, Token};
+use tokio::sync::watch;
 
 use super::{Folder, HOUR, accept, claim, complete, id, key};
 
@@ -66,6 +67,40 @@ async fn an_operation_waits_for_another_writer_and_is_unavailable_after_the_busy
     let source = std::error::Error::source(&error).unwrap();
     assert!(source.to_string().contains("locked"), "{source}");
     assert_eq!(again.0.unwrap(), ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn a_store_beside_one_that_never_pauses_gets_its_turn() {
+    let folder = Folder::new("neighbor");
+    let busy_timeout = Duration::from_secs(5);
+    let store = SqliteStore::builder().busy_timeout(busy_timeout);
+    let store = store.open(folder.file()).unwrap();
+    let other = folder.connect();
+    let table = "CREATE TABLE other (number INTEGER)";
+    other.execute_batch(table).unwrap();
+    let (begun, mut writes) = watch::channel(());
+    let writing = std::thread::spawn(move || {
+        let mut is_over = false;
+        while !is_over {
+            let write = "BEGIN IMMEDIATE; INSERT INTO other VALUES (1)";
+            other.execute_batch(write).unwrap();
+            is_over = begun.send(()).is_err();
+            std::thread::sleep(Duration::from_millis(5));
+            other.execute_batch("COMMIT").unwrap();
+        }
+    });
+
+    for event in 0..20 {
+        // Each claim waits for a transaction that has just begun.
+        writes.borrow_and_update();
+        writes.changed().await.unwrap();
+        let id = id(format!("evt_{event}"));
+        let state = claim(&store, &id, Token::random()).await.unwrap();
+        assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    }
+
+    drop(writes);
+    writing.join().unwrap();
 }
 
 #[tokio::test]
