@@ -33,6 +33,7 @@ where
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// Names the claims that are made in transactions. The inbox holds a claim of its own under the name of the endpoint.
+/// These are forgotten after the retention, even if the event is still in the inbox.
 pub(super) fn effects_of(endpoint: &str) -> Arc<str> {
     format!("{endpoint}-effects").into()
 }

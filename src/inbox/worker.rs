@@ -38,7 +38,8 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// attempts the event is parked with the text of the last error.
 ///
 /// A handler runs again if its process dies before its success is recorded. If its effect is a write to a database, the
-/// `handler_in` of the SQLite and Postgres stores returns a handler whose effect happens exactly once.
+/// `handler_in` of the SQLite and Postgres stores returns a handler whose effect happens exactly once, while the store
+/// remembers it.
 ///
 /// # When the store fails
 ///

@@ -650,6 +650,11 @@ impl PostgresStore {
     /// error or panics, nothing is committed, and the worker retries the event. If the process dies after the commit
     /// and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
+    /// The store remembers the commit for its [retention](PostgresStoreBuilder::retention). If the process dies like
+    /// that, and the event stays in the inbox for longer, or is [replayed](crate::inbox::Inbox::replay) later, the closure
+    /// is called again. Set a longer retention if your workers may be stopped for longer, or if nobody looks at parked
+    /// events for longer.
+    ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
     /// may have that name.
@@ -658,8 +663,7 @@ impl PostgresStore {
     /// your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
     ///
     /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
-    /// the inbox. The id is remembered for the [retention](PostgresStoreBuilder::retention).
-    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    /// the inbox. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.
@@ -825,7 +829,8 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets how long [`claim_in`](PostgresStore::claim_in) remembers an event. Default: 72 h.
+    /// Sets how long [`claim_in`](PostgresStore::claim_in), [`handle_in`](PostgresStore::handle_in) and
+    /// [`handler_in`](PostgresStore::handler_in) remember an event. Default: 72 h.
     ///
     /// Less than 6 hours counts as 6 hours: the service retries for about five hours
     /// ([interface section 6.5](crate::interface#6.5)).

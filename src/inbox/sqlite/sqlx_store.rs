@@ -311,6 +311,9 @@ impl SqlxSqliteStore {
     /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
     /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
+    /// The store remembers the commit for 72 hours. If the process dies like that, and the event stays in the inbox for
+    /// longer, or is [replayed](crate::inbox::Inbox::replay) later, the closure is called again.
+    ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
     /// may have that name.
@@ -320,7 +323,7 @@ impl SqlxSqliteStore {
     /// own. If the disk is full, nothing is committed, and the closure is called again immediately, with the room of the
     /// reserve.
     ///
-    /// The id is remembered for 72 hours. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.
