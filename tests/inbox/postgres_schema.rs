@@ -387,6 +387,48 @@ async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
 }
 
 #[tokio::test]
+async fn a_backlog_of_many_events_reads_no_body() {
+    // A snapshot of another test would keep VACUUM from its work.
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    connect(&database.url).await.migrate().await.unwrap();
+    let events = "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, queued_at, body)
+        SELECT 'main', 'evt_' || n, 'open', 0, due, due, convert_to(repeat('x', 600), 'UTF8')
+        FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() - n * interval '1 ms' AS due) AS time";
+    for sql in [
+        // It would read the bodies, too.
+        "ALTER TABLE audience_inbox SET (autovacuum_enabled = false)",
+        events,
+        "VACUUM (ANALYZE) audience_inbox",
+    ] {
+        // The statistics of a connection are written when it is closed.
+        let admin = postgres::client(&database.url).await;
+        admin.batch_execute(sql).await.unwrap();
+    }
+    let admin = postgres::client(&database.url).await;
+    let blocks = "SELECT heap_blks_read + heap_blks_hit FROM pg_statio_user_tables
+        WHERE relname = 'audience_inbox' AND schemaname = current_schema()";
+    settle().await;
+    let before = admin.query_one(blocks, &[]).await.unwrap();
+
+    let store = connect(&database.url).await;
+    for _ in 0..10 {
+        let backlog = store.backlog("main").await.unwrap();
+        assert_eq!((backlog.waiting, backlog.in_progress), (20_000, 0));
+        assert!(backlog.lag >= Duration::from_secs(20));
+    }
+    drop(store);
+    settle().await;
+
+    let after = admin.query_one(blocks, &[]).await.unwrap();
+    // The bodies fill more than 1,500 blocks. A few others say that these need not be read.
+    let read = after.get::<_, i64>(0) - before.get::<_, i64>(0);
+    assert!(read < 200, "{read}");
+}
+
+#[tokio::test]
 async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_remembered() {
     let Some(database) = postgres::database().await else {
         return;
