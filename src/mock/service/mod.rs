@@ -36,7 +36,8 @@ use serde_json::{Map, Value, json};
 use self::bodies::normalized;
 use self::contact::{Contact, ContactStore, EngagementKind, Reason};
 use self::dialect::{
-    BatchRefusal, Dialect, ErrorShape, InvalidStatus, OtherContentType, RateLimit, UnauthorizedSlug,
+    BatchRefusal, Dialect, ErrorShape, InvalidStatus, OtherContentType, RateLimit,
+    UnauthorizedSlug, UnknownMembers,
 };
 use self::mail::MailStore;
 use self::rule::{Segment, SegmentKind, SegmentView};
@@ -151,8 +152,8 @@ impl Audience {
     /// Returns the operation that a request asks for.
     ///
     /// Checks in this order, which is the mock's choice: the key (401), the path (404) if it can be decoded, the kind of
-    /// the key (403), the encoding of the path (422), the method (404), the content type. What the document only names is
-    /// 501, after the kind of the key.
+    /// the key (403), the encoding of the path (422), the method (404), the content type, the query of an operation
+    /// without parameters. What the document only names is 501, after the kind of the key.
     fn operation(&self, request: &Request<Bytes>) -> Result<Operation, Refusal> {
         let key = self.keys.authenticate(request.headers())?;
         let route = Route::parse(request.uri().path());
@@ -167,6 +168,10 @@ impl Audience {
         let operation = route?.operation(request.method().as_str())?;
         if operation.has_body() {
             check_content_type(request, self.dialect.other_content_type)?;
+        }
+        if operation.has_no_parameters() && self.dialect.unknown_members == UnknownMembers::Refused
+        {
+            refuse_parameters(request.uri().query().unwrap_or_default())?;
         }
         Ok(operation)
     }
@@ -555,6 +560,12 @@ impl Operation {
     fn has_body(&self) -> bool {
         !matches!(self, Self::List | Self::Retrieve(_) | Self::Delete(_))
     }
+
+    /// Returns whether the document describes the operation, and describes no query parameters of it. It shows neither
+    /// how a contact is deleted nor how a mail is sent, so any parameter may be right there.
+    fn has_no_parameters(&self) -> bool {
+        !matches!(self, Self::List | Self::Delete(_) | Self::SendEmail)
+    }
 }
 
 /// A path of section 4, with any method.
@@ -749,6 +760,22 @@ fn check_content_type(request: &Request<Bytes>, choice: OtherContentType) -> Res
         }
         OtherContentType::Ignored => Ok(()),
     }
+}
+
+/// Refuses the first parameter of a query. The query belongs to an operation that has none.
+///
+/// # Errors
+///
+/// 422 `validation_error` if there is a parameter.
+fn refuse_parameters(query: &str) -> Result<(), Refusal> {
+    let Some(pair) = query.split('&').find(|pair| !pair.is_empty()) else {
+        return Ok(());
+    };
+    let name = decode_parameter(pair.split('=').next().unwrap_or_default())?;
+    Err(Refusal::invalid(format!(
+        "`{}` is not a known parameter; only `GET /contacts` has query parameters",
+        printable(&name)
+    )))
 }
 
 /// Returns the value of a header as text.
@@ -1351,6 +1378,24 @@ mod tests {
             operation("POST", "/contacts/a%2Fb%3fc+d%40x/subscribe"),
             Ok(address)
         );
+    }
+
+    #[test]
+    fn a_query_is_refused_unless_it_has_no_parameter() {
+        for query in ["", "&", "&&"] {
+            assert_eq!(refuse_parameters(query), Ok(()), "{query}");
+        }
+        for (query, name) in [
+            ("topic=news", "`topic`"),
+            ("&to%0apic+1", r"`to\npic 1`"),
+            ("=news", "``"),
+            ("%zz=1", "two hex digits"),
+        ] {
+            let refusal = refuse_parameters(query).unwrap_err();
+
+            assert_eq!(refusal.status, 422, "{query}");
+            assert!(refusal.message.contains(name), "{}", refusal.message);
+        }
     }
 
     #[test]

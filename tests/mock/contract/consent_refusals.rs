@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Api;
+use super::{Api, Body};
 
 const ADA: &str = "ada@example.com";
 const NOBODY: &str = "nobody@example.com";
@@ -109,6 +109,50 @@ fn section_4_5_and_4_6_a_body_that_is_not_a_json_object_is_refused() {
     }
 
     assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
+}
+
+#[test]
+fn default_a_topic_in_the_query_is_422_and_changes_no_consent() {
+    let api = api();
+    api.unsubscribe(ADA, ()).expect(200);
+    let before = api.retrieve(ADA);
+
+    for call in ["subscribe", "unsubscribe"] {
+        let message = api
+            .post(format!("/contacts/ada%40example.com/{call}?topic=news"), ())
+            .refused(422, "validation_error");
+        assert!(message.contains("`topic`"), "{message}");
+    }
+
+    assert_eq!(api.retrieve(ADA), before);
+}
+
+#[test]
+fn default_an_unknown_query_parameter_is_422_in_each_request_that_the_document_describes() {
+    let api = api();
+
+    for (method, path, body) in [
+        ("POST", "/contacts", Body::from(json!({"email": NOBODY}))),
+        ("POST", "/contacts/batch", json!([{"email": NOBODY}]).into()),
+        ("GET", "/contacts/ada%40example.com", ().into()),
+        (
+            "PATCH",
+            "/contacts/ada%40example.com",
+            json!({"properties": {"plan": "pro"}}).into(),
+        ),
+    ] {
+        let message = api
+            .request(method, format!("{path}?color=red"))
+            .body(body)
+            .send()
+            .refused(422, "validation_error");
+        assert!(message.contains("`color`"), "{message}");
+    }
+    api.post("/contacts/ada%40example.com/subscribe?", ())
+        .expect(200);
+
+    assert_eq!(api.server.contact_count(), 1);
+    assert_eq!(api.retrieve(ADA)["properties"], json!({}));
 }
 
 #[test]

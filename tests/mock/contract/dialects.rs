@@ -672,6 +672,7 @@ fn dialect_unknown_members_ignored() {
     api.patch(PATH, json!({"properties": {}, "color": "red"}))
         .expect(200);
     assert_eq!(api.listed(&[("color", "red")]), [ADA]);
+    api.get(format!("{PATH}?color=red")).expect(200);
     api.get("/contacts?limit=1&limit=1")
         .refused(422, "validation_error");
 }

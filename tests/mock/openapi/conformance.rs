@@ -294,10 +294,11 @@ fn check_request_body(operation: &str, body: &[u8]) -> Result<(), String> {
 
 /// Checks the names of the parameters, and the rule, which is the only one with a structure.
 fn check_query(operation: &str, query: &str) -> Result<(), String> {
-    for pair in query
-        .split('&')
-        .filter(|pair| !pair.is_empty() && operation.ends_with("/get"))
-    {
+    // The document does not describe this request, so the mock ignores its query.
+    if operation == "/paths/~1emails/post" {
+        return Ok(());
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = decoded(name);
         let parameters = resolve(&format!("{operation}/parameters")).and_then(Value::as_array);
@@ -305,13 +306,8 @@ fn check_query(operation: &str, query: &str) -> Result<(), String> {
             .into_iter()
             .flatten()
             .map(follow)
-            .find(|parameter| parameter["name"] == *name);
-        let parameter = match parameter {
-            Some(parameter) => parameter,
-            // The mock reads a query only for a list.
-            None if parameters.is_none() => return Ok(()),
-            None => return Err(format!("the parameter `{name}`")),
-        };
+            .find(|parameter| parameter["name"] == *name)
+            .ok_or_else(|| format!("the parameter `{name}`"))?;
         if let Some(schema) = parameter["schema"].get("contentSchema") {
             validate(
                 &format!("{operation} {name}"),

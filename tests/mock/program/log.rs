@@ -53,13 +53,13 @@ async fn a_json_line_has_the_same_members() {
     assert_eq!(line["method"], "GET");
     assert_eq!(line["path"], "/contacts/ada%40example.com");
     assert_eq!(line["query"], "a=b");
-    assert_eq!(line["status"], 404);
+    assert_eq!(line["status"], 422);
     assert!(line["duration_ms"].is_number(), "{log}");
     assert!(
         line["reason"]
             .as_str()
             .unwrap()
-            .contains("there is no contact"),
+            .contains("`a` is not a known parameter"),
         "{log}"
     );
 }
