@@ -306,6 +306,8 @@ impl Fault {
 
     /// Creates a fault that applies the request and closes the connection in the middle of the response body.
     ///
+    /// A 204 or a 304 has no body. Its connection is closed in the middle of its headers.
+    ///
     /// # Example: a client that retries a truncated list
     ///
     /// ```
@@ -329,6 +331,8 @@ impl Fault {
 
     /// Creates a fault that applies the request and resets the connection (a TCP `RST`) in the middle of the response
     /// body.
+    ///
+    /// A 204 or a 304 has no body. Its connection is reset in the middle of its headers.
     ///
     /// # Example: a connection that a firewall resets
     ///
@@ -750,8 +754,12 @@ impl Fault {
             FaultKind::CloseAfter => {
                 Some("a fault closed the connection after the request was applied")
             }
-            FaultKind::CloseMidBody => Some("a fault closed the connection in the response body"),
-            FaultKind::CloseReset => Some("a fault reset the connection in the response body"),
+            FaultKind::CloseMidBody => {
+                Some("a fault closed the connection in the middle of the response")
+            }
+            FaultKind::CloseReset => {
+                Some("a fault reset the connection in the middle of the response")
+            }
             FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
         }
     }
@@ -794,13 +802,13 @@ impl Fault {
             FaultKind::CloseMidBody | FaultKind::CloseReset => {
                 let response = response.map(|body| self.body.unwrap_or(body));
                 Err(Disconnect {
-                    bytes: truncated(&response),
                     reset: kind == FaultKind::CloseReset,
+                    ..truncated(&response)
                 })
             }
             FaultKind::Garbage => Err(Disconnect {
                 bytes: self.body.map_or_else(|| GARBAGE.to_vec(), Vec::from),
-                reset: false,
+                ..Disconnect::default()
             }),
         };
         (self.delay.unwrap_or_default(), sent)
@@ -884,14 +892,32 @@ fn slug_of_status(status: u16) -> String {
         .collect()
 }
 
-/// Returns the bytes of a response up to the middle of its body.
-fn truncated(response: &Response<Bytes>) -> Vec<u8> {
+/// Returns a response up to the middle of its body, or of its head if its status allows no body.
+fn truncated(response: &Response<Bytes>) -> Disconnect {
+    // RFC 9112, section 6.3: whatever the head announces, to a client the response ends with it.
+    if matches!(
+        response.status(),
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    ) {
+        let mut bytes = head_bytes(response, 0);
+        bytes.truncate(bytes.len() / 2);
+        return Disconnect {
+            body_start: bytes.len(),
+            bytes,
+            reset: false,
+        };
+    }
     // Written by hand: hyper does not send a response that is shorter than its `content-length`.
     // At least one byte is announced and not sent, even if the body is empty.
     let body = response.body();
     let mut bytes = head_bytes(response, body.len().max(1));
+    let body_start = bytes.len();
     bytes.extend_from_slice(&body[..body.len() / 2]);
-    bytes
+    Disconnect {
+        bytes,
+        body_start,
+        reset: false,
+    }
 }
 
 /// Returns the bytes of a response before its body.

@@ -1836,6 +1836,9 @@ struct Exchange {
 #[error("the server ended the connection without a response")]
 struct Disconnect {
     bytes: Vec<u8>,
+    /// The index of the first byte after the head of the response. The end of `bytes` if the head is cut, and 0 if they
+    /// are not HTTP.
+    body_start: usize,
     /// Whether to send a TCP `RST` instead of closing.
     reset: bool,
 }
@@ -1843,11 +1846,7 @@ struct Disconnect {
 impl Disconnect {
     /// Returns the part of a response body that is sent, or all bytes if they are not HTTP.
     fn body(&self) -> &[u8] {
-        if !self.bytes.starts_with(b"HTTP/1.") {
-            return &self.bytes;
-        }
-        let head = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
-        head.map_or(&self.bytes, |end| &self.bytes[end + 4..])
+        &self.bytes[self.body_start..]
     }
 }
 

@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audience::mock::{DeliveryFault, Dialect, ErrorShape, Fault, MockServer};
+use audience::mock::{
+    ConsentForm, ContactDeletion, DeliveryFault, Dialect, ErrorShape, Fault, MockServer,
+};
 use serde_json::json;
 use support::TIMEOUT;
 
@@ -371,6 +373,40 @@ fn reset_body_resets_the_connection_in_the_middle_of_the_body() {
     assert!(!sent.is_empty() && sent.len() < announced, "{response}");
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(server.contact_count(), 1);
+}
+
+#[tokio::test]
+async fn a_response_without_a_body_is_cut_in_its_head() {
+    let dialect = Dialect {
+        consent_form: ConsentForm::NoContent,
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    for fault in [Fault::close_mid_body(), Fault::close_reset()] {
+        let server = MockServer::builder().dialect(dialect).start().await;
+        server.seed_contact("ada@example.com");
+        server.fault(fault.clone());
+        let ada = format!("{}/contacts/ada%40example.com", server.url());
+        let client = reqwest::Client::new();
+        let send = async |request: reqwest::RequestBuilder| {
+            request.bearer_auth(server.full_key()).send().await
+        };
+
+        let opt_out = send(client.post(format!("{ada}/unsubscribe"))).await;
+        let is_opted_out = server.contacts()[0].unsubscribed;
+        let deletion = send(client.delete(&ada)).await;
+
+        assert!(opt_out.is_err(), "{fault:?}: {opt_out:?}");
+        assert!(is_opted_out, "{fault:?}");
+        assert!(deletion.is_err(), "{fault:?}: {deletion:?}");
+        assert_eq!(server.contact_count(), 0, "{fault:?}");
+        let recorded = server.requests();
+        assert_eq!(recorded.len(), 2, "{fault:?}");
+        for request in recorded {
+            assert_eq!(request.status, Some(204), "{fault:?}");
+            assert_eq!(request.response_body, b"", "{fault:?}");
+        }
+    }
 }
 
 #[test]

@@ -54,11 +54,11 @@ async fn the_reason_of_a_fault_says_what_it_did() {
         ),
         (
             Fault::close_mid_body(),
-            Some("a fault closed the connection in the response body"),
+            Some("a fault closed the connection in the middle of the response"),
         ),
         (
             Fault::close_reset(),
-            Some("a fault reset the connection in the response body"),
+            Some("a fault reset the connection in the middle of the response"),
         ),
         (
             Fault::garbage(),
