@@ -73,6 +73,29 @@ fn contacts_are_shown_with_both_layers_of_consent() {
 }
 
 #[test]
+fn a_row_that_is_opened_again_shows_what_has_changed_since() {
+    let server = server_with(json!({"contacts": [{"email": "ada@example.com"}]}));
+    let Some(mut page) = Page::open_at(&server, "#contacts") else {
+        return;
+    };
+    let summary = "[data-list=contacts] > li summary";
+    page.click(summary);
+    page.wait_for_text("[data-list=contacts] .inside", "not opted out");
+    page.click(summary);
+    page.wait_for("!document.querySelector('[data-list=contacts] details').open");
+
+    server.report_spam("ada@example.com");
+    page.wait_for_text(summary, "Reported spam");
+    page.click(summary);
+
+    page.wait_for_text(
+        "[data-list=contacts] .inside",
+        "opted out, reason complaint",
+    );
+    page.assert_no_problems();
+}
+
+#[test]
 fn contacts_are_filtered_by_the_server() {
     let server = server_with(json!({
         "segments": {"seg_1": {"contacts": ["contact7@example.com"]}},
