@@ -551,8 +551,9 @@ impl MockServerBuilder {
     /// Sets a function that is called for each request as soon as it is handled, for example to print it. Default:
     /// none.
     ///
-    /// The function is called before the response is sent, on the server's thread, so it must not block. It is not
-    /// called for requests to the control plane. If it panics, the request gets no response.
+    /// The function is called before the response is sent, on the server's thread, so it must not block. If the client
+    /// closes the connection while a fault delays the response, it is called then. It is not called for requests to the
+    /// control plane. If it panics, the request gets no response.
     ///
     /// # Example: one line for each refused request
     ///

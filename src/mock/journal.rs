@@ -206,7 +206,8 @@ pub struct HandledRequest {
     pub status: Option<u16>,
     /// The reason for which the request was refused; see [`RecordedRequest::reason`].
     pub reason: Option<String>,
-    /// The time from the headers of the request to its response, in real time. It includes the delay of a fault.
+    /// The time from the headers of the request to its response, in real time. It includes the delay of a fault, but
+    /// ends when the client closes the connection during that delay.
     pub duration: Duration,
 }
 
@@ -248,6 +249,37 @@ impl RequestObserver {
                 ..handled
             });
         }
+    }
+
+    /// Returns a guard that [finishes](Self::finish) a request when it is dropped. A request whose client leaves during
+    /// the delay of a fault is dropped, too.
+    pub(super) fn finish_on_drop(
+        &self,
+        observed: Observed,
+        status: Option<u16>,
+        reason: Option<String>,
+    ) -> FinishOnDrop<'_> {
+        FinishOnDrop {
+            observer: self,
+            observed,
+            status,
+            reason,
+        }
+    }
+}
+
+/// A request that is handled, and whose response is still delayed.
+pub(super) struct FinishOnDrop<'a> {
+    observer: &'a RequestObserver,
+    observed: Observed,
+    status: Option<u16>,
+    reason: Option<String>,
+}
+
+impl Drop for FinishOnDrop<'_> {
+    fn drop(&mut self) {
+        self.observer
+            .finish(self.observed.take(), self.status, self.reason.take());
     }
 }
 

@@ -394,10 +394,11 @@ impl Server {
         } = shared.handle(request);
         // From here on, only the journal holds the body.
         drop(held_bytes);
+        let finished = self.observer.finish_on_drop(observed, status, reason);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.observer.finish(observed, status, reason);
+        drop(finished);
         response.map(http_response)
     }
 

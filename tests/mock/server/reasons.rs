@@ -1,13 +1,17 @@
 //! Why a request was refused, in the journal and for an observer.
 
-use std::sync::{Arc, Mutex};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use audience::mock::{Dialect, ErrorShape, Fault, HandledRequest, MockServer};
 use serde_json::{Value, json};
+use support::PATIENCE;
+use support::cancellation::until;
 
 use super::control::call;
-use super::{ada, get, post_unchecked};
+use super::{ada, address, get, post_unchecked};
 
 #[tokio::test]
 async fn a_refused_request_has_the_message_of_its_error_in_every_shape() {
@@ -119,4 +123,30 @@ async fn an_observer_is_told_about_each_request_and_no_control_call() {
             .as_deref()
             .is_some_and(|reason| reason.contains("x@x.io"))
     );
+}
+
+#[tokio::test]
+async fn an_observer_is_told_about_a_request_whose_client_did_not_wait() {
+    let (seen, told) = mpsc::channel();
+    let server = MockServer::builder()
+        .on_request(move |request| seen.send(request.clone()).unwrap())
+        .start()
+        .await;
+    let delay = Duration::from_secs(3_600);
+    server.fault(Fault::delay(delay));
+    let mut connection = TcpStream::connect(address(&server)).unwrap();
+    write!(
+        connection,
+        "GET /contacts HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+        server.full_key()
+    )
+    .unwrap();
+    until(|| !server.requests().is_empty()).await;
+
+    drop(connection);
+
+    let request = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((&*request.path, request.status), ("/contacts", Some(200)));
+    assert!(request.duration < delay, "{request:?}");
+    assert_eq!(server.requests().len(), 1);
 }
