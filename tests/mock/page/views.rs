@@ -169,6 +169,35 @@ fn wait_for_attempts(page: &mut Page, results: &[&str]) {
 }
 
 #[test]
+fn a_redelivery_does_not_hide_the_next_automatic_attempt() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([500; 4]);
+    let server = server_with(json!({}));
+    receivers.add(&server, "crm", &receiver);
+    receivers.block_on(server.send_event(json!({"type": "email.opened"})));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+    let later = |page: &mut Page, count: usize| {
+        page.wait_for(&format!(
+            "document.querySelectorAll('.track .later').length === {count}"
+        ));
+    };
+    wait_for_attempts(&mut page, &["500", "next"]);
+    later(&mut page, 8);
+
+    page.click(".event > details > summary");
+    page.click(".event .inside > div > button");
+
+    wait_for_attempts(&mut page, &["500", "500", "next"]);
+    later(&mut page, 8);
+    page.click("[data-advance='60']");
+    wait_for_attempts(&mut page, &["500", "500", "500", "next"]);
+    later(&mut page, 7);
+    page.assert_no_problems();
+}
+
+#[test]
 fn ten_attempts_are_a_timeline_that_shows_which_signatures_are_valid() {
     let receivers = Receivers::new();
     let receiver = receivers.start([500; 10]);
