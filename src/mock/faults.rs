@@ -1,5 +1,6 @@
 //! Faults of requests: the failures that a test causes between the service and its callers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -1135,24 +1136,45 @@ fn deserialize_retry_after<'de, D: Deserializer<'de>>(
     }
 }
 
+/// A header that is sent several times is an array of its values.
 fn serialize_headers<S: Serializer>(
     headers: &[(HeaderName, HeaderValue)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(
-        headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))),
-    )
+    let mut by_name: BTreeMap<&str, Vec<Cow<'_, str>>> = BTreeMap::new();
+    for (name, value) in headers {
+        let values = by_name.entry(name.as_str()).or_default();
+        values.push(String::from_utf8_lossy(value.as_bytes()));
+    }
+    serializer.collect_map(by_name.into_iter().map(|(name, values)| {
+        let json: Value = match &values[..] {
+            [value] => value.clone().into(),
+            values => values.iter().cloned().collect(),
+        };
+        (name, json)
+    }))
 }
 
+/// The value of a header is a text, or an array of texts that are sent one after the other.
 fn deserialize_headers<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, D::Error> {
-    BTreeMap::<String, String>::deserialize(deserializer)?
-        .iter()
-        .map(|(name, value)| response_header(name, value).map_err(D::Error::custom))
-        .collect()
+    let mut headers = Vec::new();
+    for (name, value) in BTreeMap::<String, Value>::deserialize(deserializer)? {
+        let values = match value {
+            Value::Array(values) => values,
+            value => vec![value],
+        };
+        for value in values {
+            let Value::String(value) = value else {
+                return Err(D::Error::custom(format_args!(
+                    "the header {name:?} must be a text or an array of texts, not {value}"
+                )));
+            };
+            headers.push(response_header(&name, &value).map_err(D::Error::custom)?);
+        }
+    }
+    Ok(headers)
 }
 
 /// Returns whether `path` matches `pattern`, in which `*` matches any text, including none.
@@ -1339,6 +1361,7 @@ mod tests {
                 "status": 503, "headers": {"retry-after": "1"}, "times": 2, "after": 1, "method": "POST",
                 "path": "/a*",
             }),
+            json!({"status": 503, "headers": {"set-cookie": ["b", "a"], "x-a": "c"}}),
             json!({"status": 504, "applied": true}),
             json!({"close": "before"}),
             json!({"close": "after", "delay_ms": 5}),
@@ -1352,6 +1375,18 @@ mod tests {
 
             fault.check().unwrap();
             assert_eq!(serde_json::to_value(&fault).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn the_error_for_a_header_that_is_no_text_names_it() {
+        for value in [json!(1), json!(null), json!(["a", 1]), json!([["a"]])] {
+            let json = json!({"status": 503, "headers": {"x-a": value}});
+
+            let error = serde_json::from_value::<Fault>(json).unwrap_err();
+
+            let message = "the header \"x-a\" must be a text or an array of texts, not ";
+            assert!(error.to_string().starts_with(message), "{error}");
         }
     }
 

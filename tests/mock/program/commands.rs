@@ -177,6 +177,34 @@ async fn a_fault_affects_the_next_requests_until_it_is_cleared() {
 }
 
 #[tokio::test]
+async fn a_header_that_a_fault_repeats_is_sent_twice() {
+    let mock = RunningMock::start(&[]);
+
+    mock.command(&[
+        "fault",
+        "--status",
+        "503",
+        "--header",
+        "set-cookie=a=1",
+        "--header",
+        "x-a=b",
+        "--header",
+        "set-cookie=b=2",
+    ]);
+
+    let response = reqwest::get(format!("{}/contacts", mock.url))
+        .await
+        .unwrap();
+    let cookies: Vec<_> = response.headers().get_all("set-cookie").iter().collect();
+    assert_eq!(cookies, ["a=1", "b=2"]);
+    assert_eq!(response.headers()["x-a"], "b");
+    assert_eq!(
+        mock.json(&["fault", "list"])["data"][0]["headers"],
+        json!({"set-cookie": ["a=1", "b=2"], "x-a": "b"})
+    );
+}
+
+#[tokio::test]
 async fn one_of_several_faults_is_removed_by_its_number() {
     let mock = RunningMock::start(&[]);
     assert_eq!(mock.command(&["fault", "list"]), "there are no faults\n");
