@@ -261,7 +261,12 @@ const LIMITED: &str =
 
 /// Whether the receiver did not look at the delivery, because it limits the rate or is busy.
 fn is_limited(outcome: &Outcome) -> bool {
-    outcome.status() == Some(429) || outcome.asked_delay().is_some()
+    match outcome {
+        Outcome::Response(response) => {
+            response.status == 429 || response.status == 503 && response.has_retry_after
+        }
+        _ => false,
+    }
 }
 
 /// Whether the receiver rejected the delivery because of what it contains.
@@ -1438,7 +1443,8 @@ mod tests {
     use std::io;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use http::StatusCode;
+    use http::header::RETRY_AFTER;
+    use http::{Response, StatusCode};
     use tokio::net::TcpSocket;
 
     use super::*;
@@ -1518,6 +1524,29 @@ mod tests {
         let problem = |status| grade(&response(status)).findings.remove(0).problem;
         assert!(problem(304).contains("304"), "{}", problem(304));
         assert!(problem(307).contains("a redirect"), "{}", problem(307));
+    }
+
+    #[test]
+    fn a_503_with_a_date_to_retry_after_is_no_server_error() {
+        let event = SampleEvent::new("evt_1".into(), EventType::Sent, 0);
+        for (retry_after, verdict) in [
+            (Some("Fri, 31 Dec 2027 23:59:59 GMT"), Verdict::NotSeen),
+            (Some("120"), Verdict::NotSeen),
+            (None, Verdict::Warning),
+        ] {
+            let mut response = Response::builder().status(503);
+            if let Some(value) = retry_after {
+                response = response.header(RETRY_AFTER, value);
+            }
+            let response = response.body(Bytes::new()).unwrap();
+            let outcome = Outcome::Response(exchange::received(response, Duration::ZERO));
+
+            let grade = refused(&outcome, &event, "it", "why", "do");
+
+            assert_eq!(grade.verdict, verdict, "{retry_after:?}");
+            let is_limited = verdict == Verdict::NotSeen;
+            assert_eq!(grade.findings.is_empty(), is_limited, "{retry_after:?}");
+        }
     }
 
     #[tokio::test]

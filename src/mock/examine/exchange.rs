@@ -46,6 +46,9 @@ pub(super) enum Outcome {
 pub(super) struct Received {
     pub(super) status: u16,
     pub(super) elapsed: Duration,
+    /// Whether it has a `Retry-After`, with seconds or with a date.
+    pub(super) has_retry_after: bool,
+    /// The seconds of its `Retry-After`.
     pub(super) retry_after: Option<Duration>,
     /// The receiver's clock by its `Date`, in Unix seconds.
     pub(super) date: Option<u64>,
@@ -155,7 +158,7 @@ pub(super) async fn send(url: &HttpUrl, request: Outgoing, timeout: Duration) ->
     }
 }
 
-fn received(response: Response<Bytes>, elapsed: Duration) -> Received {
+pub(super) fn received(response: Response<Bytes>, elapsed: Duration) -> Received {
     let (head, body) = response.into_parts();
     let header = |name| {
         head.headers
@@ -165,6 +168,7 @@ fn received(response: Response<Bytes>, elapsed: Duration) -> Received {
     Received {
         status: head.status.as_u16(),
         elapsed,
+        has_retry_after: head.headers.contains_key(RETRY_AFTER),
         retry_after: header(RETRY_AFTER)
             .and_then(|text| text.parse().ok())
             .map(Duration::from_secs),

@@ -888,6 +888,7 @@ mod tests {
         Outcome::Response(Received {
             status,
             elapsed: Duration::ZERO,
+            has_retry_after: false,
             retry_after: None,
             date: None,
             body: Bytes::new(),
