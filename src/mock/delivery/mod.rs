@@ -1162,11 +1162,14 @@ impl AttemptQueue {
 
     /// Removes all pending attempts for an event. Returns how many there were.
     fn remove_event(&mut self, event: u64) -> usize {
-        let pending = self.pending.values().flat_map(BTreeMap::values);
-        let removed: Vec<_> = pending
-            .filter(|attempt| attempt.event == event)
-            .cloned()
-            .collect();
+        // A mail to many recipients gives up one event after the other, so this looks at no attempt of another event.
+        let mut removed = Vec::new();
+        for due in self.open.due_times(event) {
+            for queue in self.pending.values() {
+                let of_event = queue.range((due, event, u64::MIN)..=(due, event, u64::MAX));
+                removed.extend(of_event.map(|(_, attempt)| attempt.clone()));
+            }
+        }
         for attempt in &removed {
             self.take_pending((attempt.due, event, attempt.endpoint, attempt.serial));
             self.open.remove(attempt);
@@ -1272,6 +1275,16 @@ impl OpenAttempts {
     fn has_due_by(&self, time: i64, event: u64, kind: AttemptKind) -> bool {
         let due = (event, kind, i64::MIN)..=(event, kind, time);
         self.0.range(due).next().is_some()
+    }
+
+    /// Returns when the open attempts of an event are due.
+    fn due_times(&self, event: u64) -> BTreeSet<i64> {
+        let least = (event, AttemptKind::Automatic(0), i64::MIN);
+        self.0
+            .range(least..)
+            .take_while(|((other, ..), _)| *other == event)
+            .map(|((.., due), _)| *due)
+            .collect()
     }
 }
 
@@ -1838,6 +1851,37 @@ mod tests {
 
         assert_eq!(queue.remove_event(2), 1);
         assert!(!queue.holds_back(1));
+    }
+
+    #[test]
+    fn an_event_that_is_given_up_has_no_pending_attempt_and_the_others_keep_theirs() {
+        let mut queue = AttemptQueue::default();
+        for event in 1..=3 {
+            for endpoint in 1..=2 {
+                queue.add(5, event, endpoint, AttemptKind::Automatic(1));
+                queue.add(40, event, endpoint, AttemptKind::Automatic(2));
+                queue.add(5, event, endpoint, AttemptKind::Redelivery);
+                queue.add(-9, event, endpoint, AttemptKind::Duplicate);
+            }
+        }
+
+        assert_eq!(queue.remove_event(2), 8);
+
+        assert_eq!(queue.remove_event(2), 0);
+        let mut left = Vec::new();
+        while let Some(attempt) = queue.start_due(99, true) {
+            queue.finish(&attempt);
+            left.push((attempt.due, attempt.event, attempt.endpoint));
+        }
+        let mut expected: Vec<(i64, u64, u64)> = Vec::new();
+        for due in [-9, 5, 5, 40] {
+            for event in [1, 3] {
+                expected.extend([1, 2].map(|endpoint| (due, event, endpoint)));
+            }
+        }
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+        assert!(queue.open.0.is_empty());
     }
 
     #[test]

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use audience::mock::{DeliveryAttempt, MockServer, SegmentKind};
 use audience::webhooks::Verifier;
-use serde_json::json;
+use serde_json::{Value, json};
+use support::cancellation::until;
 use support::{PATIENCE, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
+use super::control::call;
 use super::raw_receiver::raw_receiver;
 use super::{FIVE_HOURS, START, ada, get, json_of, offsets, post, stopped_server};
-use crate::receiver::{Receiver, SECRET};
+use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
 
 /// The seconds from the first attempt to each of the ten.
 const SCHEDULE: [i64; 10] = [0, 35, 105, 245, 525, 1_085, 2_205, 4_445, 8_925, 17_885];
@@ -445,6 +447,42 @@ async fn sending_mail_causes_events() {
         seen,
         expected.map(|(event, to)| (event.to_owned(), to.into()))
     );
+}
+
+#[tokio::test]
+async fn of_a_mail_to_very_many_the_newest_ten_thousand_events_are_delivered_in_their_order() {
+    // The mock waits for the fourth response as long as the test may take.
+    let receiver = Receiver::start([200, 200, 200, NO_RESPONSE]).await;
+    let server = MockServer::builder()
+        .clock(START)
+        .delivery_timeout(2 * PATIENCE)
+        .webhook_endpoint(&receiver.url, SECRET)
+        .start()
+        .await;
+    let to: Vec<_> = (0..20_000).map(|n| format!("{n}@example.com")).collect();
+
+    let mail = json!({"from": "me@example.com", "to": to, "subject": "Hi"});
+    post(&server, "/emails", &mail).await.unwrap();
+
+    // Each recipient has two events, so that the first of the newest 10,000 are about the recipient 15,000.
+    until(|| receiver.received_unchecked().len() == 4).await;
+    let shown: Vec<_> = receiver
+        .events()
+        .iter()
+        .map(|event| [&event["id"], &event["type"], &event["data"]["to"]].map(Value::clone))
+        .collect();
+    let expected = [
+        ["evt_30001", "email.sent", "15000@example.com"],
+        ["evt_30002", "email.delivered", "15000@example.com"],
+        ["evt_30003", "email.sent", "15001@example.com"],
+        ["evt_30004", "email.delivered", "15001@example.com"],
+    ];
+    assert_eq!(shown, expected.map(|event| event.map(Value::from)));
+    let (_, waiting) = call(&server, "GET", "events?state=pending", Value::Null).await;
+    let waiting = waiting["data"].as_array().unwrap();
+    let waiting: Vec<_> = waiting.iter().map(|event| &event["number"]).collect();
+    let expected: Vec<_> = (30_004..=40_000_u64).map(Value::from).collect();
+    assert_eq!(waiting, expected.iter().collect::<Vec<_>>());
 }
 
 #[tokio::test]
