@@ -987,6 +987,8 @@ pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&St
 /// Returns the code of a refusal, or a word for any other failure.
 fn code_of(error: &Error) -> ErrorCode {
     match (error.code(), error.status()) {
+        // Without a slug, too: otherwise the rows would be finished, and never sent after the ceiling was raised.
+        _ if error.is_quota_exceeded() => ErrorCode::QuotaExceeded,
         (Some(code), _) => code.clone(),
         (None, Some(status)) => ErrorCode::from(format!("http_{}", status.as_u16())),
         (None, None) => ErrorCode::from("no_response"),

@@ -44,6 +44,27 @@ async fn after_the_plan_is_full_no_further_batch_is_started_and_the_rest_is_not_
 }
 
 #[tokio::test]
+async fn after_a_402_without_a_slug_for_a_whole_batch_a_resumed_import_sends_its_rows() {
+    let server = MockServer::start().await;
+    let body = json!({"message": "plan limit reached"}).to_string();
+    server.fault(Fault::status(402).body(body).path(BATCH));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let import = contacts.import(numbered(150)).concurrency(1);
+        import.journal(journal.open())
+    };
+
+    let full = in_time(run()).await.unwrap();
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert!(full.quota_exceeded() && !full.is_complete(), "{full}");
+    assert_eq!((full.refused(), full.not_sent()), (100, 50));
+    assert!(full.finished().is_err());
+    assert_eq!(counts(&resumed), [150, 0, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
 async fn the_alternate_text_of_an_import_a_sync_and_an_export_that_stopped_has_the_causes() {
     let contacts = MockServer::start().await.client().contacts();
     let folder = std::env::temp_dir();
