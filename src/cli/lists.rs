@@ -517,7 +517,7 @@ fn refused(report: &ImportReport) -> Vec<String> {
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
         lines.push(format!(
-            "applied without their opt-out: {count}; the next run with the same journal or state file sends it again"
+            "without their opt-out: {count}; the next run with the same journal or state file sends it again"
         ));
     }
     lines

@@ -14,6 +14,7 @@ use super::row::{
     ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
+use crate::address::address_problem;
 use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, may_be_missing,
@@ -104,7 +105,7 @@ impl Sender {
         }
         // The start is on disk before the request is sent: after a crash, a row with `OnConflict::Error` that may have
         // been applied must not be sent again, because it would be refused as a duplicate of itself. And if a row with
-        // opt-outs is refused when it is sent again, its contact may exist all the same.
+        // opt-outs is refused when it is sent again, its contact may exist, whatever the code of the refusal says.
         if let Err(error) = self.record_start(rows).await {
             return SentBatch::not_sent(rows, self.unwritable(error));
         }
@@ -201,9 +202,14 @@ impl Sender {
                         (None, Some(failure)) => failure.clone(),
                         (None, None) => RowOutcome::Unknown,
                     };
-                    let is_refused = matches!(outcome, RowOutcome::Refused { .. });
-                    let exists = result.is_some_and(BatchOutcome::may_be_applied);
-                    (outcome, exists || *was_sent && is_refused)
+                    let exists = match &outcome {
+                        RowOutcome::Refused { .. } if *was_sent => true,
+                        RowOutcome::Refused { code, .. } if is_about_address(row, code) => false,
+                        // The contact may have existed before the import, and would keep getting broadcasts.
+                        RowOutcome::Refused { .. } if !row.fails_on_conflict() => true,
+                        _ => result.is_some_and(BatchOutcome::may_be_applied),
+                    };
+                    (outcome, exists)
                 }
             };
             outcomes.push(outcome);
@@ -936,6 +942,22 @@ fn is_refused_key(error: &Error) -> bool {
 /// opt-outs would be lost.
 fn is_about_rows(error: &Error) -> bool {
     error.is_validation_error() || error.is_already_exists() || error.is_quota_exceeded()
+}
+
+/// Returns whether a refusal says that the address of the row is invalid. Then there is no contact to opt out, and it would
+/// take up to three requests to find that out.
+fn is_about_address(row: &NumberedRow, code: &ErrorCode) -> bool {
+    let Some(contact) = row.row.contact() else {
+        return false;
+    };
+    match code {
+        // The code does not say whether the address or a property is invalid (interface section 7).
+        ErrorCode::ValidationError => {
+            let is_bare = *contact == NewContact::new(contact.email.as_str());
+            is_bare || address_problem(&contact.email).is_some()
+        }
+        code => ["invalid_address", "invalid_email"].contains(&code.as_str()),
+    }
 }
 
 fn is_quota_exceeded(outcome: &RowOutcome) -> bool {

@@ -40,13 +40,17 @@
 //! - **Consent.** It never subscribes a contact: an existing opt-out stays, with its reason. The
 //!   [opt-outs](ImportRow::opt_out) of a row are recorded right after its contact was created or updated. Before an
 //!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, only opt-outs of topics are
-//!   sent. If that fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed).
+//!   sent. If that fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed). If the service refuses a row,
+//!   a contact with its address may exist all the same, so its opt-outs are recorded if there is one: see
+//!   [`Refused`](RowOutcome::Refused).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the
 //!   address of such a row are not sent, because a retry of the earlier row would overwrite them.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
-//!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`].
+//!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
+//!   of the rows that the service has refused are recorded if their contacts exist. The opt-outs of the rows that were not
+//!   sent are not: until a resumed import sends them, these contacts may get broadcasts.
 //! - **A refused key** stops the import immediately, with an [`ImportError`].
 //!
 //! # After a crash

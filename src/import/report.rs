@@ -11,7 +11,7 @@ use crate::{Error, ErrorCode};
 /// Counts the rows of an import by outcome.
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
-/// failed, it says how many of the refused rows were applied: `3 refused (2 of them applied without their opt-out)`.
+/// failed, it says how many of the refused rows lack one: `3 refused (2 of them without their opt-out)`.
 /// After a dry run or [`verify`](super::Import::verify), it says how many rows are valid: `3 not sent (3 of them valid)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -110,8 +110,8 @@ impl ImportReport {
         self.refused.values().sum::<u64>() + self.opt_out_failed
     }
 
-    /// Returns how many rows were refused and not applied, for each code. Rows that were applied without an opt-out are
-    /// not among them: [`opt_out_failed`](Self::opt_out_failed) counts those.
+    /// Returns how many rows were refused and not applied, for each code. Rows with an opt-out that failed are not among
+    /// them: [`opt_out_failed`](Self::opt_out_failed) counts those.
     ///
     /// A status of the service that does not look like a code counts as `other`: it may contain an address. The outcomes
     /// and the rejects have it unchanged.
@@ -134,7 +134,8 @@ impl ImportReport {
             .map(|(code, count)| (code.as_str(), *count))
     }
 
-    /// Returns how many rows were applied, but without all of their opt-outs. [`refused`](Self::refused) includes them.
+    /// Returns how many rows have an opt-out that failed. Nearly always, the rest of the row was applied: see
+    /// [`RowOutcome::OptOutFailed`]. [`refused`](Self::refused) includes them.
     ///
     /// With a journal, the next run sends these opt-outs again.
     ///
@@ -550,7 +551,7 @@ impl fmt::Display for ImportReport {
         )?;
         if self.opt_out_failed > 0 {
             let failed = self.opt_out_failed;
-            write!(f, " ({failed} of them applied without their opt-out)")?;
+            write!(f, " ({failed} of them without their opt-out)")?;
         }
         write!(f, ", {} not sent", self.not_sent())?;
         if self.valid > 0 {
@@ -579,10 +580,12 @@ pub enum RowOutcome {
     Skipped,
     /// A [sync](super::SyncContacts) had only opt-outs to send for the row, and they are recorded.
     OptedOut,
-    /// The row was not applied, and neither were its opt-outs.
+    /// The contact of the row was neither created nor changed. If there is a contact with this address, the opt-outs of
+    /// the row were recorded.
     ///
-    /// There is one exception: if an earlier run of a [resumed](super::Journal) import may have sent the row, its
-    /// contact may exist, so its opt-outs are recorded.
+    /// They were not recorded if the service refused the address itself, or if the row could not be sent. Nor were those
+    /// of a row with [`OnConflict::Error`](crate::contacts::OnConflict::Error), unless the code is unknown to the
+    /// interface document: then the contact may have been created.
     Refused {
         /// The code of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
@@ -593,6 +596,9 @@ pub enum RowOutcome {
     },
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
+    ///
+    /// The service may also have refused the row, and then the opt-out of a contact that exists or may exist. When the
+    /// opt-out is recorded, the outcome is [`Refused`](Self::Refused).
     ///
     /// A resumed import sends the opt-out again, whatever the failure was. If the row itself is wrong, such as the name
     /// of a topic, fix the row and import it again with upsert or skip: with

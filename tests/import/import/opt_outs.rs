@@ -147,7 +147,8 @@ async fn a_row_whose_opt_out_failed_says_which_and_why() {
 }
 
 #[tokio::test]
-async fn the_opt_outs_of_a_refused_row_are_not_sent_and_those_of_a_skipped_row_are() {
+async fn the_opt_outs_of_a_row_that_must_be_new_and_is_not_are_not_sent_and_those_of_a_skipped_row_are()
+ {
     let server = server().await;
     server.seed(json!({"contacts": [{"email": "ada@x.io"}, {"email": "bob@x.io"}]}));
     let row = |address: &str, conflict| {
@@ -170,6 +171,70 @@ async fn the_opt_outs_of_a_refused_row_are_not_sent_and_those_of_a_skipped_row_a
         assert_eq!(counts(&report), [0, 0, 1, 1, 0, 0]);
         assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
         assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    }
+}
+
+#[tokio::test]
+async fn at_the_ceiling_of_the_plan_the_opt_out_of_a_contact_that_exists_is_sent() {
+    let server = server().await;
+    server.seed_contact("ada@x.io");
+    server.set_ceiling(Some(1));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let rows = || {
+        let [ada, eve] =
+            ["ada@x.io", "eve@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+        [ImportRow::from("new@x.io"), ada, eve]
+    };
+    let run = || contacts.import(rows()).journal(journal.open());
+
+    let full = in_time(run()).await.unwrap();
+    let ada = server.contact("ada@x.io").unwrap();
+    server.set_ceiling(None);
+    let resumed = in_time(run()).await.unwrap();
+
+    let refused: Vec<_> = full.refused_by_code().collect();
+    assert_eq!(refused, [("quota_exceeded", 3)]);
+    assert!(ada.unsubscribed);
+    assert_eq!(counts(&resumed), [2, 1, 0, 0, 0, 0]);
+    assert!(server.contact("eve@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_is_refused_because_of_a_property_is_sent_if_its_contact_exists()
+{
+    let server = server().await;
+    server.seed_contact("ada@x.io");
+    let row = |address: &str| {
+        let contact = NewContact::new(address).property("vip", json!(true));
+        ImportRow::new(contact).opt_out(EVERYTHING)
+    };
+    let rows = ["ada@x.io", "zoe@x.io", "nobody"].map(row);
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    let refused: Vec<_> = report.refused_by_code().collect();
+    assert_eq!(refused, [("validation_error", 3)]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(server.contact_count(), 1);
+    let mut requests = server.requests().into_iter();
+    assert!(!requests.any(|request| request.path.contains("nobody")));
+    report.finished().unwrap();
+}
+
+#[tokio::test]
+async fn no_request_is_made_for_the_opt_out_of_an_address_that_the_service_refuses() {
+    for code in ["validation_error", "invalid_address", "invalid_email"] {
+        let server = server().await;
+        let results = json!({"data": [{"email": "ada@x.io", "status": code}]});
+        let refused = Fault::status(200).body(results.to_string());
+        server.fault(refused.path("/contacts/batch"));
+        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+
+        let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+        let refused: Vec<_> = report.refused_by_code().collect();
+        assert_eq!(refused, [(code, 1)]);
+        assert_eq!(server.requests().len(), 1, "{code}");
     }
 }
 
@@ -546,7 +611,7 @@ async fn a_resumed_import_sends_every_opt_out_that_failed_whatever_the_reason_wa
         let run = || contacts.import(rows()).journal(journal.open());
 
         let failed = in_time(run()).await.unwrap();
-        let text = "0 created, 0 updated, 0 skipped, 1 refused (1 of them applied without their opt-out), 0 not sent, \
+        let text = "0 created, 0 updated, 0 skipped, 1 refused (1 of them without their opt-out), 0 not sent, \
                     0 unknown";
         assert_eq!(failed.to_string(), text, "{number}");
         let resumed = in_time(run()).await.unwrap();
@@ -693,13 +758,13 @@ async fn the_opt_outs_of_a_batch_that_got_no_response_are_sent_even_if_it_is_ref
 }
 
 #[tokio::test]
-async fn the_opt_outs_of_a_batch_that_was_certainly_not_applied_are_not_sent_if_it_is_refused_when_resumed()
+async fn the_opt_outs_of_a_row_that_must_be_new_and_was_certainly_not_sent_are_not_sent_if_it_is_refused_when_resumed()
  {
     let server = server().await;
     server.seed(json!({"contacts": [{"email": "ada@x.io"}]}));
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    let rows = || [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+    let rows = || [strict("ada@x.io")];
     server.fault(Fault::status(401).path("/contacts/batch").times(1));
     in_time(contacts.import(rows()).journal(journal.open()))
         .await
