@@ -21,7 +21,7 @@ use crate::contacts::{
     normalized_address,
 };
 use crate::error::shortened;
-use crate::{Error, ErrorCode, Missing, Outcome};
+use crate::{ApiError, Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
 #[derive(Clone, Debug)]
@@ -181,14 +181,11 @@ impl Sender {
             .iter()
             .filter_map(NumberedRow::contact_to_send)
             .collect();
-        let result = match batch.is_empty() {
-            true => Ok(Vec::new()),
+        let (results, failure) = match batch.is_empty() {
+            true => (Vec::new(), None),
             false => self.send_batch(&batch, watch).await,
         };
-        let (mut results, failure) = match &result {
-            Ok(results) => (results.iter(), None),
-            Err(error) => ([].iter(), Some(outcome_of_failure(error))),
-        };
+        let mut results = results.iter();
         let mut outcomes = Vec::with_capacity(rows.len());
         let mut may_exist = Vec::with_capacity(rows.len());
         for row in rows {
@@ -197,17 +194,17 @@ impl Sender {
                 ToDo::Verify => (RowOutcome::NotSent, false),
                 ToDo::Everything { was_sent } => {
                     let result = results.next();
-                    let outcome = match (result, &failure) {
-                        (Some(result), _) => outcome_of(row, result),
-                        (None, Some(failure)) => failure.clone(),
-                        (None, None) => RowOutcome::Unknown,
+                    let outcome = match result {
+                        Some(Ok(result)) => outcome_of(row, result),
+                        Some(Err(outcome)) => outcome.clone(),
+                        None => RowOutcome::Unknown,
                     };
                     let exists = match &outcome {
                         RowOutcome::Refused { .. } if *was_sent => true,
                         RowOutcome::Refused { code, .. } if is_about_address(row, code) => false,
                         // The contact may have existed before the import, and would keep getting broadcasts.
                         RowOutcome::Refused { .. } if !row.fails_on_conflict() => true,
-                        _ => result.is_some_and(BatchOutcome::may_be_applied),
+                        _ => matches!(result, Some(Ok(result)) if result.may_be_applied()),
                     };
                     (outcome, exists)
                 }
@@ -215,18 +212,62 @@ impl Sender {
             outcomes.push(outcome);
             may_exist.push(exists);
         }
-        let stop = match result {
+        let stop = match failure {
             // One refused entry is enough: every later row would be refused, too.
-            Ok(_) => outcomes
+            None => outcomes
                 .iter()
                 .any(is_quota_exceeded)
                 .then_some(Stop::Quota),
-            Err(error) => Some(stop_of_failure(error.about(&name_of(rows)))),
+            Some(error) => Some(stop_of_failure(error.about(&name_of(rows)))),
         };
         (SentBatch { outcomes, stop }, may_exist)
     }
 
+    /// Sends a batch. If the service refuses it as a whole because of its length, its size or one of its entries, this
+    /// sends its halves, one after the other, and the halves of those: only a row that is refused alone is at fault. If
+    /// everything is refused, a batch of 100 rows takes 199 requests.
+    ///
+    /// Returns a result for each entry, and the last error that left entries without one.
     async fn send_batch(
+        &self,
+        batch: &[&NewContact],
+        watch: &Arc<Watch>,
+    ) -> (Vec<EntryResult>, Option<Error>) {
+        let (mut results, mut failure) = (Vec::with_capacity(batch.len()), None);
+        // The next part is the last one, so that entries with the same address apply in their order.
+        let mut parts = vec![batch];
+        while let Some(part) = parts.pop() {
+            match self.send_part(part, watch).await {
+                Ok(sent) => results.extend(sent.into_iter().map(Ok)),
+                Err(error) if is_refused_as_a_whole(&error) && part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(error) if is_refused_as_a_whole(&error) && is_about_rows(&error) => {
+                    results.push(Ok(refused_entry(&error)));
+                }
+                Err(error) => {
+                    let outcome = outcome_of_failure(&error);
+                    results.extend(part.iter().map(|_| Err(outcome.clone())));
+                    // If the size of one row is at fault, the others may be small enough. Anything else would refuse the
+                    // other parts, too.
+                    let is_last = !is_refused_as_a_whole(&error);
+                    // The last one decides: it may be about the key.
+                    failure = Some(error);
+                    if is_last {
+                        break;
+                    }
+                }
+            }
+            if watch.gives_up() {
+                break;
+            }
+        }
+        results.resize(batch.len(), Err(RowOutcome::NotSent));
+        (results, failure)
+    }
+
+    async fn send_part(
         &self,
         batch: &[&NewContact],
         watch: &Arc<Watch>,
@@ -878,6 +919,9 @@ fn is_recorded_before(row: &NumberedRow) -> bool {
         && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
 }
 
+/// The result of an entry or, without one, the outcome of its row.
+type EntryResult = Result<BatchOutcome, RowOutcome>;
+
 /// Why no further batch is started.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -904,6 +948,14 @@ fn outcome_of(row: &NumberedRow, result: &BatchOutcome) -> RowOutcome {
             retryable,
         },
         BatchOutcome::Unknown => RowOutcome::Unknown,
+    }
+}
+
+/// Returns the result of an entry that was refused alone.
+fn refused_entry(error: &Error) -> BatchOutcome {
+    BatchOutcome::Failed {
+        code: code_of(error),
+        message: error.api().and_then(ApiError::message).map(str::to_owned),
     }
 }
 
@@ -935,6 +987,15 @@ fn stop_of_failure(error: Error) -> Stop {
 
 fn is_refused_key(error: &Error) -> bool {
     error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
+}
+
+/// Returns whether the service refused a whole batch because it is too large, or because of one of its entries. Then no
+/// attempt has applied anything, and smaller batches may succeed. By section 4.2 of the interface document, the service
+/// refuses only lengths that no import sends, but a gateway may have other limits.
+fn is_refused_as_a_whole(error: &Error) -> bool {
+    let is_too_large = error.status() == Some(StatusCode::PAYLOAD_TOO_LARGE);
+    let is_refused = is_too_large || error.is_validation_error() || error.is_already_exists();
+    is_refused && error.outcome() == Outcome::Refused
 }
 
 /// Returns whether the refusal of a whole batch says something about its rows: only with a code of the document does it

@@ -47,6 +47,9 @@
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the
 //!   address of such a row are not sent, because a retry of the earlier row would overwrite them.
+//! - **A batch that is refused as a whole.** After a 413, or after `validation_error` or `already_exists` for a whole batch,
+//!   the import sends its halves, one after the other, and the halves of those. So only a row that is refused alone counts
+//!   as refused, or as not sent after a 413. If a service refuses everything, this takes two requests for each row.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
 //!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
 //!   of the rows that the service has refused are recorded if their contacts exist. The opt-outs of the rows that were not

@@ -11,7 +11,7 @@ use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use serde_json::json;
-use wiremock::ResponseTemplate;
+use wiremock::{Request, ResponseTemplate};
 
 use super::csv_rejects::SharedFile;
 use super::{JournalPath, batches, contacts, counts, numbered, refused_batch};
@@ -420,9 +420,9 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
         (Fault::status(429), RowOutcome::NotSent),
     ] {
         let server = MockServer::start().await;
-        // Four attempts are made of what may be retried.
+        // Four attempts are made of what may be retried. A batch that is refused is sent in halves, down to its rows.
         let is_refused = matches!(outcome, RowOutcome::Refused { .. });
-        let times = if is_refused { 1 } else { 4 };
+        let times = if is_refused { 199 } else { 4 };
         server.fault(fault.path(BATCH).after(1).times(times));
         let mut outcomes = contacts(&server)
             .import(numbered(250))
@@ -434,12 +434,10 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
         }
         let report = outcomes.finish().unwrap();
 
-        assert!(
-            report
-                .first_failure()
-                .unwrap()
-                .contains("batch of rows 101 to 200")
-        );
+        let failure = report.first_failure().unwrap_or_default();
+        let is_named = failure.contains("batch of rows 101 to 200");
+        assert_eq!(is_named, !is_refused, "{failure}");
+        assert_eq!(report.created(), 150, "{outcome:?}");
         let is_same = |found: &RowOutcome| {
             found.code() == outcome.code() && found.is_retryable() == outcome.is_retryable()
         };
@@ -449,6 +447,116 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
             found[100]
         );
     }
+}
+
+#[tokio::test]
+async fn a_batch_that_is_too_long_for_the_service_is_sent_in_halves() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(413).path(BATCH).times(3));
+    let rows = numbered(99).chain([NewContact::new("0@x.io").first_name("Last")]);
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!(counts(&report), [99, 1, 0, 0, 0, 0]);
+    let lengths: Vec<_> = batches(&server).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [100, 50, 25, 12, 13, 25, 50]);
+    // The later row of an address is applied last.
+    let first_name = server.contact("0@x.io").unwrap().first_name;
+    assert_eq!(first_name.as_deref(), Some("Last"));
+    report.finished().unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_is_too_large_alone_is_not_sent_and_the_others_are() {
+    let server = respond_with(|request: &Request| match request.body.len() {
+        ..2_000 => created(request),
+        _ => ResponseTemplate::new(413),
+    })
+    .await;
+    let contacts = Client::new(server.uri(), "key").unwrap().contacts();
+    let large = NewContact::new("large@x.io").property("text", "x".repeat(2_000));
+    let rows = numbered(20).chain([large]).chain([NewContact::new("last@x.io")]);
+
+    let report = in_time(contacts.import(rows)).await.unwrap();
+
+    assert_eq!(counts(&report), [21, 0, 0, 0, 1, 0]);
+    let failure = report.first_failure().unwrap();
+    assert!(failure.contains("413"), "{failure}");
+    report.finished().unwrap_err();
+}
+
+#[tokio::test]
+async fn a_validation_error_for_a_whole_batch_refuses_only_the_row_that_is_refused_alone() {
+    let server = respond_with(|request: &Request| {
+        if addresses_of(request).iter().all(|address| address.contains('@')) {
+            return created(request);
+        }
+        let refusal = json!({"code": "validation_error", "message": "not an address"});
+        ResponseTemplate::new(422).set_body_json(json!({"error": refusal}))
+    })
+    .await;
+    let contacts = Client::new(server.uri(), "key").unwrap().contacts();
+    let rows = (0..100).map(|n| match n {
+        70 => "nobody".to_owned(),
+        n => format!("{n}@x.io"),
+    });
+
+    let mut outcomes = contacts.import(rows).stop_on_failure().outcomes();
+    let mut found = Vec::new();
+    while let Some((_, outcome)) = in_time(outcomes.next()).await {
+        found.push(outcome.to_string());
+    }
+    let report = outcomes.finish().unwrap();
+
+    assert_eq!(counts(&report), [99, 0, 0, 1, 0, 0]);
+    assert_eq!(found[70], "validation_error: not an address");
+    assert_eq!((report.first_failure(), report.is_complete()), (None, true));
+}
+
+#[tokio::test]
+async fn the_rows_of_a_batch_after_a_part_that_failed_are_not_sent_and_a_resumed_import_sends_them()
+{
+    let server = MockServer::start().await;
+    server.fault(Fault::status(413).path(BATCH).times(1));
+    server.fault(Fault::close_after().path(BATCH).after(1).times(1));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let rows = numbered(100).map(|contact| contact.on_conflict(OnConflict::Error));
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&failed), [0, 0, 0, 0, 50, 50]);
+    assert_eq!(counts(&resumed), [50, 0, 0, 0, 0, 50]);
+    assert_eq!(server.contact_count(), 100);
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_after_a_row_that_is_too_large_stops_the_import() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(413).path(BATCH).times(2));
+    server.fault(Fault::status(401).path(BATCH).after(2));
+
+    let stopped = in_time(contacts(&server).import(numbered(2))).await;
+
+    let stopped = stopped.unwrap_err();
+    assert!(stopped.error().is_unauthorized(), "{stopped}");
+    assert_eq!(counts(stopped.report()), [0, 0, 0, 0, 2, 0]);
+}
+
+/// The addresses of the entries of a batch.
+fn addresses_of(request: &Request) -> Vec<String> {
+    let entries: Vec<NewContact> = serde_json::from_slice(&request.body).unwrap();
+    entries.into_iter().map(|entry| entry.email).collect()
+}
+
+/// The response to a batch whose contacts are all new.
+fn created(request: &Request) -> ResponseTemplate {
+    let addresses = addresses_of(request).into_iter();
+    let results = addresses.map(|address| json!({"email": address, "status": "created"}));
+    ok(json!({"data": results.collect::<Vec<_>>()}))
 }
 
 fn refused(code: &str, retryable: bool) -> RowOutcome {
