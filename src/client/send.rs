@@ -347,6 +347,9 @@ impl Shared {
             {
                 Bytes::new()
             }
+            // The status says that nothing was applied, and the head says how long to wait. Without a response, the call
+            // might have been applied, and the clones would not wait.
+            Err(_) if response.status() == StatusCode::TOO_MANY_REQUESTS => Bytes::new(),
             body => body?,
         };
         let mut complete = http::Response::new(body);

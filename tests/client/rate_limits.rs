@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::{Client, Error, ErrorKind, Outcome, RetryPolicy};
 use wiremock::{MockServer, ResponseTemplate};
 
+use support::scripted_server::{ScriptedServer, bytes};
 use support::{
     ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
     respond_with, status,
@@ -263,6 +264,26 @@ async fn only_a_429_with_a_retry_after_holds_back_other_calls() {
             .deadline(Duration::from_secs(20));
 
         assert!(in_time(call).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_429_whose_body_breaks_off_holds_back_all_clones() {
+    let head = "HTTP/1.1 429 X\r\nretry-after: 50\r\ncontent-length: 100\r\n\r\n{\"error\"";
+    for limited in [bytes(head).then_close(), bytes(head).then_reset()] {
+        let server = ScriptedServer::start([limited]).await;
+        let client = builder(server.url()).retry(RetryPolicy::none());
+        let client = client.build().unwrap();
+
+        let limited = client.contacts().subscribe(ADA).await.unwrap_err();
+        let held_back = client.clone().contacts().retrieve(ADA);
+        let held_back = held_back.deadline(Duration::from_secs(20));
+        let held_back = in_time(held_back).await.unwrap_err();
+
+        assert!(limited.is_rate_limited(), "{limited}");
+        assert_eq!(limited.outcome(), Outcome::Refused);
+        assert_held_back(&held_back, 50);
+        assert_eq!(server.received().len(), 1);
     }
 }
 
