@@ -56,7 +56,8 @@ pub struct Contact {
     pub unsubscribe_reason: Option<UnsubscribeReason>,
     /// When the contact was created.
     pub created_at: Timestamp,
-    /// The contact's answer for each topic. If the contact never answered, it is the topic's default.
+    /// The contact's answer for each topic. If the contact never answered, it is the topic's default. A topic whose answer
+    /// is `null` is left out.
     pub topics: BTreeMap<String, bool>,
     shows_reason: bool,
     shows_topics: bool,
@@ -363,7 +364,7 @@ struct WireContact {
     #[serde(deserialize_with = "seconds")]
     created_at: Timestamp,
     #[serde(default, deserialize_with = "map")]
-    topics: Option<BTreeMap<String, bool>>,
+    topics: Option<BTreeMap<String, Option<bool>>>,
 }
 
 /// Reads the text of a member that is not absent. `null` is present, but is not text.
@@ -386,7 +387,12 @@ impl From<WireContact> for Contact {
             shows_reason: contact.unsubscribe_reason.is_some(),
             unsubscribe_reason: contact.unsubscribe_reason.flatten(),
             shows_topics: contact.topics.is_some(),
-            topics: contact.topics.unwrap_or_default(),
+            topics: contact
+                .topics
+                .into_iter()
+                .flatten()
+                .filter_map(|(topic, answer)| Some((topic, answer?)))
+                .collect(),
         }
     }
 }

@@ -860,6 +860,24 @@ async fn a_retrieved_contact_without_the_topic_of_an_opt_out_is_believed() {
 }
 
 #[tokio::test]
+async fn a_topic_whose_answer_is_null_is_not_shown() {
+    let answers = json!({"news": null, "offers": true});
+    let contact = with(with(record(), "unsubscribed", false), "topics", answers);
+    let server = respond_with(ok(contact)).await;
+    let contacts = contacts(server.uri());
+
+    let retrieved = contacts.retrieve(ADA).await.unwrap();
+    let subscribed = contacts.subscribe(ADA).await.unwrap();
+
+    for contact in [retrieved, subscribed] {
+        assert_eq!(json!(contact.topics), json!({"offers": true}));
+        assert!(contact.shows_topics());
+        assert!(!contact.reachability_for("news").is_reachable());
+        assert!(contact.reachability_for("offers").is_reachable());
+    }
+}
+
+#[tokio::test]
 async fn the_call_and_the_retrieve_after_it_share_one_deadline() {
     let server = respond_with(|request: &Request| match request.method.as_str() {
         "GET" => ok(contact()).set_delay(Duration::from_secs(60)),
