@@ -133,8 +133,8 @@
 //!
 //! | level | `cause` |
 //! |---|---|
-//! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `body_too_large`, `method` (not a POST), `body` (not read completely), `body_timeout` |
-//! | WARN: a genuine delivery may have been rejected | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
+//! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `method` (not a POST), `body` (not read completely), `body_timeout` |
+//! | WARN: a genuine delivery may have been rejected | `body_too_large`, `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
 //! | ERROR: nothing is accepted until it is fixed | `clock_unusable`, `body_consumed`, `no_verifier` |
 //!
 //! A delivery whose body is not an event (`invalid_envelope`) is first reported as authenticated, then as rejected.

@@ -99,7 +99,10 @@ where
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
     // The memory is released when this function returns.
-    let (body, _memory) = body.read(verifier).await.inspect_err(Rejection::trace)?;
+    let (body, _memory) = body.read(verifier).await.inspect_err(|rejection| {
+        verifier.count_rejected(rejection.status());
+        rejection.trace();
+    })?;
 
     let verified = verifier
         .check_and_trace(Ok(headers), &body, verifier.clock())

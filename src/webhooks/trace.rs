@@ -53,7 +53,8 @@ pub(super) fn rejected(error: &VerifyError) {
         VerifyError::DuplicateHeader { .. } => (Severity::Debug, "duplicate_header"),
         VerifyError::MalformedSignature { .. } => (Severity::Debug, "malformed_signature"),
         VerifyError::MalformedTimestamp => (Severity::Debug, "malformed_timestamp"),
-        VerifyError::BodyTooLarge { .. } => (Severity::Debug, "body_too_large"),
+        // A genuine event that is too long is lost after the last attempt.
+        VerifyError::BodyTooLarge { .. } => (Severity::Warn, "body_too_large"),
         VerifyError::SignatureMismatch => (Severity::Warn, "signature_mismatch"),
         VerifyError::TooLate { .. } => (Severity::Warn, "too_late"),
         VerifyError::TooEarly { .. } => (Severity::Warn, "too_early"),

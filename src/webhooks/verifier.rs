@@ -359,6 +359,7 @@ impl Verifier {
         VerifierMetrics {
             accepted: self.0.keys.counts(),
             unauthorized: self.0.unauthorized.load(Ordering::Relaxed),
+            too_large: self.0.too_large.load(Ordering::Relaxed),
         }
     }
 
@@ -387,11 +388,19 @@ impl Verifier {
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
             })
             .inspect_err(|error| {
-                if error.status() == StatusCode::UNAUTHORIZED {
-                    self.0.unauthorized.fetch_add(1, Ordering::Relaxed);
-                }
+                self.count_rejected(error.status());
                 trace::rejected(error);
             })
+    }
+
+    /// Counts a rejected delivery by the status of the response.
+    pub(super) fn count_rejected(&self, status: StatusCode) {
+        let counter = match status {
+            StatusCode::UNAUTHORIZED => &self.0.unauthorized,
+            StatusCode::PAYLOAD_TOO_LARGE => &self.0.too_large,
+            _ => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     fn check<'a>(
@@ -453,6 +462,10 @@ pub struct VerifierMetrics {
     /// Deliveries that were rejected with 401: they were signed with no secret of the verifier, or are too old or too
     /// early.
     pub unauthorized: u64,
+    /// Deliveries that were rejected with 413: the body is longer than the
+    /// [`body_limit`](VerifierBuilder::body_limit). They were not authenticated, so anybody may have sent them. But if the
+    /// service has, the event is lost after ten attempts.
+    pub too_large: u64,
 }
 
 impl VerifierMetrics {
@@ -463,6 +476,7 @@ impl VerifierMetrics {
     /// |---|---|---|
     /// | `audience_webhooks_accepted_total` | counter | [`accepted`](Self::accepted), with the label `secret` |
     /// | `audience_webhooks_unauthorized_total` | counter | [`unauthorized`](Self::unauthorized) |
+    /// | `audience_webhooks_too_large_total` | counter | [`too_large`](Self::too_large) |
     ///
     /// # Example: after the metrics of an inbox
     ///
@@ -493,12 +507,16 @@ impl VerifierMetrics {
                 "audience_webhooks_accepted_total{{secret=\"{secret}\"}} {count}"
             );
         }
-        let name = "audience_webhooks_unauthorized_total";
-        let _ = writeln!(
-            text,
-            "# HELP {name} Deliveries that were rejected with 401.\n# TYPE {name} counter\n{name} {}",
-            self.unauthorized
-        );
+        for (name, help, count) in [
+            ("unauthorized", "Deliveries that were rejected with 401.", self.unauthorized),
+            ("too_large", "Deliveries that were rejected with 413.", self.too_large),
+        ] {
+            let name = format!("audience_webhooks_{name}_total");
+            let _ = writeln!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}"
+            );
+        }
         text
     }
 }
@@ -961,6 +979,10 @@ impl VerifierBuilder {
 
     /// Sets the longest body that is accepted, in bytes. Default: 2 MiB.
     ///
+    /// A longer body is rejected with 413. The service sends it ten times, and then its event is lost. The event of an
+    /// inbound mail contains the text of the mail, so with inbound mail, set the limit as high as the mail that you accept.
+    /// [`VerifierMetrics::too_large`] counts the rejected bodies.
+    ///
     /// # Example: a smaller limit
     ///
     /// ```
@@ -1108,6 +1130,8 @@ struct Settings {
     clock: Arc<dyn Clock>,
     /// How many deliveries were rejected with 401.
     unauthorized: AtomicU64,
+    /// How many deliveries were rejected with 413.
+    too_large: AtomicU64,
     #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     read_limits: ReadLimits,
 }
@@ -1120,6 +1144,7 @@ impl Default for Settings {
             body_limit: DEFAULT_BODY_LIMIT,
             clock: Arc::new(SystemClock),
             unauthorized: AtomicU64::new(0),
+            too_large: AtomicU64::new(0),
             #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
             read_limits: ReadLimits::default(),
         }
@@ -1281,7 +1306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deliveries_are_counted_by_secret_and_401s_together() {
+    fn deliveries_are_counted_by_secret_and_rejections_by_status() {
         let verifier = Verifier::builder().secret("new", "6Jm0nFq2pXvZk4Tt");
         let verifier = verifier.secret("o\"l\\d", "Wb8cQe1sLr5uYh7o").build();
         let (verifier, now) = (verifier.unwrap(), SystemTime::now());
@@ -1301,7 +1326,8 @@ mod tests {
         let _ = verifier.verify(&HeaderMap::new(), body); // 400
 
         let metrics = verifier.metrics();
-        assert_eq!((metrics.accepted["new"], metrics.unauthorized), (1, 2));
+        let rejected = (metrics.unauthorized, metrics.too_large);
+        assert_eq!((metrics.accepted["new"], rejected), (1, (2, 0)));
         assert_eq!(
             metrics.to_prometheus(),
             "# HELP audience_webhooks_accepted_total Deliveries by the secret that they were signed with.\n\
@@ -1310,7 +1336,10 @@ mod tests {
              audience_webhooks_accepted_total{secret=\"o\\\"l\\\\d\"} 2\n\
              # HELP audience_webhooks_unauthorized_total Deliveries that were rejected with 401.\n\
              # TYPE audience_webhooks_unauthorized_total counter\n\
-             audience_webhooks_unauthorized_total 2\n"
+             audience_webhooks_unauthorized_total 2\n\
+             # HELP audience_webhooks_too_large_total Deliveries that were rejected with 413.\n\
+             # TYPE audience_webhooks_too_large_total counter\n\
+             audience_webhooks_too_large_total 0\n"
         );
     }
 

@@ -240,6 +240,30 @@ fn a_content_length_over_the_limit_is_refused_before_the_body_arrives() {
 }
 
 #[test]
+fn a_body_over_the_limit_is_counted() {
+    for framework in Framework::ALL {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let receiver = Receiver::start(framework, Some(verifier.clone()));
+        let (limit, now) = (verifier.body_limit(), SystemTime::now());
+        let (request, body) = signed(&now, limit);
+        let headers = Signer::new(SECRET).unwrap();
+        let headers = headers.sign(&EventType::Opened, now, &body);
+        let (short_request, short) = signed(&now, 0);
+
+        receiver.send(&request.clone().stated(limit + 1, b""));
+        receiver.send(&request.chunked(100_000, &body));
+        verifier.verify(&headers, &body).unwrap_err();
+        receiver.send(&short_request.body(&short));
+
+        let metrics = verifier.metrics();
+        assert_eq!(metrics.too_large, 3, "{framework:?}");
+        assert_eq!(metrics.accepted["default"], 1);
+        let text = metrics.to_prometheus();
+        assert!(text.ends_with("\naudience_webhooks_too_large_total 3\n"));
+    }
+}
+
+#[test]
 fn malformed_headers_are_refused_before_the_body_arrives() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);

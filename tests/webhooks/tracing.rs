@@ -91,7 +91,7 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
             "400",
             Level::DEBUG,
         ),
-        (signed(BODY), &long, "body_too_large", "413", Level::DEBUG),
+        (signed(BODY), &long, "body_too_large", "413", Level::WARN),
         (
             signed(BODY),
             b"{}",
