@@ -25,7 +25,8 @@ impl Contacts {
     ///
     /// 1. The call retrieves the old contact.
     /// 2. It creates the new contact with the names and properties of the old one. If the new address is a contact
-    ///    already, its names and properties stay.
+    ///    already, its names and properties stay. A number of the properties that is no integer of up to 64 bits is
+    ///    rounded (see [`PropertyValue`](super::PropertyValue)).
     /// 3. It records for the new contact every opt-out that the old one shows. An opt-out of everything gets the reason
     ///    `preferences`. If the new address was a contact already, it is retrieved before, and keeps its own opt-out of
     ///    everything. For a topic that the old contact never answered, the default counts.

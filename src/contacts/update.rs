@@ -22,7 +22,8 @@ impl Contacts {
     ///
     /// If the call sets a name or removes a property, it retrieves the contact and sends an upsert with both names and
     /// all properties. The document describes both requests ([4.1](crate::interface#4.1), [4.3](crate::interface#4.3)).
-    /// If nothing would change, the upsert is left out.
+    /// If nothing would change, the upsert is left out. It stores numbers of the properties as they were read: one that is
+    /// no integer of up to 64 bits is rounded (see [`PropertyValue`]).
     ///
     /// # Two programs that change one contact
     ///

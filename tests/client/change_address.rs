@@ -272,6 +272,23 @@ async fn a_spam_report_counts_as_an_opt_out_whatever_the_flag_says() {
 }
 
 #[tokio::test]
+async fn a_number_beyond_64_bits_is_rounded_and_any_other_integer_goes_along_unchanged() {
+    let (server, contacts) = start(None, None).await;
+    let properties = r#""properties":{"big":123456789012345678901234567890,"exact":18446744073709551615},"topics""#;
+    let ada = shown(ADA, "", &json!({"news": false})).replace(r#""topics""#, properties);
+    server.fault(retrieved(ADA, ada));
+
+    contacts.change_address(ADA, NEW).await.unwrap();
+
+    let requests = server.requests().into_iter();
+    let mut created = requests.filter(|request| request.path == "/contacts");
+    let created = created.find(|request| request.method == "POST").unwrap();
+    let sent = String::from_utf8_lossy(&created.body);
+    assert!(sent.contains(r#""big":1.2345678901234568e"#), "{sent}");
+    assert!(sent.contains(r#""exact":18446744073709551615"#), "{sent}");
+}
+
+#[tokio::test]
 async fn an_address_is_not_changed_if_the_service_does_not_show_the_topics_of_the_old_contact() {
     let mut absent: Value = serde_json::from_str(&shown(ADA, "", &json!(null))).unwrap();
     absent.as_object_mut().unwrap().remove("topics");

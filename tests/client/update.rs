@@ -88,6 +88,21 @@ async fn an_update_of_a_name_sends_both_names_and_all_properties() {
 }
 
 #[tokio::test]
+async fn an_update_stores_a_number_beyond_64_bits_rounded_and_any_other_integer_unchanged() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let shown = r#"{"id": "con_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 1,
+        "properties": {"big": 123456789012345678901234567890, "exact": 18446744073709551615}}"#;
+    server.fault(Fault::wrong_body(shown).method("GET"));
+
+    contacts.update(ADA).last_name("King").await.unwrap();
+
+    let requests = server.requests();
+    let sent = String::from_utf8_lossy(&requests[1].body);
+    assert!(sent.contains(r#""big":1.2345678901234568e"#), "{sent}");
+    assert!(sent.contains(r#""exact":18446744073709551615"#), "{sent}");
+}
+
+#[tokio::test]
 async fn an_update_that_would_change_nothing_only_retrieves() {
     let (server, contacts) = start(Dialect::default()).await;
 
