@@ -115,6 +115,7 @@ fn parse_map(text: &str) -> Result<(String, Column), String> {
 pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
     let (mut topics, mut files) = (Vec::new(), Vec::new());
     for (options, input) in options.split()? {
+        check_trial(options.rejects.as_deref(), &options.service)?;
         let opts_out_all = input.opts_out_all();
         for (_, column) in input.columns() {
             topics.extend(column.topics().cloned());
@@ -182,6 +183,21 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
              rows, import them, and then import the files that were not sent",
             files.join(", ")
         ))),
+    }
+}
+
+/// Checks that a trial with the mock does not replace the rejects of a run at the service.
+fn check_trial(rejects: Option<&Path>, service: &Service) -> Result<(), Failure> {
+    let has_rejects = |path: &&Path| {
+        let file = std::fs::metadata(path);
+        file.is_ok_and(|file| file.is_file() && file.len() > 0)
+    };
+    match rejects.filter(has_rejects) {
+        Some(path) if service.mock.is_some() => Err(Failure::usage(format!(
+            "{} exists, and --mock replaces no file; choose another file for --rejects",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -612,6 +628,7 @@ Example:
 /// Sends the changes of the table since the last run. Prints the meaning of each column if it asks or in a dry run, and
 /// then what was done.
 pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
+    check_trial(options.rejects.as_deref(), &options.service)?;
     // A mistake is said before the state is created, if the table can be read twice.
     let is_file = options.input.is_file();
     if is_file {
@@ -883,8 +900,11 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
             "--columns and --escape-formulas are for CSV; leave them out, or add --format csv",
         ));
     }
-    let connection = options.service.connect().await?;
     let is_standard_output = options.file.as_os_str() == "-";
+    if options.service.mock.is_some() && !is_standard_output {
+        options.check_trial()?;
+    }
+    let connection = options.service.connect().await?;
     if is_standard_output && options.resume {
         return Err(Failure::usage("--resume needs a FILE that is not -"));
     }
@@ -913,6 +933,19 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
 }
 
 impl ExportOptions {
+    /// Checks that a trial with the mock replaces neither an export of the service nor one that was interrupted.
+    fn check_trial(&self) -> Result<(), Failure> {
+        let unfinished = [".part", ".cursor"].map(|suffix| with_suffix(&self.file, suffix));
+        let mut files = [&self.file].into_iter().chain(&unfinished);
+        match files.find(|file| file.exists()) {
+            Some(file) => Err(Failure::usage(format!(
+                "{} exists, and --mock replaces no file; choose another FILE",
+                file.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     async fn write_file(
         &self,
         list: ListContacts,

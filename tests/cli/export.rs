@@ -12,7 +12,7 @@ use support::PATIENCE;
 
 #[cfg(unix)]
 use super::terminal::shown;
-use super::{Folder, audience_at, end, ended};
+use super::{Folder, audience, audience_at, end, ended};
 
 fn server() -> MockServer {
     let ada = SeedContact::new("ada@example.com")
@@ -165,6 +165,35 @@ fn a_list_with_too_few_contacts_leaves_the_earlier_file_and_names_no_command_to_
     assert_eq!(enough.code, Some(0), "{enough:?}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("ada@example.com"), "{text}");
+}
+
+#[test]
+fn a_trial_with_the_mock_replaces_no_export() {
+    for name in ["all.csv", "all.csv.part", "all.csv.cursor"] {
+        let folder = Folder::new("export-mock");
+        let last_night = folder.file(name, "of last night");
+        let file = folder.path("all.csv");
+
+        let refused = end(&mut audience(["export", &file, "--full", "--mock"]));
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(2), ""),
+            "{refused:?}"
+        );
+        let said = format!("{last_night} exists, and --mock replaces no file");
+        assert!(refused.stderr.contains(&said), "{refused:?}");
+        let text = std::fs::read_to_string(last_night).unwrap();
+        assert_eq!(text, "of last night");
+        assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 1);
+
+        let new = end(&mut audience([
+            "export",
+            &folder.path("trial.csv"),
+            "--mock",
+        ]));
+        assert_eq!(new.code, Some(0), "{new:?}");
+    }
 }
 
 #[test]

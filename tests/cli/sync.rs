@@ -535,3 +535,35 @@ fn a_trial_with_the_mock_leaves_no_state_behind() {
     let left = std::fs::read_dir(folder.path("")).unwrap();
     assert_eq!(left.count(), 1);
 }
+
+#[test]
+fn a_trial_with_the_mock_leaves_the_rejects_of_the_last_night() {
+    let folder = Folder::new("rejects-mock");
+    let file = folder.file("users.csv", TABLE);
+    let rejects = folder.file("rejects.csv", "of the last night");
+    let import = ["import", &file, "--map", "newsletter=subscribed"];
+    for command in [&sync(&file, &[])[..], &import] {
+        let trial = |rejects: &str| {
+            let flags = ["--mock", "--rejects", rejects];
+            end(&mut audience([command, &flags].concat()))
+        };
+
+        let refused = trial(&rejects);
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(2), ""),
+            "{refused:?}"
+        );
+        let said = format!("{rejects} exists, and --mock replaces no file");
+        assert!(refused.stderr.contains(&said), "{refused:?}");
+        let text = std::fs::read_to_string(&rejects).unwrap();
+        assert_eq!(text, "of the last night");
+
+        let others = [folder.file("empty.csv", ""), folder.path("new.csv")];
+        for other in others {
+            let done = trial(&other);
+            assert_eq!(done.code, Some(0), "{done:?}");
+        }
+    }
+}
