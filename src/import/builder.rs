@@ -599,7 +599,7 @@ impl Import {
             None => Keep::Nothing,
         };
         let mut run = self.start(keep).await?;
-        let begun = Rejects::begin(rejects).await;
+        let begun = Rejects::begin(rejects, None).await;
         let mut rejects = begun.map_err(ImportError::not_started)?;
         drive(&mut run, rejects.as_mut()).await;
         // Flushed even if the import has failed: the rejects then list the rows up to the stop.
@@ -912,14 +912,19 @@ impl Write for RejectsFile {
 /// Writes rejects: `line, code, message, retryable`, then the columns of the input.
 pub(super) struct Rejects {
     file: BufWriter<Box<dyn Write + Send>>,
-    /// The columns after the leading ones; `None` before the first row.
+    /// The columns after the leading ones. If the caller does not know them, they are those of the first row.
     columns: Option<Vec<String>>,
+    has_header: bool,
     result: io::Result<()>,
 }
 
 impl Rejects {
-    /// Begins to write. Call it when the run has locked its other files.
-    pub(super) async fn begin(rejects: Option<Opened>) -> Result<Option<Self>, Error> {
+    /// Begins to write. Call it when the run has locked its other files. `columns` are those of the input, if rows
+    /// without an input may come first.
+    pub(super) async fn begin(
+        rejects: Option<Opened>,
+        columns: Option<&[String]>,
+    ) -> Result<Option<Self>, Error> {
         let writer: Box<dyn Write + Send> = match rejects {
             None => return Ok(None),
             Some(Opened::Writer(writer)) => writer,
@@ -927,7 +932,8 @@ impl Rejects {
         };
         Ok(Some(Self {
             file: BufWriter::new(writer),
-            columns: None,
+            columns: columns.map(<[String]>::to_vec),
+            has_header: false,
             result: Ok(()),
         }))
     }
@@ -940,16 +946,13 @@ impl Rejects {
 
     fn try_write(&mut self, row: &ImportRow, outcome: &RowOutcome) -> io::Result<()> {
         let (columns, mut cells) = layout(row);
-        let header = match &mut self.columns {
-            Some(header) => header,
-            header @ None => {
-                let leading = LEADING_COLUMNS.map(str::to_owned).to_vec();
-                write_line(&mut self.file, &[leading, columns.clone()].concat())?;
-                header.insert(columns.clone())
-            }
-        };
-        // Rows of two inputs in one import: this one must not be read under the other's columns, not even after a
-        // spreadsheet has given every row the same length.
+        let header = self.columns.get_or_insert_with(|| columns.clone());
+        if !std::mem::replace(&mut self.has_header, true) {
+            let leading = LEADING_COLUMNS.map(str::to_owned).to_vec();
+            write_line(&mut self.file, &[leading, header.clone()].concat())?;
+        }
+        // A row of another input, or of none: it must not be read under these columns, not even after a spreadsheet has
+        // given every row the same length.
         if *header != columns {
             cells.splice(..0, vec![String::new(); header.len()]);
         }

@@ -614,7 +614,8 @@ impl SyncContacts {
         checked.map_err(not_started)?;
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
-        let mut rejects = Rejects::begin(rejects).await.map_err(not_started)?;
+        let begun = Rejects::begin(rejects, plan.columns.as_deref()).await;
+        let mut rejects = begun.map_err(not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
@@ -958,6 +959,8 @@ struct Plan {
     addresses: Vec<u64>,
     /// Whether the key of a row could not be read. Any row that is missing may be that row.
     has_unknown_key: bool,
+    /// The column names of the input, if the rows have any. The rejects have them, too.
+    columns: Option<Arc<[String]>>,
     /// The entries of known rows that cannot be sent.
     refused: Vec<Entry>,
     /// The opt-outs of the rows that keep their address. If another row creates its contact again, they are sent.
@@ -1166,6 +1169,7 @@ impl Plan {
             new_keys: HashSet::new(),
             addresses: Vec::new(),
             has_unknown_key: false,
+            columns: None,
             refused: Vec::new(),
             kept: KeptOptOuts::default(),
             unwanted: None,
@@ -1192,6 +1196,9 @@ impl Plan {
     }
 
     fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
+        if self.columns.is_none() {
+            self.columns = row.row.shared_input_columns().cloned();
+        }
         let seen = state.known().see(&row.key);
         let has_lost_address = row.is_deleted && matches!(seen, Seen::Before(..));
         // With such an address, the service has no path.
@@ -1317,11 +1324,9 @@ impl Plan {
 
     /// Refuses a row whose key another row has. Its opt-outs count nevertheless.
     fn add_duplicate(&mut self, row: &SyncRow) {
-        let refused = ImportRow::unreadable("an earlier row has the same key").key(&row.key);
-        self.first.push(match row.row.line_number() {
-            Some(line) => refused.line(line),
-            None => refused,
-        });
+        let refused = row.row.clone();
+        let refused = refused.into_unreadable("an earlier row has the same key");
+        self.first.push(refused.with_opt_outs(Vec::new()));
         let mut opt_outs = row.row.opt_outs().to_vec();
         if row.is_deleted {
             add_missing(&mut opt_outs, [&EVERYTHING]);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use audience::mock::MockServer;
+use audience::mock::{Fault, MockServer};
 use serde_json::json;
 
 #[cfg(unix)]
@@ -150,6 +150,67 @@ fn a_row_without_a_key_is_refused_and_the_others_are_sent() {
     let rejects = std::fs::read_to_string(rejects).unwrap();
     assert!(rejects.contains("the row has no key"), "{rejects}");
     assert!(rejects.contains("eve@example.com"), "{rejects}");
+}
+
+#[test]
+fn the_rejects_have_the_columns_of_the_file_although_a_key_occurs_twice() {
+    let folder = Folder::new("sync-key-twice");
+    let server = MockServer::builder().start_blocking();
+    let more = "1,eve@example.com,Eve,1\n3,nobody,Cy,1\n";
+    let file = folder.file("users.csv", format!("{TABLE}{more}"));
+    let rejects = folder.path("rejects.csv");
+
+    let ended = end(&mut audience_at(
+        &server,
+        &sync(&file, &["--rejects", &rejects]),
+    ));
+
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let text = std::fs::read_to_string(rejects).unwrap();
+    let twice = "\n4,invalid_row,an earlier row has the same key,false,1,eve@example.com,Eve,1\n";
+    assert!(text.contains(twice), "{text}");
+    assert_eq!(imported_from_rejects(&folder, &server, &text), Some(0));
+}
+
+#[test]
+fn the_rejects_have_the_columns_of_the_file_although_the_opt_out_of_a_missing_row_comes_first() {
+    let folder = Folder::new("sync-missing-first");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    let without_ada = TABLE.replace("1,ada@example.com,Ada,1\n", "");
+    folder.file("users.csv", without_ada + "3,nobody,Cy,1\n");
+    let rejects = folder.path("rejects.csv");
+    server.fault(Fault::status(501).path("/contacts/*/unsubscribe"));
+
+    let flags = ["--deletes-missing", "--rejects", &rejects];
+    let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let text = std::fs::read_to_string(rejects).unwrap();
+    let missing = text.lines().nth(1).unwrap();
+    assert!(missing.starts_with(",opt_out_failed,"), "{text}");
+    assert!(missing.contains("ada@example.com"), "{text}");
+    server.clear_faults();
+    // The missing row is not in the file, so it is not read under the names of its columns.
+    assert_eq!(imported_from_rejects(&folder, &server, &text), Some(3));
+}
+
+/// Mends the row of Cy and imports the rejects. Returns the exit status.
+fn imported_from_rejects(folder: &Folder, server: &MockServer, rejects: &str) -> Option<i32> {
+    let header = rejects.lines().next().unwrap();
+    assert!(
+        header.starts_with("line,code,message,retryable,id"),
+        "{rejects}"
+    );
+    let mended = folder.file("mended.csv", rejects.replace("nobody", "cy@example.com"));
+
+    let imported = end(&mut audience_at(server, &["import", &mended, "--yes"]));
+
+    let cy = server.contact("cy@example.com");
+    let name = cy.and_then(|cy| cy.first_name);
+    assert_eq!(name.as_deref(), Some("Cy"), "{imported:?}");
+    imported.code
 }
 
 #[test]
