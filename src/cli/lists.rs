@@ -150,16 +150,20 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let (mut lacks_opt_outs, mut not_sent) = (false, Vec::new());
     for (journal, file, rows, total, opts_out_all) in imports {
         // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.
-        if lacks_opt_outs && !opts_out_all {
+        let is_left_out = lacks_opt_outs && !opts_out_all;
+        if is_left_out {
             not_sent.push(file.input.file.display().to_string());
-            continue;
+            // A dry run still finds the rows that would be refused later.
+            if !options.dry_run {
+                continue;
+            }
         }
         let mut import = connection.contacts.import(rows);
         import = file.set_up(import, journal, to_continue.clone());
         if let Some(total) = total {
             import = import.total(total);
         }
-        let (done, stopped) = match import.await {
+        let (mut done, stopped) = match import.await {
             Ok(done) => (done, None),
             Err(stopped) => {
                 let (done, error) = stopped.into_parts();
@@ -167,7 +171,10 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             }
         };
         clear_progress();
-        lacks_opt_outs |= opts_out_all && options.sends() && done.refused() > 0;
+        lacks_opt_outs |= opts_out_all && !options.verify && done.refused() > 0;
+        if is_left_out {
+            done.forget_valid();
+        }
         report.merge(done);
         error = stopped;
         // The opt-outs of one file come before the contacts of the next.
@@ -176,12 +183,16 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     }
     let status = options.finish(&report, error.as_ref(), to_continue.as_deref(), output)?;
-    match &*not_sent {
-        [] => Ok(status),
-        files => Err(Failure::failed(format!(
-            "rows of a file in which everybody opted out were refused, so the files after it were not sent: {}; fix these \
-             rows, import them, and then import the files that were not sent",
-            files.join(", ")
+    let files = not_sent.join(", ");
+    match not_sent.is_empty() {
+        true => Ok(status),
+        false if options.dry_run => Err(Failure::failed(format!(
+            "rows of a file in which everybody opted out would be refused, so the files after it would not be sent: \
+             {files}; fix these rows first"
+        ))),
+        false => Err(Failure::failed(format!(
+            "rows of a file in which everybody opted out were refused, so the files after it were not sent: {files}; fix \
+             these rows, import them, and then import the files that were not sent"
         ))),
     }
 }

@@ -483,6 +483,12 @@ impl ImportReport {
         self.may_succeed |= may_succeed;
     }
 
+    /// Makes the valid rows of a dry run uncounted, because a real run would not send them.
+    #[cfg(feature = "cli")]
+    pub(crate) fn forget_valid(&mut self) {
+        (self.valid, self.duplicates) = (0, 0);
+    }
+
     pub(super) fn add(&mut self, outcome: &RowOutcome) {
         match outcome {
             RowOutcome::Created => self.created += 1,

@@ -190,7 +190,7 @@ fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
 fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() {
     let folder = Folder::new("several-refused");
     let server = MockServer::builder().start_blocking();
-    let subscribed = "Email Address,LEID,EUID\nada@x.io,1,a\nbob@x.io,2,b\n";
+    let subscribed = "Email Address,LEID,EUID\nada@x.io,1,a\nbob@x.io,2,b\nnobody,4,d\n";
     let unsubscribed = "Email Address,UNSUB_TIME,LEID,EUID\n\"bob\"@x.io,2024,2,b\n";
     let cleaned = "Email Address,CLEAN_TIME,LEID,EUID\ncy@x.io,2024,3,c\n";
     let files = [
@@ -203,8 +203,12 @@ fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() 
     let dry = run(None, &[&arguments[..], &["--dry-run"]].concat());
     let output = run(Some(&server), &arguments);
 
-    let in_all = "3 rows would be sent, 0 of them duplicates, and 1 would be refused";
+    let in_all = "1 rows would be sent, 0 of them duplicates, and 2 would be refused";
     assert!(last_line(&dry).contains(in_all), "{dry:?}");
+    assert_eq!(dry.status.code(), Some(1), "{dry:?}");
+    let stderr = String::from_utf8_lossy(&dry.stderr);
+    let said = format!("would not be sent: {}; fix these rows", files[0]);
+    assert!(stderr.contains(&said), "{stderr}");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said = format!("were not sent: {}; fix these rows", files[0]);
@@ -213,9 +217,9 @@ fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() 
     assert!(server.contact("cy@x.io").unwrap().unsubscribed);
     assert_eq!(server.contact_count(), 1);
     let corrected = folder.file("corrected.csv", &unsubscribed.replace('"', ""));
-    for file in [&corrected, &files[0]] {
+    for (file, code) in [(&corrected, 0), (&files[0], 3)] {
         let output = run(Some(&server), &[file]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
     }
     assert!(server.contact("bob@x.io").unwrap().unsubscribed);
     assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
