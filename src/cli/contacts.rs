@@ -19,7 +19,8 @@ use crate::causes::with_causes;
 use crate::client::CallOptions;
 use crate::contacts::{
     Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
-    Page, Properties, PropertyValue, UnsubscribeReason, may_be_own, normalized_address,
+    Page, Properties, PropertyValue, TopicsError, UnsubscribeReason, may_be_own,
+    normalized_address,
 };
 use crate::import::number_or_text;
 use crate::rule::{Condition, Rule};
@@ -660,6 +661,16 @@ impl SetTopics {
         let opt_ins = answers.iter().filter(|(_, answer)| *answer);
         let opt_ins: Vec<_> = opt_ins.map(|(topic, _)| topic.as_str()).collect();
         let opt_ins = opt_ins.join(", ");
+        let failed = |error: TopicsError| {
+            let recorded: Vec<_> = error.recorded().keys().cloned().collect();
+            let failure = Failure::from(&error).about(address);
+            match recorded.is_empty() {
+                true => failure,
+                false => failure.note(&format!("recorded before: {}", recorded.join(", "))),
+            }
+        };
+        let set_topics = contacts.set_topics(address, answers.clone());
+        set_topics.check().map_err(failed)?;
         if self.dry_run {
             let topics: BTreeMap<_, _> = answers.into_iter().collect();
             let text = format!(
@@ -673,15 +684,7 @@ impl SetTopics {
         if !opt_ins.is_empty() {
             self.confirmation.ask(address, Some(&opt_ins), service)?;
         }
-        let recorded = contacts.set_topics(address, answers).await;
-        let recorded = recorded.map_err(|error| {
-            let recorded: Vec<_> = error.recorded().keys().cloned().collect();
-            let mut failure = Failure::from(&error).about(address);
-            if !recorded.is_empty() {
-                failure = failure.note(&format!("recorded before: {}", recorded.join(", ")));
-            }
-            failure
-        })?;
+        let recorded = set_topics.await.map_err(failed)?;
         output.result(&recorded.contact, in_full)?;
         Ok(())
     }

@@ -133,6 +133,15 @@ impl SetTopics {
         self
     }
 
+    /// Checks the form without a request.
+    #[cfg(feature = "cli")]
+    pub(crate) fn check(&self) -> Result<(), TopicsError> {
+        match &self.form {
+            Ok(_) => Ok(()),
+            Err(invalid) => Err(TopicsError::invalid(invalid.clone())),
+        }
+    }
+
     async fn record(self) -> Result<RecordedTopics, TopicsError> {
         let has_opt_in = self.form.as_ref().is_ok_and(AnswerForm::has_opt_in);
         self.send_form().await.map_err(|mut error| {

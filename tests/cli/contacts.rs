@@ -984,6 +984,21 @@ fn an_opt_in_without_a_response_is_not_advised_to_be_repeated() {
 }
 
 #[test]
+fn a_form_with_two_answers_for_a_topic_is_refused_in_a_dry_run_too() {
+    let server = server();
+    let form = ["set-topics", "ada@example.com", "news=true", "news=false"];
+
+    for flag in ["--dry-run", "--yes"] {
+        let ended = end(audience_at(&server, &["contacts"]).args(form).arg(flag));
+
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+        let said = "two different answers for the same topic";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn an_opt_in_that_was_not_recorded_does_not_tell_a_script_to_repeat_it() {
     let server = server();
     server.fault(Fault::status(429));
