@@ -1001,7 +1001,8 @@ fn open_locked(path: &Path) -> Result<File, Error> {
         true => Ok(file),
         false => Err(Error::config(
             "another export is writing to the file, in this process or another; wait for its end, or export to another file",
-        )),
+        )
+        .retryable()),
     }
 }
 

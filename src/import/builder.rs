@@ -850,7 +850,8 @@ impl RejectsFile {
             if !lock_in_time(&self.file).await {
                 return Err(Error::config(
                     "another run is writing to the file of the rejects; wait for its end, or choose another file",
-                ));
+                )
+                .retryable());
             }
             self.is_locked = true;
             // The run that had the lock may have removed the file.

@@ -522,6 +522,9 @@ async fn two_exports_do_not_write_to_one_file_simultaneously() {
             message.starts_with("another export is writing to the file"),
             "{message}"
         );
+        // It may succeed when the first one has ended.
+        assert!(refused.error().is_retryable());
+        assert_eq!(audience::exit_status(&refused), 75);
     }
 
     // The file of the first one was left alone, so it can be continued.

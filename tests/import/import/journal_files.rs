@@ -210,6 +210,7 @@ async fn a_run_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
 
         assert_eq!(refused.error().kind(), ErrorKind::Config);
         assert!(refused.error().to_string().contains(reason), "{refused}");
+        assert_eq!(audience::exit_status(&refused), 75, "{refused}");
         let text = std::fs::read_to_string(&rejects).unwrap();
         assert_eq!(text, "of the first run");
     }
