@@ -269,7 +269,7 @@ impl CsvFile {
             (Ok(path), Ok(other)) => path == other,
             _ => false,
         };
-        if same(&self.file) {
+        if same(&self.file) || is_read_as_standard_input(path) {
             return Err(Failure::failed("--rejects must not be the file to read"));
         }
         if let Some((name, kept)) = kept
@@ -279,6 +279,26 @@ impl CsvFile {
         }
         Ok(())
     }
+}
+
+/// Returns whether the path leads to the file that standard input comes from, as with `<list.csv`.
+#[cfg(unix)]
+fn is_read_as_standard_input(path: &Path) -> bool {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    let open = std::io::stdin().as_fd().try_clone_to_owned();
+    let open = open.and_then(|open| std::fs::File::from(open).metadata());
+    let (Ok(open), Ok(found)) = (open, std::fs::metadata(path)) else {
+        return false;
+    };
+    // A terminal may be both. It loses nothing.
+    open.is_file() && (open.dev(), open.ino()) == (found.dev(), found.ino())
+}
+
+#[cfg(not(unix))]
+fn is_read_as_standard_input(_: &Path) -> bool {
+    false
 }
 
 impl ImportOptions {

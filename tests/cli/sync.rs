@@ -496,6 +496,18 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
     ));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("must not be the state"), "{ended:?}");
+    #[cfg(unix)]
+    {
+        let state = folder.path("state");
+        let mut command = audience_at(&server, &sync("-", &["--state", &state]));
+        command
+            .args(["--rejects", &file])
+            .stdin(std::fs::File::open(&file).unwrap());
+        let ended = end(&mut command);
+        let said = "--rejects must not be the file to read";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), TABLE);
+    }
 }
 
 #[cfg(unix)]

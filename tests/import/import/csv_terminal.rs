@@ -153,6 +153,29 @@ fn the_rejects_never_overwrite_the_journal() {
     assert_eq!(std::fs::read(&journal).unwrap(), before);
 }
 
+#[cfg(unix)]
+#[test]
+fn the_rejects_never_overwrite_the_file_that_standard_input_comes_from() {
+    let folder = Folder::new("overwrite-input");
+    let server = MockServer::builder().start_blocking();
+    let text = "email\na@x.io\nnobody\n";
+    let file = folder.file("list.csv", text);
+    let link = folder.path("link.csv");
+    std::fs::hard_link(&file, &link).unwrap();
+    for rejects in [&file, &link] {
+        let mut command = command(Some(&server), &["-", "--rejects", rejects]);
+        command.stdin(std::fs::File::open(&file).unwrap());
+        let output = command.output().unwrap();
+
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let said = "--rejects must not be the file to read";
+        assert!(stderr.contains(said), "{stderr}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+    assert!(server.requests().is_empty());
+}
+
 #[test]
 fn a_journal_of_another_file_and_a_file_that_is_no_journal_are_refused_and_left_as_they_are() {
     let folder = Folder::new("other-journal");
