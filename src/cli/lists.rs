@@ -217,9 +217,13 @@ impl CsvFile {
         self.file.as_os_str() == "-"
     }
 
-    /// Returns whether it can be read twice. A pipe cannot.
+    /// Returns whether it can be read twice, and files can be put beside it. A pipe cannot be read twice, and beside
+    /// `/dev/stdin` there is no place, even if a shell has opened a regular file as standard input.
     fn is_file(&self) -> bool {
-        !self.is_standard_input() && (self.file.is_file() || !self.file.exists())
+        let folder = self.file.parent().and_then(Path::to_str);
+        !self.is_standard_input()
+            && !matches!(folder, Some("/dev" | "/dev/fd"))
+            && (self.file.is_file() || !self.file.exists())
     }
 
     /// Opens the input, with the columns mapped as the options say.
@@ -616,7 +620,7 @@ pub(super) struct SyncOptions {
     /// Take the key of each row from this column; a key stays with its person and is never used again
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Remember in this file what was sent [default: FILE.sync]
+    /// Remember in this file what was sent [default: FILE.sync, if FILE is a regular file]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Opt out the contacts whose rows are gone; nobody if the key of a row cannot be read, because any row may be that
@@ -765,8 +769,9 @@ impl SyncOptions {
             None if self.service.mock.is_some() => {
                 std::env::temp_dir().join(format!("audience-mock-{}.sync", std::process::id()))
             }
-            None if self.input.is_standard_input() => {
-                return Err(Failure::usage("with a FILE of -, name the --state"));
+            None if !self.input.is_file() => {
+                let problem = "FILE is standard input or no regular file, so name the --state";
+                return Err(Failure::usage(problem));
             }
             None => with_suffix(&self.input.file, ".sync"),
         };

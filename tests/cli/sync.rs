@@ -498,6 +498,13 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
     assert!(ended.stderr.contains("must not be the state"), "{ended:?}");
     #[cfg(unix)]
     {
+        for input in [Stdio::piped(), std::fs::File::open(&file).unwrap().into()] {
+            let mut command = audience_at(&server, &sync("/dev/stdin", &[]));
+            let ended = end(command.stdin(input));
+            assert_eq!(ended.code, Some(2), "{ended:?}");
+            assert!(ended.stderr.contains("--state"), "{ended:?}");
+            assert!(!std::fs::exists("/dev/stdin.sync").unwrap());
+        }
         let state = folder.path("state");
         let mut command = audience_at(&server, &sync("-", &["--state", &state]));
         command

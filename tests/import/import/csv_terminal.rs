@@ -162,8 +162,8 @@ fn the_rejects_never_overwrite_the_file_that_standard_input_comes_from() {
     let file = folder.file("list.csv", text);
     let link = folder.path("link.csv");
     std::fs::hard_link(&file, &link).unwrap();
-    for rejects in [&file, &link] {
-        let mut command = command(Some(&server), &["-", "--rejects", rejects]);
+    for (input, rejects) in [("-", &file), ("-", &link), ("/dev/stdin", &file)] {
+        let mut command = command(Some(&server), &[input, "--rejects", rejects]);
         command.stdin(std::fs::File::open(&file).unwrap());
         let output = command.output().unwrap();
 
