@@ -23,8 +23,8 @@ use crate::causes::with_causes;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines};
 use crate::import::{
-    Column, CsvInput, Import, ImportReport, ImportRow, Journal, SyncError, SyncReport, SyncRow,
-    SyncState,
+    Column, CsvInput, Import, ImportReport, ImportRow, Journal, Safeguard, SyncError, SyncReport,
+    SyncRow, SyncState,
 };
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
@@ -797,13 +797,14 @@ impl SyncOptions {
         match (result, unfinished) {
             (Err(error), _) => {
                 let failure = Failure::from(error.error()).after("the sync stopped");
-                Err(match error.error().kind() {
-                    // The same command would fail in the same way. If there are rows, the file itself is at fault.
-                    ErrorKind::Input if report.changes().total() > 0 => failure,
-                    ErrorKind::Input => failure.note(
-                        "--leave-at-most N sets another limit, and --state FILE another file",
-                    ),
-                    _ => failure.note(&to_continue),
+                Err(match error.safeguard() {
+                    Some(Safeguard::Limit) => failure.note("--leave-at-most N sets another limit"),
+                    Some(Safeguard::Service) => failure.note("--state FILE names another one"),
+                    // With another state file, the whole table would be sent to the wrong audience.
+                    Some(Safeguard::Audience) => failure,
+                    // The table is at fault, so the same command would fail in the same way.
+                    None if error.error().kind() == ErrorKind::Input => failure,
+                    None => failure.note(&to_continue),
                 })
             }
             (Ok(_), Some(reason)) => {

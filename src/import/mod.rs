@@ -106,5 +106,7 @@ pub use journal::JournalText;
 pub(crate) use record_file::{sync_directory, try_lock, unlock};
 pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};
+#[cfg(feature = "cli")]
+pub(crate) use sync::Safeguard;
 pub use sync::{SyncContacts, SyncError, SyncReport, SyncRow};
 pub use sync_state::SyncState;

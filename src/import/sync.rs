@@ -33,7 +33,7 @@ use crate::contacts::{
 };
 use crate::error::{REFUSED, exit_after};
 use crate::signals::{StopSignal, unless_stopped};
-use crate::{Error, ErrorCode, Outcome, RetryPolicy};
+use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
 impl Contacts {
     /// Keeps the contacts in step with a table: sends what has changed since the last run, and nothing else.
@@ -591,7 +591,9 @@ impl SyncContacts {
         let mut report = SyncReport::default();
         let not_started = |error| SyncError::new(SyncReport::default(), error);
         let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
-        let mut state = self.state.claim(&service).await.map_err(not_started)?;
+        let refused = |safeguard| move |error| not_started(error).by(safeguard);
+        let claimed = self.state.claim(&service).await;
+        let mut state = claimed.map_err(refused(Safeguard::Service))?;
         self.contacts.hold_back(state.hold());
         let reader = state_reader(&state).map_err(not_started)?;
         let mut plan = Plan::new(reader, state.known().history());
@@ -601,7 +603,7 @@ impl SyncContacts {
             .map_err(not_started)?;
         let most = self.leave_at_most;
         let planned = plan.complete(&mut state, self.deletes_missing, most);
-        planned.map_err(not_started)?;
+        planned.map_err(refused(Safeguard::Limit))?;
         let is_dry_run = self.settings.work == Work::DryRun;
         let sends = !plan.first.is_empty() || plan.second.count > 0;
         let sample = match self.checks_list || sends && !is_dry_run {
@@ -611,7 +613,7 @@ impl SyncContacts {
         let stop = &mut self.settings.stop_signal;
         let find = |address| self.contacts.find(address).options(self.options.clone());
         let checked = check_audience(&plan.reader, &sample, find, stop).await;
-        checked.map_err(not_started)?;
+        checked.map_err(refused(Safeguard::Audience))?;
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
         let begun = Rejects::begin(rejects, plan.columns.as_deref()).await;
@@ -806,6 +808,17 @@ impl SyncContacts {
             Some(error) => Err(SyncError::new(report, error)),
         }
     }
+}
+
+/// What has kept a sync from sending anything, so that a person has to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Safeguard {
+    /// The state belongs to another service.
+    Service,
+    /// The service has none of the contacts of the last run.
+    Audience,
+    /// More contacts than allowed would be opted out.
+    Limit,
 }
 
 /// Makes sure that the service has one of these contacts of the last run. Otherwise the key is most likely that of another
@@ -2517,11 +2530,17 @@ impl fmt::Display for SyncReport {
 /// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
 /// cannot hold the report. Return it unchanged, or as a `Box<dyn std::error::Error>`.
 #[derive(Debug)]
-pub struct SyncError(Box<(SyncReport, Error)>);
+pub struct SyncError(Box<(SyncReport, Error, Option<Safeguard>)>);
 
 impl SyncError {
     fn new(report: SyncReport, error: Error) -> Self {
-        Self(Box::new((report, error)))
+        Self(Box::new((report, error, None)))
+    }
+
+    /// Notes the safeguard, unless the check itself has failed, for example because a file could not be read.
+    fn by(mut self, safeguard: Safeguard) -> Self {
+        self.0.2 = (self.error().kind() == ErrorKind::Input).then_some(safeguard);
+        self
     }
 
     /// Returns the report up to the stop.
@@ -2535,11 +2554,17 @@ impl SyncError {
     pub fn error(&self) -> &Error {
         &self.0.1
     }
+
+    /// Returns the safeguard that has stopped the sync, if it was one.
+    #[cfg(feature = "cli")]
+    pub(crate) fn safeguard(&self) -> Option<Safeguard> {
+        self.0.2
+    }
 }
 
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (report, error) = &*self.0;
+        let (report, error, _) = &*self.0;
         write!(f, "the sync {}: {report}: ", error.end_of_job())?;
         // With `{:#}`, the error prints its causes.
         fmt::Display::fmt(error, f)

@@ -414,7 +414,8 @@ fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
         "{}",
         refused.stderr
     );
-    for other in ["to continue", "leave_at_most"] {
+    // Another state file would forget the contacts whose rows are gone.
+    for other in ["to continue", "leave_at_most", "--state"] {
         assert!(!refused.stderr.contains(other), "{}", refused.stderr);
     }
     assert!(changes(&server).is_empty());
@@ -429,6 +430,41 @@ fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
     assert!(changes(&server).is_empty());
     assert_eq!(sync(&["--leave-at-most", "140"]).code, Some(0));
     assert!(server.contact("149@example.com").unwrap().unsubscribed);
+}
+
+#[test]
+fn the_key_of_another_audience_is_not_advised_to_use_another_state() {
+    let folder = Folder::new("sync-audience");
+    let server = MockServer::builder().start_blocking();
+    let rows: String = (0..8).map(|n| format!("{n},{n}@example.com\n")).collect();
+    let table = format!("id,email\n{rows}");
+    let file = folder.file("users.csv", &table);
+    let sync = |server: &MockServer| {
+        let arguments = ["sync", &file, "--key", "id", "--yes"];
+        end(&mut audience_at(server, &arguments))
+    };
+    assert_eq!(sync(&server).code, Some(0));
+    folder.file("users.csv", table + "8,8@example.com\n");
+    server.reset();
+
+    let audience = sync(&server);
+    let elsewhere = MockServer::builder().start_blocking();
+    let service = sync(&elsewhere);
+
+    for (refused, said) in [
+        (&audience, "the key may be that of another audience"),
+        (&service, "another service"),
+    ] {
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(said), "{refused:?}");
+        for other in ["--leave-at-most", "to continue"] {
+            assert!(!refused.stderr.contains(other), "{refused:?}");
+        }
+    }
+    // It would send the whole table to that audience.
+    assert!(!audience.stderr.contains("--state"), "{audience:?}");
+    assert!(service.stderr.contains("--state FILE"), "{service:?}");
+    assert!(changes(&server).is_empty() && changes(&elsewhere).is_empty());
 }
 
 #[test]
