@@ -96,12 +96,15 @@ struct Options {
 
 const AFTER_HELP: &str = "\
 Environment:
-  AUDIENCE_URL             Base URL of the service
-  AUDIENCE_KEY             Full-access key
-  AUDIENCE_KEY_FILE        File that contains the key, instead of AUDIENCE_KEY
-  AUDIENCE_WEBHOOK_SECRET  Signing secret of a webhook endpoint
-  AUDIENCE_INBOX_URL       Address of the store of an inbox, if this program was built with a store
-  AUDIENCE_INBOX_URL_FILE  File that contains the address, instead of AUDIENCE_INBOX_URL
+  AUDIENCE_URL                      Base URL of the service
+  AUDIENCE_KEY                      Full-access key
+  AUDIENCE_KEY_FILE                 File that contains the key, instead of AUDIENCE_KEY
+  AUDIENCE_WEBHOOK_SECRET           Signing secret of a webhook endpoint
+  AUDIENCE_WEBHOOK_SECRET_FILE      File that contains the secret, instead of AUDIENCE_WEBHOOK_SECRET
+  AUDIENCE_WEBHOOK_SECRET_OLD       Old signing secret while it is changed, which is accepted, too
+  AUDIENCE_WEBHOOK_SECRET_OLD_FILE  File that contains the old secret, instead of AUDIENCE_WEBHOOK_SECRET_OLD
+  AUDIENCE_INBOX_URL                Address of the store of an inbox, if this program was built with a store
+  AUDIENCE_INBOX_URL_FILE           File that contains the address, instead of AUDIENCE_INBOX_URL
 
 A key or a secret is never an argument, because other users of the machine can see arguments.
 
@@ -233,18 +236,6 @@ impl Service {
     /// Returns the name of the service whose contacts would be changed, for a question.
     fn name(&self) -> &str {
         self.url.as_deref().unwrap_or("the service")
-    }
-}
-
-/// Returns the value of a variable that is set and not empty.
-fn variable(name: &str) -> Result<Option<String>, Failure> {
-    match std::env::var(name) {
-        Ok(value) if value.trim().is_empty() => Ok(None),
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::usage(format!(
-            "the environment variable {name} is not valid Unicode"
-        ))),
     }
 }
 

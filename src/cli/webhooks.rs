@@ -12,12 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::contacts::by_line;
 use super::output::{Failure, Output};
-use super::variable;
 use crate::Timestamp;
 use crate::client::post_to;
 use crate::secret::read_secret;
 use crate::terminal::{printable, text};
-use crate::webhooks::{Diagnosis, EventType, Signer, Verifier};
+use crate::webhooks::{Diagnosis, EventType, Signer, Verifier, secrets_from_env};
 
 #[derive(Args)]
 #[command(
@@ -75,20 +74,21 @@ pub(super) async fn run(options: WebhooksOptions, output: Output) -> Result<Exit
 
 #[derive(Args)]
 struct SigningSecret {
-    /// Read the signing secret from this file [default: the variable `AUDIENCE_WEBHOOK_SECRET`]
+    /// Read the signing secret from this file [default: from the variables that audience --help lists]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 }
 
 impl SigningSecret {
-    fn read(&self) -> Result<String, Failure> {
+    /// Returns the secret, and the old one if the environment has it: what a receiver accepts.
+    fn read(&self) -> Result<(String, Option<String>), Failure> {
         if let Some(file) = &self.secret_file {
-            return read_secret(file).map_err(|error| unreadable(file, &error));
+            let secret = read_secret(file).map_err(|error| unreadable(file, &error))?;
+            return Ok((secret, None));
         }
-        variable("AUDIENCE_WEBHOOK_SECRET")?.ok_or_else(|| {
-            Failure::usage(
-                "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint, or pass --secret-file FILE",
-            )
+        secrets_from_env().map_err(|error| {
+            Failure::usage(error.to_string())
+                .note("--secret-file FILE is read instead of the variables")
         })
     }
 }
@@ -111,8 +111,11 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn verifier(&self, secret: &str) -> Result<Verifier, Failure> {
+    fn verifier(&self, secret: &str, old: Option<&str>) -> Result<Verifier, Failure> {
         let mut builder = Verifier::builder().secret("default", secret);
+        if let Some(old) = old {
+            builder = builder.secret("old", old);
+        }
         if self.any_age {
             builder = builder.tolerance(Duration::MAX);
         }
@@ -181,7 +184,8 @@ fn verify(
     secret: &SigningSecret,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let verifier = delivery.verifier(&secret.read()?)?;
+    let (secret, old) = secret.read()?;
+    let verifier = delivery.verifier(&secret, old.as_deref())?;
     let (headers, body) = (delivery.headers()?, delivery.body()?);
     let verified = verifier.verify(&headers, &body).map_err(|error| {
         let failure = Failure::failed(error.to_string()).code("rejected");
@@ -220,9 +224,10 @@ fn diagnose(
     others: &[PathBuf],
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let secret = secret.read()?;
-    let verifier = delivery.verifier(&secret)?;
+    let (secret, old) = secret.read()?;
+    let verifier = delivery.verifier(&secret, old.as_deref())?;
     let mut secrets = vec![("default".to_owned(), secret)];
+    secrets.extend(old.map(|old| ("old".to_owned(), old)));
     for file in others {
         let other = read_secret(file).map_err(|error| unreadable(file, &error))?;
         secrets.push((file.display().to_string(), other));
@@ -284,7 +289,8 @@ impl Send {
             return Err(Failure::usage(problem));
         }
         let event_type = EventType::from(self.event_type.as_str());
-        let signer = Signer::new(self.secret.read()?);
+        let (secret, _) = self.secret.read()?;
+        let signer = Signer::new(secret);
         let signer = signer.map_err(|error| Failure::usage(error.to_string()))?;
         let now = SystemTime::now();
         let id = self.id.clone().unwrap_or_else(|| new_id(now));

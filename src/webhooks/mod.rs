@@ -182,6 +182,8 @@ pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use signer::Signer;
 #[cfg(any(feature = "inbox-sqlite", feature = "unsubscribe"))]
 pub(crate) use verifier::SystemClock;
+#[cfg(feature = "cli")]
+pub(crate) use verifier::secrets_from_env;
 pub use verifier::{
     Clock, VerifiedDelivery, VerifiedEvent, Verifier, VerifierBuilder, VerifierMetrics,
 };

@@ -123,8 +123,7 @@ impl Verifier {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, ConfigError> {
-        let old = [OLD_SECRET, OLD_SECRET_FILE];
-        let (secret, old) = secrets_from_variables(read, [SECRET, SECRET_FILE], old)?;
+        let (secret, old) = secrets(read)?;
         let builder = Self::builder().secret(DEFAULT_NAME, secret);
         match old {
             Some(old) => builder.secret("old", old).build(),
@@ -1118,6 +1117,19 @@ impl fmt::Debug for VerifierBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.debug("VerifierBuilder", f)
     }
+}
+
+/// Returns the signing secret of the environment, and the old one if it is set.
+#[cfg(feature = "cli")]
+pub(crate) fn secrets_from_env() -> Result<(String, Option<String>), ConfigError> {
+    secrets(std::env::var)
+}
+
+fn secrets(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+) -> Result<(String, Option<String>), ConfigError> {
+    let old = [OLD_SECRET, OLD_SECRET_FILE];
+    secrets_from_variables(read, [SECRET, SECRET_FILE], old)
 }
 
 const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);

@@ -213,10 +213,12 @@ fn a_secret_comes_from_a_variable_or_a_file_and_is_never_printed() {
         .env("AUDIENCE_WEBHOOK_SECRET", "<SIGNING_SECRET>"));
 
     assert_eq!(none.code, Some(2));
-    assert!(
-        none.stderr.contains("set AUDIENCE_WEBHOOK_SECRET"),
-        "{none:?}"
-    );
+    for said in [
+        "`AUDIENCE_WEBHOOK_SECRET_FILE` is set",
+        "--secret-file FILE",
+    ] {
+        assert!(none.stderr.contains(said), "{none:?}");
+    }
     assert_eq!(placeholder.code, Some(2));
     assert!(
         placeholder.stderr.contains("is a placeholder"),
@@ -233,6 +235,35 @@ fn a_secret_comes_from_a_variable_or_a_file_and_is_never_printed() {
         assert!(!ended.stderr.contains(SECRET), "{ended:?}");
         assert!(ended.stdout.is_empty(), "{ended:?}");
     }
+}
+
+#[test]
+fn the_secrets_of_a_receiver_verify_and_diagnose_and_the_new_one_signs() {
+    let folder = Folder::new("secret-variables");
+    let body = folder.file("body.json", BODY);
+    let (old, new) = ("6Jm0nFq2pXvZk4Tt", folder.file("secret.txt", SECRET));
+    let webhooks = |arguments: &[&str]| {
+        let ended = end(audience(["webhooks"])
+            .args(arguments)
+            .env("AUDIENCE_WEBHOOK_SECRET_FILE", &new)
+            .env("AUDIENCE_WEBHOOK_SECRET_OLD", old));
+        let printed = format!("{ended:?}");
+        assert!(!printed.contains(SECRET) && !printed.contains(old));
+        ended.code
+    };
+    for (secret, code) in [(SECRET, 0), (old, 0), ("Kq3Zt8Wn5Rv1Xy7B", 1)] {
+        let headers = headers(&folder, secret, Duration::ZERO);
+
+        let delivery = [&*body, "--headers", &headers];
+        let verified = webhooks(&[&["verify"], &delivery[..]].concat());
+        let diagnosed = webhooks(&[&["diagnose"], &delivery[..]].concat());
+
+        assert_eq!((verified, diagnosed), (Some(code), Some(code)), "{secret}");
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = format!("http://{}/hook", runtime.block_on(receiver(SECRET)));
+    let send = ["send", &url, "email.bounced", "--to", "ada@example.com"];
+    assert_eq!(webhooks(&send), Some(0));
 }
 
 #[test]
