@@ -19,6 +19,7 @@ mod webhooks;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -41,7 +42,15 @@ use crate::{Auth, Client, Error};
 /// Runs the program `audience` with the arguments and variables of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if error.use_stderr() && asks_for_json() => {
+            let failure = misuse(error.kind());
+            Output::new(true).failure(&failure);
+            return failure.exit_code().into();
+        }
+        Err(error) => error.exit(),
+    };
     let output = Output::new(options.json);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -56,6 +65,18 @@ pub fn main() -> ExitCode {
         output.failure(&failure);
         failure.exit_code().into()
     })
+}
+
+/// Returns whether the arguments have `--json`, although they could not be read.
+fn asks_for_json() -> bool {
+    let mut options = std::env::args_os().take_while(|word| word != "--");
+    options.any(|word| word == "--json")
+}
+
+/// Returns the failure for arguments that could not be read. It quotes none of them, because it may be kept in a log.
+fn misuse(kind: ErrorKind) -> Failure {
+    let problem = kind.as_str().unwrap_or("a subcommand is missing");
+    Failure::usage(problem).note("without --json, the message names the argument")
 }
 
 async fn run(command: Command, output: Output) -> Result<ExitCode, Failure> {

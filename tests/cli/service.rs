@@ -93,6 +93,37 @@ fn the_key_can_be_sent_in_another_header() {
 }
 
 #[test]
+fn a_mistake_in_the_command_line_is_a_json_object_with_json() {
+    for arguments in [
+        &["--json"][..],
+        &["contacts", "--json"],
+        &["--json", "hunter2"],
+        &["contacts", "show", "ada@example.com", "--json", "--hunter2"],
+        &["import", "a.csv", "--json", "--concurrency", "hunter2"],
+        &["sync", "--json"],
+    ] {
+        let refused = end(&mut audience(arguments));
+
+        assert_eq!(
+            (refused.code, &*refused.stdout),
+            (Some(2), ""),
+            "{refused:?}"
+        );
+        let error: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
+        assert_eq!(error["code"], "usage", "{refused:?}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.starts_with(';'), "{refused:?}");
+        assert!(!refused.stderr.contains("hunter2"), "{refused:?}");
+    }
+    // As a name after `--`, it is not the option.
+    let text = end(&mut audience(["import", "--hunter2", "--", "--json"]));
+    assert_eq!(text.code, Some(2), "{text:?}");
+    assert!(text.stderr.starts_with("error: "), "{text:?}");
+    let help = end(&mut audience(["export", "--json", "--help"]));
+    assert_eq!((help.code, &*help.stderr), (Some(0), ""), "{help:?}");
+}
+
+#[test]
 fn a_service_that_is_down_is_exit_status_75_and_one_that_responds_with_something_else_is_1() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::status(200).body("<html>\u{1b}[2Jlogin</html>"));
