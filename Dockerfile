@@ -6,7 +6,8 @@
 # reach by 127.0.0.1 (Linux):
 #   docker run --rm --network host -e AUDIENCE_MOCK_HOST=127.0.0.1 -v "$PWD/seed.json:/seed.json:ro" audience-mock --seed /seed.json
 #
-# Other containers call this one by its name: allow it with `-e AUDIENCE_MOCK_ALLOWED_HOST=name`.
+# Other containers call this one by its name: allow it with `-e AUDIENCE_MOCK_ALLOWED_HOST=name`. The program `audience` then
+# needs `--allow-http`.
 FROM rust:1-alpine AS build
 # The target of this image is musl, so the program is linked statically.
 RUN apk add --no-cache musl-dev

@@ -209,6 +209,9 @@ struct Service {
     /// Send the bare key in this header [default: `Authorization: Bearer`]
     #[arg(long, global = true, value_name = "NAME", env = "AUDIENCE_AUTH_HEADER")]
     auth_header: Option<String>,
+    /// Call a service at `http://` on another machine, although the key travels in clear text
+    #[arg(long, global = true)]
+    allow_http: bool,
     /// Call a mock in this program instead of the service; it starts with a seed file, or without contacts
     #[arg(long, global = true, value_name = "SEED", num_args = 0..=1, require_equals = true)]
     mock: Option<Option<PathBuf>>,
@@ -247,7 +250,16 @@ impl Service {
         if let Some(name) = &self.auth_header {
             builder = builder.auth(Auth::header(name));
         }
-        let client = builder.build().map_err(invalid)?;
+        if self.allow_http {
+            builder = builder.allow_http();
+        }
+        let client = builder.clone().build().map_err(|error| {
+            let failure = invalid(error);
+            match builder.allow_http().build() {
+                Ok(_) => failure.note("--allow-http allows it"),
+                Err(_) => failure,
+            }
+        })?;
         Ok(Connection {
             contacts: client.contacts(),
             server: None,

@@ -92,6 +92,33 @@ fn the_key_can_be_sent_in_another_header() {
     assert!(!refused.stderr.contains("`Auth`"), "{refused:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_service_at_http_on_another_machine_is_called_only_with_allow_http() {
+    let server = MockServer::builder().allowed_host("0.0.0.0");
+    let server = server.start_blocking();
+    // This address is no loopback address, and leads to this machine.
+    let url = server.url().replace("127.0.0.1", "0.0.0.0");
+    let list = |flags: &[&str]| {
+        let mut command = audience_at(&server, &LIST);
+        command.args(flags).env("NO_PROXY", "0.0.0.0");
+        end(command.env("AUDIENCE_URL", &url))
+    };
+
+    let refused = list(&[]);
+    let invalid = list(&["--auth-header", "host"]);
+    let sent = server.requests();
+    let allowed = list(&["--allow-http"]);
+
+    assert_eq!((refused.code, invalid.code), (Some(2), Some(2)));
+    assert!(sent.is_empty());
+    assert!(refused.stderr.contains("in clear text"), "{refused:?}");
+    let option = "; --allow-http allows it\n";
+    assert!(refused.stderr.ends_with(option), "{refused:?}");
+    assert!(!invalid.stderr.contains(option), "{invalid:?}");
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+}
+
 #[test]
 fn a_mistake_in_the_command_line_is_a_json_object_with_json() {
     for arguments in [
