@@ -363,6 +363,13 @@ impl ImportOptions {
             if file.as_os_str() == "-" {
                 return Err(Failure::usage("- cannot be one of several files"));
             }
+            // The header is read first, to find the order.
+            if file.exists() && !file.is_file() {
+                let file = file.display();
+                return Err(Failure::usage(format!(
+                    "{file} is not a regular file, so it cannot be one of several files"
+                )));
+            }
             // Under two names, too, such as by a link. A file that does not exist is reported when it is opened.
             if file.canonicalize().is_ok_and(|path| !paths.insert(path)) {
                 let file = file.display();

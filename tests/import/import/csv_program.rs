@@ -162,6 +162,26 @@ fn a_file_that_is_given_twice_is_refused_under_whatever_name() {
     assert!(server.requests().is_empty());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_cannot_be_one_of_several_files() {
+    let folder = Folder::new("several-pipe");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("a.csv", "email\na@x.io\n");
+    for files in [[&*file, "/dev/stdin"], ["/dev/stdin", &file]] {
+        let output = command(Some(&server), &files)
+            .stdin(Stdio::piped())
+            .output()
+            .unwrap();
+
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let said = "/dev/stdin is not a regular file, so it cannot be one of several files";
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
+}
+
 #[test]
 fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
     let folder = Folder::new("several-stop");
