@@ -857,6 +857,8 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
         &["export", &file, "--segment", "seg_nobody"],
     ));
     assert_eq!(export.code, Some(4), "{export:?}");
+    let help = end(&mut audience_at(&server, &["export", "--help"]));
+    assert!(help.stdout.contains("4 if there is no such segment"));
 
     for (arguments, code) in [
         (&["unsubscribe", "ada@example.com", "--topic", ""][..], 2),
