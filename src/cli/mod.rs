@@ -120,6 +120,7 @@ Environment:
   AUDIENCE_URL                      Base URL of the service
   AUDIENCE_KEY                      Full-access key
   AUDIENCE_KEY_FILE                 File that contains the key, instead of AUDIENCE_KEY
+  AUDIENCE_AUTH_HEADER              Header for the bare key, instead of `Authorization: Bearer`
   AUDIENCE_WEBHOOK_SECRET           Signing secret of a webhook endpoint
   AUDIENCE_WEBHOOK_SECRET_FILE      File that contains the secret, instead of AUDIENCE_WEBHOOK_SECRET
   AUDIENCE_WEBHOOK_SECRET_OLD       Old signing secret while it is changed, which is accepted, too
@@ -239,7 +240,8 @@ impl Service {
             let server = Some(server);
             return Ok(Connection { contacts, server });
         }
-        let url = self.url.as_deref().filter(|url| !url.trim().is_empty());
+        let is_set = |text: &str| !text.trim().is_empty();
+        let url = self.url.as_deref().filter(|url| is_set(url));
         let url = url.ok_or_else(|| {
             Failure::usage(
                 "set AUDIENCE_URL to the base URL of the service and AUDIENCE_KEY to its key, or try --mock",
@@ -247,7 +249,7 @@ impl Service {
         })?;
         let invalid = |error: Error| Failure::usage(crate::causes::with_causes(&error));
         let mut builder = Client::builder(url, key_from_env().map_err(invalid)?);
-        if let Some(name) = &self.auth_header {
+        if let Some(name) = self.auth_header.as_deref().filter(|name| is_set(name)) {
             builder = builder.auth(Auth::header(name));
         }
         if self.allow_http {

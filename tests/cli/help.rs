@@ -51,6 +51,7 @@ fn the_help_of_every_command_has_an_example_of_that_command() {
     }
     for said in [
         "AUDIENCE_KEY_FILE",
+        "AUDIENCE_AUTH_HEADER",
         "Exit status:\n  0    ",
         "\n  130  Ctrl-C ended it at a question, before",
         "\n  4    The contact, topic or segment does not exist, or the event is not parked\n",

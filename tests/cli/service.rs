@@ -85,8 +85,13 @@ fn the_key_can_be_sent_in_another_header() {
 
     let refused = end(&mut audience_at(&server, &LIST));
     let done = end(audience_at(&server, &LIST).args(["--auth-header", "X-Api-Key"]));
+    let variable = |value| end(audience_at(&server, &LIST).env("AUDIENCE_AUTH_HEADER", value));
+    let (named, blank) = (variable("X-Api-Key"), variable(" "));
 
     assert_eq!((refused.code, done.code), (Some(1), Some(0)), "{refused:?}");
+    assert_eq!(named.code, Some(0), "{named:?}");
+    // Like the other variables, a blank one counts as not set.
+    assert_eq!(blank.stderr, refused.stderr);
     // It names an option of the program, and no item of the library.
     assert!(refused.stderr.contains("--auth-header NAME"), "{refused:?}");
     assert!(!refused.stderr.contains("`Auth`"), "{refused:?}");
