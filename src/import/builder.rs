@@ -14,12 +14,14 @@ use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings, Work};
 use super::journal::Journal;
+use super::other_audience::{SAMPLE, is_other_audience};
 use super::record_file::{lock_in_time, try_lock, unlock};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{ImportRow, OptOut, Source};
-use crate::client::{CallDeadline, CallOptions, wait_for_call, wait_for_items};
-use crate::contacts::{Contacts, NewContact};
+use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call, wait_for_items};
+use crate::contacts::{Contacts, FindContact, NewContact};
 use crate::secret::for_owner_only;
+use crate::signals::StopSignal;
 use crate::{Error, RetryPolicy};
 
 impl Contacts {
@@ -41,8 +43,8 @@ impl Contacts {
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses the
     ///   journal or the [`rejects_file`](Import::rejects_file), or the rejects could not be written. Rows that the
     ///   journal could not record are reported as unknown.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
-    ///   a CSV file could not be read to its end.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, the
+    ///   service has none of the contacts that the journal records, or a CSV file could not be read to its end.
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the
@@ -335,6 +337,11 @@ impl Import {
     /// To resume, the import needs the same rows in the same order. It compares the first 100 rows before it sends
     /// anything, and the rows of each recorded batch as it reads them.
     ///
+    /// It also needs the key of the same audience. With another key, it would send nothing of what is recorded, and
+    /// report it as done. So it first looks for up to ten contacts that the journal records among these rows, and stops
+    /// at the first that exists: usually, this takes one request. If there are at least five, and the service has none
+    /// of them, the import ends with an error of the kind [`Input`](crate::ErrorKind::Input).
+    ///
     /// # Example: continue after an outage
     ///
     /// ```
@@ -353,7 +360,7 @@ impl Import {
     ///
     /// let report = import().journal(Journal::open(&path)?).await?;
     /// assert_eq!(report.created(), 300);
-    /// # assert_eq!(server.requests().len(), 4);
+    /// # assert_eq!(server.requests().len(), 5);
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -626,11 +633,33 @@ impl Import {
                 let (resumed, journal) = started.map_err(ImportError::not_started)?;
                 // An earlier run may have ended because of a long `Retry-After`.
                 self.contacts.hold_back(resumed.hold());
+                let sample = resumed.sample(&mut self.source, SAMPLE).await;
+                let find = |address| self.contacts.find(address).options(self.options.clone());
+                let checked = check_audience(sample, find, &mut settings.stop_signal).await;
+                checked.map_err(ImportError::not_started)?;
                 (Some(resumed), Log::Journal(journal))
             }
         };
         let sender = Sender::new(self.contacts, self.options, log);
         Ok(Run::new(self.source, resumed, sender, settings, keep))
+    }
+}
+
+/// Makes sure that the service has one of these contacts of the journal. Otherwise the key is most likely that of another
+/// audience.
+async fn check_audience(
+    sample: Vec<String>,
+    find: impl Fn(String) -> FindContact,
+    stop_signal: &mut Option<StopSignal>,
+) -> Result<(), Error> {
+    let count = sample.len();
+    match is_other_audience(sample, find, stop_signal).await {
+        false => Ok(()),
+        true => Err(Error::input(format!(
+            "the service has none of {count} contacts that the journal records, so the key may be that of another \
+             audience; nothing was sent; check the key, or choose another file for the journal if all contacts were \
+             deleted"
+        ))),
     }
 }
 

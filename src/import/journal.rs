@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::record_file::{
     to_line,
 };
 use super::report::RowOutcome;
-use super::row::{ImportRow, OptOut, OptOutsLeft, Source};
+use super::row::{ImportRow, OptOut, OptOutsLeft, Source, number_of};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
 use crate::{Error, ErrorCode};
 
@@ -29,7 +29,7 @@ use crate::{Error, ErrorCode};
 /// at the latest. Another import waits 5 s for the lock, and then fails.
 ///
 /// If a journal has records, an import with it resumes after them. It needs the same rows in the same
-/// order: see [`Import::journal`](crate::import::Import::journal).
+/// order, and the key of the same audience: see [`Import::journal`](crate::import::Import::journal).
 ///
 /// # Example: an import that can be resumed
 ///
@@ -43,7 +43,7 @@ use crate::{Error, ErrorCode};
 /// let rows = ["ada@example.com", "bob@example.com"];
 /// contacts.import(rows).journal(Journal::open(&path)?).await?;
 ///
-/// // The same program, started again: everything is finished, so nothing is sent.
+/// // The same program, started again: everything is finished, so no row is sent.
 /// let journal = Journal::open(&path)?;
 /// assert!(!journal.is_empty());
 /// let report = contacts.import(rows).journal(journal).await?;
@@ -696,6 +696,37 @@ impl Resumed {
     /// Returns whether nothing is recorded.
     fn is_empty(&self) -> bool {
         self.header.is_none()
+    }
+
+    /// Returns the addresses of contacts that the service has by the records, at most this many. They are spread over
+    /// the first rows, because the very first ones may be those of a test that were deleted later.
+    pub(super) async fn sample(&self, source: &mut Source, most: usize) -> Vec<String> {
+        let Some(header) = &self.header else {
+            return Vec::new();
+        };
+        let head = source.read_head(Some(header.first_rows)).await;
+        let mut seen = HashSet::new();
+        let mut addresses = Vec::new();
+        for (number, row) in (0..).zip(&head) {
+            if self.has_contact(number) && seen.insert(number_of(row.address())) {
+                addresses.push(row.address().to_owned());
+            }
+        }
+        source.put_back(head);
+        let step = (addresses.len() / most).max(1);
+        addresses.into_iter().step_by(step).take(most).collect()
+    }
+
+    /// Returns whether the contact of a row was created or updated, or existed. This does not count the row as read.
+    fn has_contact(&self, number: u64) -> bool {
+        let outcome = match self.opt_outs_left.get(&number) {
+            Some(unfinished) => Some(unfinished.left.contact.clone()),
+            None => self.span(number).and_then(|(first, span)| {
+                let index = span.offset + usize::try_from(number - first).ok()?;
+                self.batches[span.batch].finished.outcome(index)
+            }),
+        };
+        outcome.is_some_and(|outcome| outcome.is_applied())
     }
 
     /// Returns what is known about the next row of the input. Rows must be asked for in order, once each.

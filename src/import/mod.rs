@@ -61,6 +61,9 @@
 //! With a [`Journal`], an import that was killed, dropped or stopped resumes. Give it the same rows in
 //! the same order, and the same file. The report then covers all rows, including the rows of earlier runs.
 //!
+//! If the service has none of ten contacts that the journal records, the key may be that of another audience. Then the
+//! import sends nothing, and ends with an error. Usually, the first of them exists, so this takes one request.
+//!
 //! | the row was | a resumed import |
 //! |---|---|
 //! | created, updated, skipped or refused | does not send it, and reports the same |
@@ -87,6 +90,7 @@ mod builder;
 mod csv;
 mod engine;
 mod journal;
+mod other_audience;
 mod pace;
 mod record_file;
 mod report;

@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
 use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
+use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, is_other_audience};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -32,7 +33,7 @@ use crate::contacts::{
     Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
 };
 use crate::error::{REFUSED, exit_after};
-use crate::signals::{StopSignal, unless_stopped};
+use crate::signals::StopSignal;
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
 impl Contacts {
@@ -829,15 +830,12 @@ async fn check_audience(
     find: impl Fn(String) -> FindContact,
     stop_signal: &mut Option<StopSignal>,
 ) -> Result<(), Error> {
-    if sample.len() < SMALLEST_SAMPLE {
-        return Ok(());
-    }
+    let mut addresses = Vec::new();
     for place in sample {
-        let find = find(reader.read(*place)?.address).into_future();
-        // A run that is stopped, or that cannot reach the service, ends by itself.
-        let Some(Ok(None)) = unless_stopped(stop_signal, find).await else {
-            return Ok(());
-        };
+        addresses.push(reader.read(*place)?.address);
+    }
+    if !is_other_audience(addresses, find, stop_signal).await {
+        return Ok(());
     }
     let count = sample.len();
     Err(Error::input(format!(
@@ -845,11 +843,6 @@ async fn check_audience(
          nothing was sent; check the key, or begin with a new state file if all contacts were deleted"
     )))
 }
-
-/// How many contacts of the last run to look for before anything is sent. Usually, the first one exists.
-const SAMPLE: usize = 10;
-/// Of fewer contacts, all may have been deleted.
-const SMALLEST_SAMPLE: usize = 5;
 
 fn state_reader(state: &SyncState) -> Result<EntryReader, Error> {
     let reader = state.reader();

@@ -47,9 +47,10 @@ async fn resuming_a_finished_import_sends_only_an_opt_out_that_failed_and_report
         first.refused_by_code().collect::<Vec<_>>()
     );
     let paths = server.requests().into_iter().map(|request| request.path);
+    // The first one finds out whether the audience is still the same.
     assert_eq!(
         paths.collect::<Vec<_>>(),
-        ["/contacts/eve%40x.io/unsubscribe"]
+        ["/contacts/0%40x.io", "/contacts/eve%40x.io/unsubscribe"]
     );
     assert!(journal.read().starts_with(&written));
 }
@@ -121,7 +122,7 @@ async fn a_journal_that_was_opened_before_another_import_used_it_is_read_again()
     let resumed = in_time(resumed).await.unwrap();
 
     assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
-    assert!(server.requests().is_empty());
+    assert!(batches(&server).is_empty());
 }
 
 #[tokio::test]
@@ -320,7 +321,50 @@ async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follow
             stopped.error()
         );
     }
-    assert!(server.requests().is_empty());
+    assert!(batches(&server).is_empty());
+}
+
+#[tokio::test]
+async fn a_journal_is_not_resumed_with_the_key_of_another_audience() {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let contacts = contacts(&server);
+    with_journal(contacts.import(numbered(250)), &journal).await;
+    let written = journal.read();
+    // With another key, the service has none of the contacts either.
+    server.reset();
+
+    // Everything is finished, and not everything is.
+    for count in [250, 300] {
+        let import = contacts.import(numbered(count)).journal(journal.open());
+        let stopped = in_time(import).await.unwrap_err();
+
+        let text = stopped.error().to_string();
+        let said = "the service has none of 10 contacts that the journal records";
+        assert!(text.starts_with(said), "{text}");
+        assert!(text.contains("that of another audience"), "{text}");
+        assert_eq!(stopped.error().kind(), ErrorKind::Input);
+        assert_eq!(stopped.report().total(), 0);
+        assert!(batches(&server).is_empty());
+        assert_eq!(journal.read(), written);
+    }
+    // The others may have been deleted.
+    server.seed_contact("90@x.io");
+    let resumed = with_journal(contacts.import(numbered(300)), &journal).await;
+    assert_eq!(counts(&resumed), [300, 0, 0, 0, 0, 0]);
+    assert_eq!(server.contact_count(), 51);
+}
+
+#[tokio::test]
+async fn a_journal_of_a_few_contacts_is_resumed_even_if_all_of_them_were_deleted() {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let contacts = contacts(&server);
+    with_journal(contacts.import(numbered(4)), &journal).await;
+    server.reset();
+
+    let resumed = with_journal(contacts.import(numbered(5)), &journal).await;
+
+    assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
+    assert_eq!(batches(&server), [["4@x.io"]]);
 }
 
 #[tokio::test]
