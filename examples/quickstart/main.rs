@@ -88,7 +88,8 @@ async fn list_contacts(contacts: &Contacts) -> Result {
     let reader = |n| NewContact::new(format!("reader{n}@example.com")).property("seats", n);
     let readers: Vec<_> = (1..=250).map(reader).collect();
     for batch in readers.chunks(MAX_BATCH) {
-        contacts.create_batch(batch).await?;
+        let report = contacts.create_batch(batch).await?;
+        assert_eq!(report.failures().count(), 0);
     }
 
     let has_seats = Rule::all([Condition::property("seats").is_set()]);

@@ -111,6 +111,7 @@ impl Endpoint for Batch {
 
 /// The results of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[must_use = "some entries may have failed, although the call succeeded: see `failures`"]
 #[non_exhaustive]
 pub struct BatchReport {
     /// One result for each entry of the batch, in its order.

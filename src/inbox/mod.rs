@@ -528,14 +528,14 @@ impl Inbox {
     /// # Example: receive in one place, handle in another
     ///
     /// ```
-    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
     /// # use audience::webhooks::{EventType, Signer, Verifier};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
     /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
-    /// inbox.accept(delivery).await; // in the web server
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Accepted); // in the web server
     ///
     /// let worker = inbox.worker(|event, _attempt| async move {
     ///     println!("{} at {}", event.event_type(), event.created_at);
@@ -830,7 +830,7 @@ impl Inbox {
     ///
     /// ```
     /// use std::time::Duration;
-    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
     /// # use audience::webhooks::{EventType, Signer, Verifier};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
@@ -838,7 +838,7 @@ impl Inbox {
     /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
     ///
-    /// inbox.accept(delivery).await;
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Accepted);
     /// let backlog = inbox.backlog().await?;
     ///
     /// assert_eq!(backlog.waiting, 1);
@@ -900,7 +900,8 @@ impl Inbox {
     /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
     /// for _ in 0..3 {
-    ///     inbox.handle(delivery.clone(), |_, _| async { Ok::<_, std::io::Error>(()) }).await;
+    ///     let receipt = inbox.handle(delivery.clone(), |_, _| async { Ok::<_, std::io::Error>(()) }).await;
+    ///     assert!(receipt.is_success());
     /// }
     ///
     /// let metrics = inbox.metrics();
@@ -1400,6 +1401,7 @@ impl Settings {
 
 /// The result of [`Inbox::claim`](Inbox::claim).
 #[derive(Debug)]
+#[must_use = "handle the event only if the claim is `Fresh`, and respond with 503 if it is `InProgress`"]
 pub enum Claim {
     /// The caller may handle the event until the lease ends.
     Fresh(Lease),
@@ -1690,23 +1692,24 @@ impl Attempt {
     /// # Example: a retry that first looks for half-done work
     ///
     /// ```
-    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
     /// # use audience::webhooks::{EventType, Signer, Verifier};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
     /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
-    /// inbox.handle(delivery.clone(), |_, _| async { Err("the connection broke") }).await;
+    /// let receipt = inbox.handle(delivery.clone(), |_, _| async { Err("the connection broke") }).await;
+    /// assert_eq!(receipt, Receipt::Failed);
     ///
-    /// inbox.handle(delivery, |_, attempt| async move {
+    /// let receipt = inbox.handle(delivery, |_, attempt| async move {
     ///     if attempt.number() > 1 {
     ///         println!("is half of the work done?");
     ///     }
     /// #   assert_eq!(attempt.number(), 2);
     ///     Ok::<_, std::io::Error>(())
     /// }).await;
-    /// assert_eq!(inbox.metrics().handled, 1);
+    /// assert_eq!(receipt, Receipt::Handled);
     /// # Ok(()) }
     /// ```
     #[must_use]

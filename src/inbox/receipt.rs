@@ -30,7 +30,22 @@ use super::store::{AcceptState, ClaimState};
 /// assert_eq!(response.headers()[RETRY_AFTER], "10");
 /// # Ok::<(), http::Error>(())
 /// ```
+///
+/// # Example: the compiler warns of a handler that drops its receipt
+///
+/// Such a handler responds with 200 even if the store has failed, and the event is lost.
+///
+/// ```compile_fail
+/// # #![deny(unused_must_use)]
+/// use audience::inbox::Inbox;
+/// use audience::webhooks::VerifiedEvent;
+///
+/// async fn hook(inbox: Inbox, delivery: VerifiedEvent) {
+///     inbox.accept(delivery).await;
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "respond with it: the service delivers the event again only if it learns of the failure"]
 #[non_exhaustive]
 pub enum Receipt {
     /// The handler ran and succeeded: 200.

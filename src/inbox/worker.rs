@@ -352,14 +352,14 @@ where
     /// # Example: a test of your own handler
     ///
     /// ```
-    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
     /// # use audience::webhooks::{EventType, Signer, Verifier};
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
     /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
-    /// inbox.accept(delivery).await;
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Accepted);
     ///
     /// let report = inbox.worker(|_, _| async { Err("no") }).max_attempts(1).run_until_idle().await?;
     ///

@@ -661,7 +661,6 @@ impl MockServerBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "the server stops when it is dropped"]
     #[track_caller]
     pub fn start_blocking(self) -> MockServer {
         let address = self.address;

@@ -223,6 +223,7 @@ use crate::{Auth, Client, ClientBuilder};
 /// A server that behaves like the service. It stops when it is dropped.
 ///
 /// Every method can be called from any thread, inside or outside of a runtime.
+#[must_use = "the server stops when it is dropped"]
 pub struct MockServer {
     url: String,
     full_key: String,
@@ -257,7 +258,6 @@ impl MockServer {
     /// assert!(server.url().starts_with("http://127.0.0.1:"));
     /// # }
     /// ```
-    #[must_use = "the server stops when it is dropped"]
     pub async fn start() -> Self {
         Self::builder().start().await
     }

@@ -21,7 +21,7 @@ async fn parked(folder: &Folder, ids: &[&str]) -> Inbox {
         let signer = Signer::new(SECRET).unwrap();
         let headers = signer.sign(&EventType::Complained, std::time::SystemTime::now(), &body);
         let delivery = Verifier::new(SECRET).unwrap().verify_event(&headers, body);
-        inbox.accept(delivery.unwrap()).await;
+        assert!(inbox.accept(delivery.unwrap()).await.is_success());
     }
     let worker = inbox.worker(|_, _| async { Err::<(), _>("no such table") });
     worker.max_attempts(1).run_until_idle().await.unwrap();

@@ -66,7 +66,8 @@ async fn the_body_is_an_array_of_the_entries() {
             .on_conflict(OnConflict::Upsert),
     ];
 
-    contacts(server.uri()).create_batch(twice).await.unwrap();
+    let report = contacts(server.uri()).create_batch(twice).await.unwrap();
+    assert_eq!(report.failures().count(), 0);
 
     let request = &received(&server).await[0];
     assert_eq!(

@@ -24,7 +24,8 @@ fn create_contacts(contacts: &Contacts, count: usize) {
         .map(|n| NewContact::new(format!("{n}@x.io")).property("n", n))
         .collect();
     for part in entries.chunks(100) {
-        contacts.create_batch(part).wait().unwrap();
+        let report = contacts.create_batch(part).wait().unwrap();
+        assert_eq!(report.failures().count(), 0);
     }
 }
 

@@ -18,7 +18,8 @@ async fn mock() -> (MockServer, Client) {
     let server = MockServer::start().await;
     let client = mock_builder(&server).build().unwrap();
     let entries = ADDRESSES.map(NewContact::new);
-    client.contacts().create_batch(entries).await.unwrap();
+    let report = client.contacts().create_batch(entries).await.unwrap();
+    assert_eq!(report.failures().count(), 0);
     (server, client)
 }
 

@@ -426,7 +426,8 @@ async fn a_list_is_read_and_counted_the_same_in_every_dialect() {
         let entries = |range: std::ops::Range<u32>| {
             range.map(|n| NewContact::new(format!("{n}@example.com")).property("even", 1 - n % 2))
         };
-        contacts.create_batch(entries(0..12)).await.unwrap();
+        let report = contacts.create_batch(entries(0..12)).await.unwrap();
+        assert_eq!(report.failures().count(), 0);
         let even = Rule::all([Condition::property("even").is(1)]);
 
         let all: Vec<_> = contacts

@@ -333,7 +333,8 @@ async fn an_opt_out_is_applied_despite_any_fault() {
 /// Creates this many contacts and returns their addresses, oldest first.
 async fn create_contacts(contacts: &Contacts, count: usize) -> Vec<String> {
     let addresses: Vec<String> = (0..count).map(|n| format!("{n}@example.com")).collect();
-    contacts.create_batch(&addresses).await.unwrap();
+    let report = contacts.create_batch(&addresses).await.unwrap();
+    assert_eq!(report.failures().count(), 0);
     addresses
 }
 

@@ -101,17 +101,20 @@ async fn a_contact_or_a_batch_is_created_from_addresses_and_references() {
     contacts.create(text).await.unwrap();
     contacts.create(&contact).await.unwrap();
     contacts.create(contact).await.unwrap();
-    for batch in rows.chunks(2) {
-        contacts.create_batch(batch).await.unwrap();
+    let batches: Vec<_> = rows
+        .chunks(2)
+        .map(|batch| contacts.create_batch(batch))
+        .chain([
+            contacts.create_batch(&rows),
+            contacts.create_batch(rows.clone()),
+            contacts.create_batch(["g@x.io"]),
+            contacts.create_batch(&["g@x.io"]),
+            contacts.create_batch(vec!["h@x.io".to_owned()]),
+        ])
+        .collect();
+    for batch in batches {
+        assert_eq!(batch.await.unwrap().failures().count(), 0);
     }
-    contacts.create_batch(&rows).await.unwrap();
-    contacts.create_batch(rows).await.unwrap();
-    contacts.create_batch(["g@x.io"]).await.unwrap();
-    contacts.create_batch(&["g@x.io"]).await.unwrap();
-    contacts
-        .create_batch(vec!["h@x.io".to_owned()])
-        .await
-        .unwrap();
 
     assert_eq!(contacts.list().count().await.unwrap(), 8);
 }

@@ -295,7 +295,8 @@ async fn each_page_of_a_list_is_a_call() {
     let server = MockServer::start().await;
     let client = mock_builder(&server).build().unwrap();
     let entries = ["ada@x.io", "bob@x.io"].map(NewContact::new);
-    client.contacts().create_batch(entries).await.unwrap();
+    let report = client.contacts().create_batch(entries).await.unwrap();
+    assert_eq!(report.failures().count(), 0);
     let list = client.contacts().list().limit(1);
 
     let log = Log::start();

@@ -3,13 +3,15 @@
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
+use std::time::SystemTime;
 
 use audience::contacts::*;
+use audience::inbox::{Inbox, MemoryStore};
 use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
 use audience::rule::*;
 use audience::webhooks::{
-    Event, EventData, EventId, EventType, Signer, VerifiedDelivery, Verifier, VerifierBuilder,
-    VerifyError,
+    Event, EventData, EventId, EventType, Signer, VerifiedDelivery, VerifiedEvent, Verifier,
+    VerifierBuilder, VerifyError,
 };
 use audience::{blocking, client, import, mock, *};
 use futures_util::Stream;
@@ -208,4 +210,41 @@ async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
     let error = tokio::spawn(call.into_future()).await.unwrap().unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Connect);
+}
+
+/// The compiler warns of each ignored value. If it did not, an expectation would be unfulfilled, which is an error here.
+#[deny(unfulfilled_lint_expectations)]
+#[tokio::test]
+async fn a_receipt_a_claim_and_a_batch_report_cannot_be_ignored_silently() {
+    #[expect(unused_must_use, reason = "the receipt is ignored")]
+    async fn accept(inbox: &Inbox, delivery: VerifiedEvent) {
+        inbox.accept(delivery).await;
+    }
+    #[expect(unused_must_use, reason = "the claim is ignored")]
+    async fn claim(inbox: &Inbox, id: &EventId) {
+        inbox.claim(id).await.unwrap();
+    }
+    #[expect(unused_must_use, reason = "the report is ignored")]
+    async fn create(contacts: &Contacts) {
+        contacts.create_batch(["ada@example.com"]).await.unwrap();
+    }
+    #[expect(unused_must_use, reason = "the server stops immediately")]
+    async fn start() {
+        mock::MockServer::builder().try_start().await.unwrap();
+    }
+    let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1, "data": {}}"#;
+    let signer = Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
+    let headers = signer.sign(&EventType::Sent, SystemTime::now(), body);
+    let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt").unwrap();
+    let delivery = verifier.verify_event(&headers, body.to_vec()).unwrap();
+    let inbox = Inbox::builder(MemoryStore::new()).build().unwrap();
+    let server = mock::MockServer::start().await;
+
+    accept(&inbox, delivery).await;
+    claim(&inbox, &EventId::try_from("evt_2").unwrap()).await;
+    create(&server.client().contacts()).await;
+    start().await;
+
+    assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
+    assert_eq!(server.contact_count(), 1);
 }

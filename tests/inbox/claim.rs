@@ -185,7 +185,7 @@ async fn a_claim_with_a_delivery_notices_another_body_and_one_by_id_does_not() {
 #[tokio::test]
 async fn a_parked_event_is_done_for_whoever_claims_it() {
     let inbox = inbox();
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let fail = |_, _| async { Err::<(), _>("no") };
     let worker = inbox.worker(fail).max_attempts(1);
     worker.run_until_idle().await.unwrap();

@@ -92,7 +92,8 @@ async fn the_handler_receives_the_event_and_which_attempt_it_is() {
             sender.send((event, attempt)).unwrap();
             outcome
         };
-        inbox.handle(delivery("evt_1"), handler).await;
+        let receipt = inbox.handle(delivery("evt_1"), handler).await;
+        assert_eq!(receipt.is_success(), outcome.is_ok());
     }
 
     let (event, first) = received.recv().await.unwrap();
@@ -291,7 +292,8 @@ async fn a_completion_that_the_store_missed_is_made_up_for_when_it_is_back() {
 #[tokio::test]
 async fn an_id_that_comes_back_with_another_body_is_a_conflict_and_not_handled() {
     let (inbox, runs) = (inbox(), Runs::default());
-    inbox.handle(delivery("evt_1"), runs.handler()).await;
+    let first = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    assert_eq!(first, Receipt::Handled);
 
     let handled = inbox
         .handle(delivery_about("evt_1", "Other"), runs.handler())
@@ -325,16 +327,19 @@ async fn a_complaint_without_its_address_is_counted_once() {
     let body = r#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data": {"email_id": "em_1"}}"#;
     let runs = Runs::default();
     let handled = inbox();
-    handled
+    let first = handled
         .handle(delivery_of(body), |_, _| async { Err("no address") })
         .await;
+    assert_eq!(first, Receipt::Failed);
     assert_eq!(handled.metrics().incomplete, 1, "before the second attempt");
-    handled.handle(delivery_of(body), runs.handler()).await;
-    handled.handle(delivery("evt_2"), runs.handler()).await;
+    for delivery in [delivery_of(body), delivery("evt_2")] {
+        let receipt = handled.handle(delivery, runs.handler()).await;
+        assert_eq!(receipt, Receipt::Handled);
+    }
     let accepted = inbox();
-    accepted.accept(delivery_of(body)).await;
-    accepted.accept(delivery_of(body)).await;
-    accepted.accept(delivery("evt_2")).await;
+    assert!(accepted.accept(delivery_of(body)).await.is_success());
+    assert!(accepted.accept(delivery_of(body)).await.is_success());
+    assert!(accepted.accept(delivery("evt_2")).await.is_success());
 
     for inbox in [handled, accepted] {
         assert_eq!(inbox.metrics().incomplete, 1);
@@ -346,7 +351,7 @@ async fn an_event_of_a_type_that_does_not_exist_yet_is_not_incomplete() {
     let body = r#"{"id": "evt_1", "type": "email.snoozed", "created_at": 1, "data": {}}"#;
     let inbox = inbox();
 
-    inbox.accept(delivery_of(body)).await;
+    assert!(inbox.accept(delivery_of(body)).await.is_success());
 
     assert_eq!(inbox.metrics().incomplete, 0);
 }

@@ -17,7 +17,7 @@ fn inbox() -> Inbox {
 #[tokio::test]
 async fn a_parked_event_that_is_delivered_again_is_acknowledged_and_not_handled() {
     let (inbox, runs) = (inbox(), Runs::default());
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let fail = |_, _| async { Err::<(), _>("no") };
     let worker = inbox.worker(fail).max_attempts(1);
     worker.run_until_idle().await.unwrap();
@@ -117,7 +117,8 @@ async fn forgotten_events_are_purged_once_a_minute_while_deliveries_arrive() {
     for number in 0..5 {
         for repeat in 0..10 {
             let delivery = delivery(&format!("evt_{number}_{repeat}"));
-            inbox.handle(delivery, Runs::default().handler()).await;
+            let receipt = inbox.handle(delivery, Runs::default().handler()).await;
+            assert!(receipt.is_success());
         }
         tokio::task::yield_now().await;
         purges.push(inbox.metrics().store_errors);

@@ -244,7 +244,7 @@ async fn die_after_the_commit(inbox: &Inbox, applies: impl Handler) {
 
 async fn a_delivery_after_the_death_of_the_worker_has_no_second_effect(store: impl Effects) {
     let inbox = inbox(&store, "main");
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let applies = store.applies(&inbox, Then::Succeed);
     die_after_the_commit(&inbox, applies.clone()).await;
 
@@ -262,7 +262,7 @@ async fn a_delivery_after_the_death_of_the_worker_has_no_second_effect(store: im
 
 async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl Effects) {
     let inbox = inbox(&store, "main");
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let applies = store.applies(&inbox, Then::Succeed);
 
     die_after_the_commit(&inbox, applies.clone()).await;
@@ -285,7 +285,7 @@ async fn an_error_or_a_panic_undoes_the_effect_and_is_the_reason_for_the_failed_
     store: impl Effects,
 ) {
     let inbox = inbox(&store, "main");
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
 
     for (then, expected) in [
         (Then::Fail, "no such customer"),
@@ -308,7 +308,7 @@ async fn each_endpoint_has_the_effect_once(store: impl Effects) {
 
     for endpoint in ["billing", "support", &longest] {
         let inbox = inbox(&store, endpoint);
-        inbox.accept(delivery("evt_1")).await;
+        assert!(inbox.accept(delivery("evt_1")).await.is_success());
         let applied = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;
         assert_eq!(applied, (true, None));
     }
@@ -318,7 +318,7 @@ async fn each_endpoint_has_the_effect_once(store: impl Effects) {
 
 async fn a_transaction_that_hangs_fails_its_attempt(store: impl Effects) {
     let inbox = inbox(&store, "main");
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let hangs = store.applies(&inbox, Then::Hang);
     let start = tokio::time::Instant::now();
 
@@ -344,7 +344,7 @@ async fn a_transaction_that_hangs_fails_its_attempt(store: impl Effects) {
 
 async fn an_event_that_another_claim_of_its_effect_holds_is_retried(store: impl Effects) {
     let (inbox, event) = (inbox(&store, "main"), id("evt_1"));
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let key = EventKey::new("main-effects", &event);
     let minute = Duration::from_secs(60);
     let claim = NewClaim::new(key, Token::random(), minute, minute);

@@ -477,7 +477,7 @@ async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again()
         return;
     };
     let inbox = Inbox::builder(store.clone()).build().unwrap();
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let runs = Arc::new(AtomicU32::new(0));
 
     let counted = Arc::clone(&runs);
@@ -563,7 +563,7 @@ async fn neither_the_log_nor_a_reason_quotes_a_row_that_violates_a_constraint() 
             let receipt = store.handle_in("main", delivery(&event), violate).await;
             assert_eq!(receipt, Receipt::Failed);
 
-            inbox.accept(delivery(&event)).await;
+            assert!(inbox.accept(delivery(&event)).await.is_success());
             let worker = inbox.worker(store.handler_in(&inbox, violate));
             let report = worker.max_attempts(1).run_until_idle().await.unwrap();
             assert_eq!(report.parked, 1);
@@ -611,7 +611,7 @@ async fn a_panic_while_a_value_is_encoded_is_the_reason_for_the_failed_attempt()
     };
 
     let receipt = in_time(store.handle_in("main", delivery("evt_1"), encode)).await;
-    inbox.accept(delivery("evt_2")).await;
+    assert!(inbox.accept(delivery("evt_2")).await.is_success());
     let worker = inbox.worker(store.handler_in(&inbox, encode));
     let report = worker.max_attempts(1).run_until_idle().await.unwrap();
     let parked = inbox.parked().await.unwrap();
@@ -632,7 +632,7 @@ async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
     };
     let client = postgres::client(&database.url).await;
     let inbox = Inbox::builder(store.clone()).build().unwrap();
-    inbox.accept(delivery("evt_1")).await;
+    assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let handler = store.handler_in(&inbox, async |transaction, event| {
         apply_effect(transaction, event).await?;
         tokio::time::pause();

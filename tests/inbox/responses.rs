@@ -169,9 +169,10 @@ async fn what_becomes_of_an_event_is_traced_with_its_id_and_without_its_body() {
     let inbox = application().inbox;
     let fail = |_, _| async { Err::<(), _>("the database is down") };
 
-    receive(&inbox, delivery("evt_1")).await;
-    inbox.handle(delivery("evt_2"), fail).await;
-    inbox.accept(delivery("evt_3")).await;
+    assert!(receive(&inbox, delivery("evt_1")).await.is_success());
+    let failed = inbox.handle(delivery("evt_2"), fail).await;
+    assert_eq!(failed, Receipt::Failed);
+    assert!(inbox.accept(delivery("evt_3")).await.is_success());
     inbox
         .worker(fail)
         .max_attempts(1)

@@ -1186,7 +1186,7 @@ impl SqliteStore {
     /// # Example: a worker that counts events by their type
     ///
     /// ```
-    /// use audience::inbox::{Inbox, SqliteStore, rusqlite};
+    /// use audience::inbox::{Inbox, Receipt, SqliteStore, rusqlite};
     /// # use audience::webhooks::{EventType, Signer, Verifier};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -1200,7 +1200,7 @@ impl SqliteStore {
     ///     })
     ///     .await?;
     /// let inbox = Inbox::builder(store.clone()).build()?;
-    /// inbox.accept(delivery).await; // in the web server
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Accepted); // in the web server
     ///
     /// let worker = inbox.worker(store.handler_in(&inbox, |transaction, event| {
     ///     let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";

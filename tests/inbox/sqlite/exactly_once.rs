@@ -92,7 +92,8 @@ async fn an_event_id_with_another_body_is_not_handled() {
     let folder = Folder::new("once-conflict");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
-    count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+    let first = count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+    assert_eq!(first, Receipt::Handled);
 
     let receipt = count_bounce(&store, bounce("evt_1", "bob@x.io")).await;
 
