@@ -231,6 +231,16 @@ pub(super) struct Mapping {
     is_named_as_opt_outs: bool,
     /// Whether [`check`](Self::check) refuses a column that is a property only because its name says nothing else.
     pub(super) refuses_unmapped: bool,
+    /// What the caller has said, in this order, so that it can be applied to another header.
+    said: Vec<Said>,
+}
+
+/// What a caller says about the columns.
+#[derive(Clone, Debug)]
+enum Said {
+    Meaning(String, Column),
+    OptOutAll,
+    IgnoreUnmapped,
 }
 
 /// The name of the column that [`Mapping::opt_out_all`] adds.
@@ -284,6 +294,7 @@ impl Mapping {
             added: 0,
             is_named_as_opt_outs: false,
             refuses_unmapped: false,
+            said: Vec::new(),
         };
         let letters: Vec<String> = mapping.names.iter().map(|name| letters(name)).collect();
         if let Some(export) = Export::with(&letters) {
@@ -314,6 +325,7 @@ impl Mapping {
             return;
         }
         self.opts_out_all = true;
+        self.said.push(Said::OptOutAll);
         let is_there = self.names.first().is_some_and(|name| name == ADDED);
         if self.is_rejects() && is_there {
             self.guesses[0] = guess(ADDED);
@@ -324,17 +336,26 @@ impl Mapping {
         self.added = 1;
     }
 
-    /// Takes from the mapping of another delimiter everything that does not depend on the header.
-    pub(super) fn replacing(mut self, other: &Self) -> Self {
+    /// Applies everything that was said about the columns that another delimiter gives. Otherwise, a column that was
+    /// mapped to an opt-out would be a property again.
+    pub(super) fn replacing(mut self, other: Self) -> Result<Self, Error> {
         self.is_named_as_opt_outs = other.is_named_as_opt_outs;
-        if other.opts_out_all {
-            self.opt_out_all();
+        self.refuses_unmapped = other.refuses_unmapped;
+        for said in other.said {
+            match said {
+                Said::Meaning(name, column) => self
+                    .set(&name, column)
+                    .map_err(|error| error.about("with this delimiter"))?,
+                Said::OptOutAll => self.opt_out_all(),
+                Said::IgnoreUnmapped => self.ignore_unmapped(),
+            }
         }
-        self
+        Ok(self)
     }
 
     /// Ignores the columns that are properties only because their names say nothing else.
     pub(super) fn ignore_unmapped(&mut self) {
+        self.said.push(Said::IgnoreUnmapped);
         for guess in &mut self.guesses {
             if guess.is_by_name {
                 guess.column = Column::Ignored;
@@ -425,7 +446,8 @@ impl Mapping {
         match (found.next(), found.next()) {
             (Some((index, _)), None) => {
                 // The caller has decided, so the column is no longer in doubt.
-                self.guesses[index] = Guess::certain(column);
+                self.guesses[index] = Guess::certain(column.clone());
+                self.said.push(Said::Meaning(name.to_owned(), column));
                 Ok(())
             }
             (Some(_), Some(_)) => Err(Error::input(format!(

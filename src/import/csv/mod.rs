@@ -240,12 +240,12 @@ impl CsvInput {
 
     /// Sets the delimiter, and reads the header again. Default: guessed from the header.
     ///
-    /// It discards earlier calls of [`map`](Self::map), so call it first.
+    /// What was said about the columns before, for example by [`map`](Self::map), applies to the new columns, too.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if it is not an ASCII character, or is a quote or a line
-    /// ending.
+    /// ending, or if a column that was [mapped](Self::map) does not exist with this delimiter.
     ///
     /// # Example: a delimiter that is not guessed
     ///
@@ -269,7 +269,7 @@ impl CsvInput {
                 )
             })?;
         let mapping = read_header(&mut self.records, self.delimiter)?;
-        self.mapping = mapping.replacing(&self.mapping);
+        self.mapping = mapping.replacing(self.mapping)?;
         Ok(self)
     }
 
@@ -326,8 +326,7 @@ impl CsvInput {
     /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a
     /// column is a property.
     ///
-    /// A column that may say who opted out must be mapped all the same. Call it after
-    /// [`delimiter`](Self::delimiter).
+    /// A column that may say who opted out must be mapped all the same.
     ///
     /// # Example: the addresses and one property of a file with many columns
     ///
@@ -352,7 +351,7 @@ impl CsvInput {
     /// Default: such a column is a property.
     ///
     /// Call it for a file that may have topics under names of their own, such as the groups of a Mailchimp export: the
-    /// "no" of a property is no opt-out. Call it after [`delimiter`](Self::delimiter).
+    /// "no" of a property is no opt-out.
     ///
     /// # Example: a group that nobody has mapped
     ///

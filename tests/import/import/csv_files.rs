@@ -661,6 +661,39 @@ fn all_are_opted_out_also_after_the_delimiter_was_set() {
 }
 
 #[test]
+fn what_the_caller_said_about_columns_is_not_lost_when_the_delimiter_is_set() {
+    let open = |text: &'static str| CsvInput::new(text.as_bytes()).unwrap();
+    let topic = || Column::Topic("hints".to_owned());
+    let text = "email;Weekly Hints;seats\na@x.io;no;3\n";
+
+    let mapped = open(text).map("Weekly Hints", topic()).unwrap();
+    let mapped = mapped.ignore_unmapped().delimiter(';').unwrap();
+    let refusing = open(text).refuse_unmapped().delimiter(';').unwrap();
+    // With the guessed delimiter, the second column has another name.
+    let unknown = open("email,a;b\n").map("a;b", topic()).unwrap();
+    let unknown = unknown.delimiter(';').unwrap_err();
+
+    assert_eq!(
+        shown(&mapped),
+        [
+            "email is email",
+            "Weekly Hints is topic:hints",
+            "seats is ignore"
+        ]
+    );
+    let row = mapped.rows().unwrap().next().unwrap();
+    assert_eq!(row.opt_outs(), [OptOut::Topic("hints".to_owned())]);
+    assert_eq!(row.contact(), Some(&NewContact::new("a@x.io")));
+    let refused = refusing.rows().unwrap_err().to_string();
+    assert!(refused.contains("Weekly Hints"), "{refused}");
+    assert_eq!(unknown.kind(), ErrorKind::Input);
+    assert_eq!(
+        unknown.to_string(),
+        "with this delimiter: the file has no column \"a;b\"; it has \"email,a\", \"b\""
+    );
+}
+
+#[test]
 fn a_column_of_cleaned_contacts_is_no_property_unless_the_caller_says_so() {
     for name in ["Clean", "cleaned", "CLEAN_TIME"] {
         assert!(
