@@ -3,7 +3,7 @@
 //! The link holds the contact and the topics, so nothing is stored before the click.
 //!
 //! The store of the opt-outs has five kinds of ids beside theirs. So that nobody is flooded, one of an address and a
-//! topic is held for ten minutes after a mail, and one of an address and a number for a day. One of a link is done after
+//! topic is held for ten minutes after a mail, and one of a mailbox and a number for a day. One of a link is done after
 //! its click. One of a form is held or done for 30 days after it was sent, and another one of its address and a number is
 //! held for a day, so that nobody fills the store.
 
@@ -16,6 +16,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Response, StatusCode};
 use tokio::time::Instant;
+use url::Host;
 
 use super::links::{CONFIRMATION_VALIDITY, Confirmation};
 use super::page::{PageNotice, PreferencePage, ShownTopic, masked};
@@ -37,7 +38,7 @@ use crate::webhooks::tower::BytesBody;
 const MAIL_INTERVAL: Duration = Duration::from_secs(600);
 /// Many programs cut longer ones off.
 const LONGEST_LINK: usize = 2_000;
-/// How many mails an address gets in a day, whatever their topics are.
+/// How many mails a mailbox gets in a day, whatever their topics are.
 const MAILS_A_DAY: usize = 5;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
@@ -116,11 +117,13 @@ impl UnsubscribeService {
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
-    /// a mail to this address in the last ten minutes, or if the address got five mails in a day. A mail that may have
-    /// been sent before an error counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or
-    /// `Applied`, as after a 503. So a page should say "please open the link in our mail", and not that one was sent just
-    /// now. The store remembers hashes of the address for a day after the mail and for 30 days after the click, the
-    /// number of a link for four days after its click, and that of its form for 30 days.
+    /// a mail to this address in the last ten minutes, or if the mailbox got five mails in a day. A tag (`ada+news@`) and
+    /// another spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox. Dots and
+    /// the other aliases that a provider may have are not seen through. A mail that may have been sent before an error
+    /// counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as after a 503. So a
+    /// page should say "please open the link in our mail", and not that one was sent just now. The store remembers hashes of
+    /// the address for a day after the mail and for 30 days after the click, the number of a link for four days after its
+    /// click, and that of its form for 30 days.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -468,7 +471,7 @@ impl Confirmation {
     }
 
     fn ids_of_day(&self) -> impl Iterator<Item = EventId> {
-        ids_of_day("mail_of_day", &self.contact.email, MAILS_A_DAY)
+        ids_of_day("mail_of_day", mailbox(&self.contact.email), MAILS_A_DAY)
     }
 
     /// The token of these ids, so that the click on the link can release them.
@@ -477,11 +480,26 @@ impl Confirmation {
     }
 }
 
-/// The ids of which each mail to an address, or each form of it, holds one for a day.
+/// The ids of which each mail to a mailbox, or each form of an address, holds one for a day.
 pub(super) fn ids_of_day(
     kind: &'static str,
-    address: &str,
+    address: impl AsRef<str>,
     at_most: usize,
 ) -> impl Iterator<Item = EventId> {
-    (0..at_most).map(move |number| OptOut::id(kind, address, Some(&number.to_string())))
+    (0..at_most).map(move |number| OptOut::id(kind, address.as_ref(), Some(&number.to_string())))
+}
+
+/// Returns the address without its tag and with the domain as in the DNS, because `ada+1@` and `ada+2@` are most likely
+/// one mailbox. If they are two, they share a limit.
+fn mailbox(address: &str) -> String {
+    let Some((local, domain)) = address.rsplit_once('@') else {
+        return address.to_owned();
+    };
+    let name = match local.split_once('+') {
+        Some((name, _)) if !name.is_empty() && !name.starts_with('"') => name,
+        _ => local,
+    };
+    // An address may have a domain that no URL has.
+    let domain = Host::parse(domain).unwrap_or_else(|_| Host::Domain(domain.to_owned()));
+    format!("{name}@{domain}")
 }

@@ -320,6 +320,37 @@ async fn quotation_marks_around_an_address_that_needs_none_give_no_further_mails
 }
 
 #[tokio::test]
+async fn tags_and_other_spellings_of_a_domain_give_a_mailbox_no_further_mails() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let ada = [
+        "ada@xn--bcher-kva.example",
+        "ada@bücher.example",
+        "Ada+1@BÜCHER.example",
+        "ada+2+3@xn--BCHER-kva.example",
+        "ada+@bücher.example",
+        "ada+4@bücher.example",
+        "ada+5@xn--bcher-kva.example",
+    ];
+    // Nobody knows to which mailbox these go.
+    let others = [
+        "+ada@bücher.example",
+        "\"ada(+1)\"@bücher.example",
+        "a.da@bücher.example",
+        "ada@[192.0.2.1]",
+    ];
+
+    for address in ada.iter().chain(&others) {
+        let sent = service.send_confirmation(*address, ["news"], mail).await;
+        sent.unwrap();
+    }
+
+    let recipients: Vec<_> = server.sent_mail().into_iter().flat_map(|mail| mail.to).collect();
+    let typed = ada[..5].iter().chain(&others).map(|typed| typed.to_lowercase());
+    assert_eq!(recipients, typed.collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn mails_that_were_certainly_not_sent_do_not_count_among_the_five() {
     let server = mock().await;
     let service = service_without_retries(&server);
