@@ -604,7 +604,7 @@ impl SyncContacts {
             .map_err(not_started)?;
         let most = self.leave_at_most;
         let planned = plan.complete(&mut state, self.deletes_missing, most);
-        planned.map_err(refused(Safeguard::Limit))?;
+        planned.await.map_err(refused(Safeguard::Limit))?;
         let is_dry_run = self.settings.work == Work::DryRun;
         let sends = !plan.first.is_empty() || plan.second.count > 0;
         let sample = match self.checks_list || sends && !is_dry_run {
@@ -798,7 +798,7 @@ impl SyncContacts {
             }
             let recorded = writer.append(last.iter()).await;
             error = error.or_else(|| recorded.err().map(unwritable));
-            state.shrink(&writer);
+            state.shrink(&writer).await;
         }
         if let Err(failed) = written {
             let failed = Error::config("could not write the rejects").caused_by(failed);
@@ -1521,7 +1521,7 @@ impl Plan {
     }
 
     /// Adds the rows that are missing, and decides which addresses that rows have lost are opted out.
-    fn complete(
+    async fn complete(
         &mut self,
         state: &mut SyncState,
         deletes_missing: bool,
@@ -1561,7 +1561,10 @@ impl Plan {
         }
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
         let mut handed_over = Vec::new();
-        for (place, address) in unseen {
+        for (number, (place, address)) in (1..).zip(unseen) {
+            if number % MAX_READ == 0 {
+                tokio::task::yield_now().await;
+            }
             let entry = self.reader.read(place)?;
             let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
             let is_held = self.addresses.binary_search(&address.number()).is_ok();

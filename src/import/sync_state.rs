@@ -229,12 +229,16 @@ impl SyncState {
     }
 
     /// Writes the file anew if a third of it is waste. A file that cannot be written anew is kept.
-    pub(super) fn shrink(mut self, writer: &StateWriter) {
+    pub(super) async fn shrink(mut self, writer: &StateWriter) {
         self.contents.rows += writer.appended.load(Ordering::Relaxed);
         // On Windows, another program cannot notice that the file is a new one.
         if cfg!(unix) && self.is_wasteful() {
-            // The file on disk is complete without this.
-            let _ = self.try_shrink();
+            // A large file takes seconds, which must not hold up the runtime.
+            let task = tokio::task::spawn_blocking(move || {
+                // The file on disk is complete without this.
+                let _ = self.try_shrink();
+            });
+            let _ = task.await;
         }
     }
 

@@ -368,6 +368,66 @@ async fn a_state_that_was_written_anew_has_each_address_that_a_row_had_before() 
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
 }
 
+// On Windows, no sync writes its state anew.
+#[cfg(unix)]
+#[test]
+fn other_tasks_of_the_thread_continue_while_the_state_is_rewritten() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let nights = Nights::new().await;
+        let table: Vec<_> = (0..2_500).map(|n| row(n, &format!("{n}@x.io"))).collect();
+        // The only thread that may block is busy, so the file cannot be written anew until it is released.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let mut sync = nights.sync(&table).into_future();
+
+        // Each row has a record before it is sent, and one afterwards.
+        let is_recorded = || {
+            let state = fs::read_to_string(&nights.state).unwrap();
+            state.lines().count() > 2 * table.len()
+        };
+        let wait = in_time(async {
+            let mut is_last = false;
+            while !is_last {
+                is_last = is_recorded();
+                let early = tokio::time::timeout(Duration::from_millis(100), &mut sync).await;
+                assert!(early.is_err(), "the file was written anew on this thread");
+            }
+        });
+        wait.await;
+        release.send(()).unwrap();
+        let report = in_time(sync).await.unwrap();
+
+        busy.await.unwrap().unwrap();
+        assert!(report.is_complete(), "{report}");
+        let state = fs::read_to_string(&nights.state).unwrap();
+        assert!(state.contains("\"rewritten\":1"));
+    });
+}
+
+#[tokio::test]
+async fn other_tasks_get_a_turn_while_the_rows_that_are_missing_are_read() {
+    let nights = Nights::new().await;
+    let table: Vec<_> = (0..2_500).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    let sync = nights.sync(&table[..1]).deletes_missing();
+    let mut sync = sync.leave_at_most(2_500).dry_run().into_future();
+
+    let mut turns = 0;
+    let report = std::future::poll_fn(|context| {
+        turns += 1;
+        sync.as_mut().poll(context)
+    });
+    let report = report.await.unwrap();
+
+    assert_eq!(report.opted_out(), 2_499);
+    assert!(turns > 2, "{turns}");
+}
+
 #[tokio::test]
 async fn a_sync_stops_if_another_program_writes_to_its_state() {
     let nights = two_nights().await;
