@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use url::Host;
 
 use super::links::{CONFIRMATION_VALIDITY, Confirmation};
-use super::page::{PageNotice, PreferencePage, ShownTopic, masked};
+use super::page::{PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, PageForm, SendError,
     UnsubscribeService, unavailable_with,
@@ -70,6 +70,44 @@ pub struct Consent {
     /// The extensions of the visitor's request. With `audience::serve`, the peer is among them, as a
     /// [`SocketAddr`](std::net::SocketAddr).
     pub extensions: Extensions,
+}
+
+impl Consent {
+    /// Creates a consent in English and with neither headers nor extensions, for a unit test of your own function.
+    ///
+    /// # Example: a record is tested alone
+    ///
+    /// ```
+    /// use audience::unsubscribe::{Consent, ConsentPage};
+    /// use http::HeaderValue;
+    ///
+    /// /// Returns what to write into the table: the address, the topics, and the visitor's IP address.
+    /// fn record_of(consent: &Consent) -> [String; 3] {
+    ///     let topics: Vec<_> = consent.topics.iter().map(String::as_str).collect();
+    ///     let visitor = consent.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
+    ///     [consent.address.clone(), topics.join(" "), visitor.unwrap_or_default().to_owned()]
+    /// }
+    ///
+    /// let mut consent = Consent::new(" Ada@example.com", ["offers", "news"], ConsentPage::Confirmation);
+    /// consent.headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+    ///
+    /// assert_eq!(record_of(&consent), ["ada@example.com", "news offers", "192.0.2.1"]);
+    /// ```
+    #[must_use]
+    pub fn new(
+        address: impl AsRef<str>,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+        page: ConsentPage,
+    ) -> Self {
+        Self {
+            address: normalized_address(address.as_ref()),
+            topics: topics.into_iter().map(Into::into).collect(),
+            page,
+            lang: PageTexts::default().lang.into_owned(),
+            headers: HeaderMap::new(),
+            extensions: Extensions::new(),
+        }
+    }
 }
 
 impl fmt::Debug for Consent {
@@ -401,12 +439,10 @@ impl UnsubscribeService {
         head: Parts,
     ) -> Consent {
         Consent {
-            address: normalized_address(address),
-            topics: topics.clone(),
-            page,
             lang: self.0.texts.lang.clone().into_owned(),
             headers: head.headers,
             extensions: head.extensions,
+            ..Consent::new(address, topics.iter().cloned(), page)
         }
     }
 

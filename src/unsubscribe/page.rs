@@ -245,7 +245,59 @@ pub struct ShownTopic<'a> {
     pub is_checked: bool,
 }
 
-impl PreferencePage<'_> {
+impl<'a> ShownTopic<'a> {
+    /// Creates a topic without a description, for a unit test of your own template. See [`PreferencePage::new`].
+    #[must_use]
+    pub fn new(name: &'a str, label: &'a str, is_checked: bool) -> Self {
+        Self {
+            name,
+            label,
+            description: "",
+            is_checked,
+        }
+    }
+}
+
+impl<'a> PreferencePage<'a> {
+    /// Creates a page without a notice and without topics, for a unit test of your own template. It shows the first
+    /// character and the domain of the address.
+    ///
+    /// # Example: a template is tested alone
+    ///
+    /// ```
+    /// use audience::unsubscribe::{PageNotice, PageTexts, PreferencePage, ShownTopic};
+    ///
+    /// fn template(page: &PreferencePage<'_>) -> String {
+    ///     format!("<!doctype html><html lang='{}'><title>Shop</title>{}", page.texts.lang, page.content())
+    /// }
+    ///
+    /// let texts = PageTexts::default();
+    /// let mut page = PreferencePage::new(&texts, "ada@example.com");
+    /// page.notice = Some(PageNotice::Saved);
+    /// page.topics = vec![ShownTopic::new("news", "News & hints", true), ShownTopic::new("offers", "Offers", false)];
+    ///
+    /// let html = template(&page);
+    /// assert!(html.starts_with("<!doctype html><html lang='en'>"));
+    /// assert!(html.contains("a…@example.com") && html.contains("News &amp; hints"));
+    /// ```
+    #[must_use]
+    pub fn new(texts: &'a PageTexts, address: impl AsRef<str>) -> Self {
+        let address = address.as_ref();
+        Self {
+            texts,
+            notice: None,
+            address: match address.is_empty() {
+                true => String::new(),
+                false => masked(address),
+            },
+            topics: Vec::new(),
+            link_topic: None,
+            is_paused: false,
+            number: 0,
+            is_confirmation: false,
+        }
+    }
+
     /// Returns the notice and the form as HTML.
     #[must_use]
     pub fn content(&self) -> String {

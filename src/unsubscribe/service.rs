@@ -1293,14 +1293,9 @@ impl UnsubscribeService {
 
     pub(super) fn empty_page(&self, notice: Option<PageNotice>) -> PreferencePage<'_> {
         PreferencePage {
-            texts: &self.0.texts,
             notice,
-            address: String::new(),
-            topics: Vec::new(),
-            link_topic: None,
-            is_paused: false,
             number: fastrand::u64(..),
-            is_confirmation: false,
+            ..PreferencePage::new(&self.0.texts, "")
         }
     }
 
