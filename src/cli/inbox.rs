@@ -88,15 +88,11 @@ Example:
 #[group(required = true, multiple = false)]
 struct Selection {
     /// The events with these ids
-    #[arg(value_name = "ID", value_parser = event_id)]
+    #[arg(value_name = "ID")]
     ids: Vec<EventId>,
     /// All parked events of the endpoint
     #[arg(long)]
     all: bool,
-}
-
-fn event_id(text: &str) -> Result<EventId, String> {
-    EventId::try_from(text).map_err(|error| error.to_string())
 }
 
 pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCode, Failure> {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::de::value::MapAccessDeserializer;
@@ -440,6 +441,26 @@ impl TryFrom<String> for EventId {
 
     fn try_from(text: String) -> Result<Self, InvalidEventId> {
         Self::try_from(text.as_str())
+    }
+}
+
+/// The same as `EventId::try_from`, for flags of a program.
+///
+/// # Example: an id from the command line
+///
+/// ```
+/// use audience::webhooks::EventId;
+///
+/// let id: EventId = "evt_1".parse()?;
+///
+/// assert_eq!(id, EventId::try_from("evt_1")?);
+/// # Ok::<(), audience::webhooks::InvalidEventId>(())
+/// ```
+impl FromStr for EventId {
+    type Err = InvalidEventId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidEventId> {
+        Self::try_from(text)
     }
 }
 

@@ -4,6 +4,7 @@ use audience::Timestamp;
 use audience::webhooks::{
     EnvelopeProblem, Event, EventData, EventId, EventType, VerifiedEvent, VerifyError,
 };
+use clap::Parser;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use static_assertions::assert_not_impl_any;
@@ -24,6 +25,22 @@ fn the_id_of_an_event_is_its_text() {
 
     assert_eq!(id.as_ref(), "evt_1");
     assert_eq!(format!("{id:>6}"), " evt_1");
+}
+
+#[test]
+fn an_event_id_is_parsed_as_a_command_line_gives_it() {
+    #[derive(Debug, clap::Parser)]
+    struct Options {
+        id: EventId,
+    }
+    let parse = |id: &str| Options::try_parse_from(["replay", id]).map(|options| options.id);
+
+    assert_eq!(parse("evt_1").unwrap().as_str(), "evt_1");
+    for invalid in ["evt\n1", &"x".repeat(256)] {
+        let reason = invalid.parse::<EventId>().unwrap_err();
+        let refused = parse(invalid).unwrap_err().to_string();
+        assert!(refused.contains(&reason.to_string()), "{refused}");
+    }
 }
 
 #[test]
