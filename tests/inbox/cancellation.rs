@@ -127,7 +127,8 @@ async fn a_call_on_postgres_that_is_dropped_after_any_number_of_polls_gives_its_
     else {
         return;
     };
-    let store = PostgresStore::connect_with(&database.url, 3).await.unwrap();
+    let store = PostgresStore::builder().max_connections(3);
+    let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     // Connections of dropped calls are closed once their statement has ended, and their places are free.
     let status = || store.pool().status();
@@ -360,7 +361,8 @@ async fn a_transaction_in_postgres_that_is_dropped_after_any_number_of_polls_has
     let Some(database) = postgres::database().await else {
         return;
     };
-    let store = PostgresStore::connect_with(&database.url, 2).await.unwrap();
+    let store = PostgresStore::builder().max_connections(2);
+    let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     let client = postgres::client(&database.url).await;
     client.batch_execute(EFFECTS).await.unwrap();

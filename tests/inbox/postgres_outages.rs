@@ -482,7 +482,8 @@ async fn a_store_has_as_many_connections_as_its_caller_asked_for() {
         return;
     };
 
-    let two = PostgresStore::connect_with(&database.url, 2).await;
+    let two = PostgresStore::builder().max_connections(2);
+    let two = two.connect(&database.url).await;
     let four = PostgresStore::builder().max_connections(4);
     let four = four.connect_lazy(&database.url);
 

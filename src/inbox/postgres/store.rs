@@ -276,34 +276,6 @@ impl PostgresStore {
         Self::builder().connect(url).await
     }
 
-    /// Connects to the database, with a pool of up to this many connections.
-    ///
-    /// It is the short form of `PostgresStore::builder().max_connections(connections).connect(url)`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`connect`](Self::connect).
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime.
-    ///
-    /// # Example: a small server
-    ///
-    /// ```no_run
-    /// use audience::inbox::PostgresStore;
-    ///
-    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
-    /// let store = PostgresStore::connect_with("postgres://inbox:secret@localhost/app", 4).await?;
-    ///
-    /// assert_eq!(store.pool().status().max_size, 4);
-    /// # Ok(()) }
-    /// ```
-    pub async fn connect_with(url: &str, connections: usize) -> Result<Self, StoreError> {
-        let builder = Self::builder().max_connections(connections);
-        builder.connect(url).await
-    }
-
     /// Checks the address, and connects with the first call, so that the program can start while the database is down.
     ///
     /// Until the database can be reached, calls return [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable),
