@@ -23,6 +23,9 @@ macro_rules! dialect_settings {
         ///
         /// [`Display`](fmt::Display) names the choices that differ from the default, such as `end_of_list: Null`.
         ///
+        /// Minor releases of this crate add fields. So always end the expression with `..Dialect::default()`, as in the
+        /// example, and a pattern with `..`.
+        ///
         /// # Example: a server that differs from the default in one choice
         ///
         /// ```
