@@ -76,25 +76,37 @@ impl<B> Entry<B> {
     }
 
     pub(super) fn claim(&mut self, claim: &NewClaim<'_>, now: SystemTime) -> ClaimState {
-        if self.conflicts_with(claim.fingerprint) {
+        match self.claim_state(claim.fingerprint, now) {
+            ClaimState::Fresh { .. } => {
+                self.fingerprint = self.fingerprint.or(claim.fingerprint);
+                self.start(claim.token, claim.lease, claim.retention, now)
+            }
+            // The caller lost the response to its claim, and asks again.
+            ClaimState::InProgress { .. } if self.is_held(claim.token) => ClaimState::Fresh {
+                attempt: self.attempts,
+            },
+            state => state,
+        }
+    }
+
+    /// Returns what a claim with a new token would return.
+    pub(super) fn claim_state(
+        &self,
+        fingerprint: Option<Fingerprint>,
+        now: SystemTime,
+    ) -> ClaimState {
+        if self.conflicts_with(fingerprint) {
             return ClaimState::Conflict;
         }
         // The fingerprint was compared first: another body is a conflict even if the event is done.
         match &self.state {
             State::Done { .. } => ClaimState::Done,
             State::Parked { .. } => ClaimState::Parked,
-            State::Open {
-                due, is_claimed, ..
-            } => match remaining(*due, now) {
-                // The caller lost the response to its claim, and asks again.
-                Some(_) if *is_claimed && self.token == Some(claim.token) => ClaimState::Fresh {
-                    attempt: self.attempts,
-                },
+            State::Open { due, .. } => match remaining(*due, now) {
                 Some(remaining) => ClaimState::InProgress { remaining },
-                None => {
-                    self.fingerprint = self.fingerprint.or(claim.fingerprint);
-                    self.start(claim.token, claim.lease, claim.retention, now)
-                }
+                None => ClaimState::Fresh {
+                    attempt: self.attempts.saturating_add(1),
+                },
             },
         }
     }

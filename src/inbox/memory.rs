@@ -403,6 +403,23 @@ impl Store for MemoryStore {
         Ok(purged)
     }
 
+    async fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<ClaimState, StoreError> {
+        let now = self.settings.clock.now();
+        let contents = self.contents();
+        let shelf = contents.shelves.get(key.endpoint);
+        let entry = shelf.and_then(|shelf| shelf.entries.get(key.id));
+        let is_past = |forget_at: SystemTime| forget_at <= now;
+        let entry = entry.filter(|entry| !entry.forget_at().is_some_and(is_past));
+        Ok(match entry {
+            Some(entry) => entry.claim_state(fingerprint, now),
+            None => ClaimState::Fresh { attempt: 1 },
+        })
+    }
+
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
         let now = self.settings.clock.now();
         let contents = self.contents();

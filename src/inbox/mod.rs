@@ -1196,10 +1196,11 @@ impl Inbox {
         Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
     }
 
-    /// Returns what an id is, and holds it for no time.
+    /// Returns what an id is, for somebody who might hold it.
     pub(crate) async fn state_of(&self, id: &EventId) -> Result<ClaimState, StoreError> {
-        // If there is none, this claim ends and is forgotten immediately, so it is in nobody's way.
-        self.claim_held(id, Token::random(), Duration::ZERO).await
+        let shared = &self.0;
+        let state = shared.store.state(shared.key(id), Some(held_fingerprint()));
+        self.in_time("state", state).await
     }
 
     /// Holds an id for this long, if nothing else does, and returns what it was.

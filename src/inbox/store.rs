@@ -43,7 +43,7 @@ use crate::webhooks::EventId;
 /// | parked | parked | duplicate | |
 /// | another fingerprint than the one given | conflict | conflict | |
 ///
-/// For an entry that exists, the fingerprint is compared first.
+/// For an entry that exists, the fingerprint is compared first. `state` returns what `claim` would.
 pub trait Store: Send + Sync + 'static {
     /// Claims an event.
     ///
@@ -154,11 +154,58 @@ pub trait Store: Send + Sync + 'static {
         ready(Ok(0))
     }
 
+    /// Returns what [`claim`](Self::claim) would return for a new token, and changes nothing.
+    /// [`Fresh`](ClaimState::Fresh) has the number of the attempt that such a claim would be.
+    ///
+    /// The default implementation makes a claim that ends and is forgotten immediately. That is a write, and it counts as
+    /// an attempt. So implement it if the database can read an entry.
+    ///
+    /// # Example: ask without a claim
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{ClaimState, EventKey, MemoryStore, NewClaim, Store, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// let key = EventKey::new("main", &id);
+    ///
+    /// assert_eq!(store.state(key, None).await?, ClaimState::Fresh { attempt: 1 });
+    /// store.claim(NewClaim::new(key, Token::random(), minute, day)).await?;
+    /// assert!(matches!(store.state(key, None).await?, ClaimState::InProgress { .. }));
+    /// # Ok(()) }
+    /// ```
+    fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> impl Future<Output = Result<ClaimState, StoreError>> + Send {
+        state_by_claim(self, key, fingerprint)
+    }
+
     /// Counts the accepted events of an endpoint that are not done. The default implementation returns an error.
     fn backlog(&self, endpoint: &str) -> impl Future<Output = Result<Backlog, StoreError>> + Send {
         let _ = endpoint;
         ready(Err(unsupported("backlog")))
     }
+}
+
+async fn state_by_claim<S: Store + ?Sized>(
+    store: &S,
+    key: EventKey<'_>,
+    fingerprint: Option<Fingerprint>,
+) -> Result<ClaimState, StoreError> {
+    let claim = NewClaim {
+        key,
+        token: Token::random(),
+        lease: Duration::ZERO,
+        retention: Duration::ZERO,
+        fingerprint,
+    };
+    store.claim(claim).await
 }
 
 /// Makes the calls of [`Store::complete_and_take`] one by one, but simultaneously.
@@ -520,11 +567,11 @@ impl Turnover {
     }
 }
 
-/// The result of [`Store::claim`].
+/// The result of [`Store::claim`] and of [`Store::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimState {
-    /// The claim is the caller's.
+    /// The claim is the caller's. For [`Store::state`]: the event can be claimed.
     Fresh {
         /// How many claims of this event were made, this one included.
         attempt: u32,
@@ -798,6 +845,7 @@ macro_rules! for_each_method {
             replay(key: EventKey<$a>) -> Result<bool, StoreError>;
             discard(key: EventKey<$a>, retention: Duration) -> Result<bool, StoreError>;
             purge(limit: usize) -> Result<usize, StoreError>;
+            state(key: EventKey<$a>, fingerprint: Option<Fingerprint>) -> Result<ClaimState, StoreError>;
             backlog(endpoint: &$a str) -> Result<Backlog, StoreError>;
         }
     };
@@ -826,9 +874,9 @@ macro_rules! delegate_store {
 
             use crate::inbox::error::StoreError;
             use crate::inbox::store::{
-                AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery,
-                ParkedEvent, Release, Store, Take, TakenEvent, Turnover, delegate_methods,
-                for_each_method,
+                AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim,
+                NewDelivery, ParkedEvent, Release, Store, Take, TakenEvent, Turnover,
+                delegate_methods, for_each_method,
             };
             use crate::webhooks::EventId;
 

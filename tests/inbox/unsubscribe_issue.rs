@@ -100,6 +100,47 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
 }
 
 #[tokio::test]
+async fn asking_whether_an_address_may_get_mail_writes_nothing() {
+    let file = DatabaseFile::new();
+    let store = SqliteStore::open(&file.0).unwrap();
+    let other = rusqlite::Connection::open(&file.0).unwrap();
+    // It changes with each commit of another connection.
+    let version = async || {
+        let version = other.query_row("PRAGMA data_version", (), |row| row.get::<_, i64>(0));
+        version.unwrap()
+    };
+    asking_changes_nothing(store, version).await;
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        let client = support::postgres::client(&database.url).await;
+        let entries = async || {
+            let count = "SELECT count(*) FROM audience_inbox";
+            client.query_one(count, &[]).await.unwrap().get::<_, i64>(0)
+        };
+        asking_changes_nothing(store, entries).await;
+    }
+}
+
+async fn asking_changes_nothing(store: impl Store, version: impl AsyncFn() -> i64) {
+    let server = with_reader().await;
+    let service = service(&server, store);
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+    // Otherwise, nothing waits, and the opt-outs of one address are not looked for.
+    service.opt_out("bob@example.com", None).await.unwrap();
+    let before = version().await;
+
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    assert!(service.may_send(ADA, "news").await.unwrap());
+    assert!(get(&service, link).await.body.contains("<button"));
+
+    assert_eq!(version().await, before);
+    assert!(!service.may_send("bob@example.com", "news").await.unwrap());
+}
+
+#[tokio::test]
 async fn of_simultaneous_calls_one_sends_the_mail() {
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());

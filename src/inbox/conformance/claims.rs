@@ -21,6 +21,7 @@ cases! { CLAIMS, Nothing:
     an_event_that_was_never_claimed_cannot_be_changed,
     a_claim_changes_no_other_event,
     a_claim_changes_no_other_endpoint,
+    the_state_of_an_event_is_what_a_claim_would_find,
 }
 
 async fn the_first_claim_of_an_event_is_fresh_with_attempt_1(subject: Subject) -> Verdict {
@@ -182,6 +183,51 @@ async fn a_claim_changes_no_other_endpoint(subject: Subject) -> Verdict {
         "the other endpoint",
         elsewhere.claim(Token::random()).await?,
     )
+}
+
+async fn the_state_of_an_event_is_what_a_claim_would_find(subject: Subject) -> Verdict {
+    let fresh = |attempt| ClaimState::Fresh { attempt };
+    let token = Token::random();
+
+    let item = subject.item("evt_1");
+    for _ in 0..2 {
+        expect_eq("a new event", item.state(None).await?, fresh(1))?;
+    }
+    expect_eq("its claim", item.claim_body(token, b"body").await?, fresh(1))?;
+    expect_long_wait("a claimed event", item.state(None).await?)?;
+    let elsewhere = subject.endpoint(&format!("{}, elsewhere", subject.endpoint));
+    let state = elsewhere.item("evt_1").state(None).await?;
+    expect_eq("the same id at another endpoint", state, fresh(1))?;
+    expect_eq("completing", item.complete(token).await?, true)?;
+    for (body, expected) in [
+        (None, ClaimState::Done),
+        (Some(&b"body"[..]), ClaimState::Done),
+        (Some(&b"another body"[..]), ClaimState::Conflict),
+    ] {
+        expect_eq("a done event", item.state(body).await?, expected)?;
+    }
+
+    let waiting = subject.item("evt_2");
+    waiting.accept(b"body").await?;
+    let state = waiting.state(Some(b"another body")).await?;
+    expect_eq("another body", state, ClaimState::Conflict)?;
+    let state = waiting.state(Some(b"body")).await?;
+    expect_eq("an accepted event", state, fresh(1))?;
+
+    let parked = subject.item("evt_3");
+    parked.claim(token).await?;
+    parked.park(token, "no").await?;
+    let state = parked.state(None).await?;
+    expect_eq("a parked event", state, ClaimState::Parked)?;
+
+    let late = subject.item("evt_4");
+    late.claim_for(token, Duration::ZERO).await?;
+    expect_eq("an ended lease", late.state(None).await?, fresh(2))?;
+
+    let forgotten = subject.item("evt_5");
+    forgotten.claim(token).await?;
+    forgotten.complete_for(token, Duration::ZERO).await?;
+    expect_eq("a forgotten event", forgotten.state(None).await?, fresh(1))
 }
 
 /// Expects that an event is in progress for about the long time.

@@ -1002,6 +1002,11 @@ impl Item {
         Ok(state)
     }
 
+    async fn state(&self, body: Option<&[u8]>) -> Result<ClaimState, StoreError> {
+        let fingerprint = body.map(Fingerprint::of);
+        self.store.state(self.key(), fingerprint).await
+    }
+
     async fn extend(&self, token: Token, lease: Duration) -> Result<bool, StoreError> {
         self.store.extend(self.held(token), lease).await
     }

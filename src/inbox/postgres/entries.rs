@@ -13,15 +13,15 @@ use super::group::{Group, Ids, LOCK_TIMEOUT, Outcome, Work, together};
 use super::queue_head::{QueueHeads, Search};
 use super::statements::{
     ACCEPT, BACKLOG, CLAIM, CLAIM_IN, CLAIM_KNOWN, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST,
-    OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement,
-    TAKE, VERSION, Value,
+    OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, STATE, SURVEY,
+    Statement, TAKE, VERSION, Value,
 };
 use crate::inbox::error::{Failure, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::Undone;
 use crate::inbox::receipt::state_of_outcome;
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent, Turnover, turn_over,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
 use crate::inbox::{ClaimTarget, FailureLog, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
@@ -292,6 +292,20 @@ impl<D: Driver> Store for Entries<D> {
         Ok(deleted.len())
     }
 
+    async fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<ClaimState, StoreError> {
+        let fingerprint = fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
+        let values = [
+            key.endpoint.into(),
+            key.id.as_str().into(),
+            fingerprint.into(),
+        ];
+        claim_state(&self.query_one(&STATE, &values).await?)
+    }
+
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
         let row = self.query_one(&BACKLOG, &[endpoint.into()]).await?;
         let number = |name| row.bigint(name).map(i64::unsigned_abs);
@@ -367,19 +381,9 @@ impl<D: Driver> Entries<D> {
             let Some(row) = rows.first() else {
                 continue;
             };
-            return Ok(match present(row.text("outcome"))? {
-                "claimable" => continue,
-                "claimed" | "held" => ClaimState::Fresh {
-                    attempt: row.integer("attempts")?.unsigned_abs(),
-                },
-                "in_progress" => ClaimState::InProgress {
-                    remaining: time(row, "remaining")?,
-                },
-                "done" => ClaimState::Done,
-                "parked" => ClaimState::Parked,
-                "conflict" => ClaimState::Conflict,
-                outcome => return Err(unexpected(outcome)),
-            });
+            if present(row.text("outcome"))? != "claimable" {
+                return claim_state(row);
+            }
         }
         Err(StoreError::unavailable(LOST_RACES))
     }
@@ -551,6 +555,21 @@ async fn with_retries<T, F: Future<Output = Result<T, Failed>>>(
             _ => return Err(failed.error),
         }
     }
+}
+
+fn claim_state(row: &impl Columns) -> Result<ClaimState, StoreError> {
+    Ok(match present(row.text("outcome"))? {
+        "claimable" | "claimed" | "held" => ClaimState::Fresh {
+            attempt: row.integer("attempts")?.unsigned_abs(),
+        },
+        "in_progress" => ClaimState::InProgress {
+            remaining: time(row, "remaining")?,
+        },
+        "done" => ClaimState::Done,
+        "parked" => ClaimState::Parked,
+        "conflict" => ClaimState::Conflict,
+        outcome => return Err(unexpected(outcome)),
+    })
 }
 
 fn taken_event(row: &impl Columns) -> Result<TakenEvent, StoreError> {

@@ -84,6 +84,7 @@ statements! {
     PURGE, "purge", true;
     RELEASE, "release", false;
     REPLAY, "replay", false;
+    STATE, "state", true;
     TAKE, "take", false;
 }
 

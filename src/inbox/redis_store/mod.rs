@@ -355,21 +355,7 @@ where
                 .run(call(&[&entry, events, bodies, claimed, waiting]))
                 .await?;
         }
-        match reply {
-            Value::Int(attempt @ 1..) => Ok(ClaimState::Fresh {
-                attempt: attempts(attempt.unsigned_abs()),
-            }),
-            Value::Int(remaining) => Ok(ClaimState::InProgress {
-                remaining: Duration::from_micros(remaining.unsigned_abs()),
-            }),
-            Value::BulkString(state) => match &*state {
-                b"done" => Ok(ClaimState::Done),
-                b"parked" => Ok(ClaimState::Parked),
-                b"conflict" => Ok(ClaimState::Conflict),
-                _ => Err(unexpected()),
-            },
-            _ => Err(unexpected()),
-        }
+        claim_state(&reply)
     }
 
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
@@ -492,6 +478,18 @@ where
         Ok(0)
     }
 
+    async fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<ClaimState, StoreError> {
+        let keys = self.keys(key.endpoint);
+        let [events, ..] = &keys.of_endpoint();
+        let entry = keys.of_event(key.id);
+        let call = Call::new(&STATE, &[&entry, events]).arg(&self::fingerprint(fingerprint));
+        claim_state(&self.run(call).await?)
+    }
+
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
         let [events, bodies, claimed, waiting, parked] = &self.keys(endpoint).of_endpoint();
         let call = Call::new(&BACKLOG, &[events, bodies, claimed, waiting, parked]);
@@ -520,6 +518,24 @@ where
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, StoreError> {
         call.run(&mut self.connection()).await.map_err(store_error)
+    }
+}
+
+fn claim_state(reply: &Value) -> Result<ClaimState, StoreError> {
+    match reply {
+        Value::Int(attempt @ 1..) => Ok(ClaimState::Fresh {
+            attempt: attempts(attempt.unsigned_abs()),
+        }),
+        Value::Int(remaining) => Ok(ClaimState::InProgress {
+            remaining: Duration::from_micros(remaining.unsigned_abs()),
+        }),
+        Value::BulkString(state) => match &**state {
+            b"done" => Ok(ClaimState::Done),
+            b"parked" => Ok(ClaimState::Parked),
+            b"conflict" => Ok(ClaimState::Conflict),
+            _ => Err(unexpected()),
+        },
+        _ => Err(unexpected()),
     }
 }
 
@@ -687,6 +703,7 @@ scripts! {
     PARKED = "scripts/parked.lua";
     RELEASE = "scripts/entry.lua" "scripts/release.lua";
     REPLAY = "scripts/entry.lua" "scripts/replay.lua";
+    STATE = "scripts/state.lua";
     TAKE = "scripts/take.lua";
 }
 

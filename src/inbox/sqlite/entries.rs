@@ -128,6 +128,19 @@ impl<'s, 'c> Entries<'s, 'c> {
         Ok(state)
     }
 
+    /// Returns what a claim would return, and changes nothing.
+    pub(super) fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> rusqlite::Result<ClaimState> {
+        Ok(match self.find_or_new(key)? {
+            Found::Entry(entry) => entry.claim_state(fingerprint, self.now),
+            Found::Done(done) if done.conflicts_with(fingerprint) => ClaimState::Conflict,
+            Found::Done(_) => ClaimState::Done,
+        })
+    }
+
     pub(super) fn accept(&self, delivery: &NewDelivery<'_>) -> rusqlite::Result<AcceptState> {
         let mut entry = match self.find_or_new(delivery.key)? {
             Found::Entry(entry) => entry,

@@ -396,6 +396,19 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn state(
+        &self,
+        key: EventKey<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<ClaimState, StoreError> {
+        let owned = OwnedKey::new(key);
+        self.writer
+            .run(Purpose::Caller, move |entries| {
+                entries.state(owned.key(), fingerprint)
+            })
+            .await
+    }
+
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
         let endpoint: Box<str> = endpoint.into();
         self.writer
