@@ -157,7 +157,6 @@ impl BatchReport {
     ///
     /// assert_eq!(report.attempts(), 2);
     /// ```
-    #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self

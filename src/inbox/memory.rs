@@ -13,8 +13,8 @@ use super::REPORT_INTERVAL;
 use super::entry::{Entry, State};
 use super::error::StoreError;
 use super::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent,
 };
 use crate::webhooks::{Clock, EventId};
 

@@ -507,8 +507,16 @@ impl VerifierMetrics {
             );
         }
         for (name, help, count) in [
-            ("unauthorized", "Deliveries that were rejected with 401.", self.unauthorized),
-            ("too_large", "Deliveries that were rejected with 413.", self.too_large),
+            (
+                "unauthorized",
+                "Deliveries that were rejected with 401.",
+                self.unauthorized,
+            ),
+            (
+                "too_large",
+                "Deliveries that were rejected with 413.",
+                self.too_large,
+            ),
         ] {
             let name = format!("audience_webhooks_{name}_total");
             let _ = writeln!(

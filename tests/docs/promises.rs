@@ -6,8 +6,8 @@ use std::fmt::{Debug, Display};
 use std::time::SystemTime;
 
 use audience::contacts::*;
-use audience::inbox::{Inbox, MemoryStore};
 use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
+use audience::inbox::{Inbox, MemoryStore};
 use audience::rule::*;
 use audience::webhooks::{
     Event, EventData, EventId, EventType, Signer, VerifiedDelivery, VerifiedEvent, Verifier,

@@ -243,7 +243,12 @@ async fn what_a_worker_that_is_dropped_after_any_number_of_polls_left_is_handled
     let polls = for_each_number_of_polls(async |polls| {
         let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
         for number in 0..3 {
-            assert!(inbox.accept(delivery(&format!("evt_{number}"))).await.is_success());
+            assert!(
+                inbox
+                    .accept(delivery(&format!("evt_{number}")))
+                    .await
+                    .is_success()
+            );
         }
         let worker = || {
             let worker = inbox.worker(|_, _| async {

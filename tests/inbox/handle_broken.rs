@@ -91,7 +91,7 @@ async fn a_handler_that_fails_after_its_lease_was_lost_leaves_the_event_to_its_n
         tokio::time::sleep(Duration::from_secs(100)).await;
         Err::<(), _>("too late")
     });
-    late.await;
+    let _ = late.await;
     tokio::time::sleep(Duration::from_secs(61)).await;
 
     let second = inbox
@@ -210,7 +210,7 @@ async fn a_completion_that_fails_is_retried_for_as_long_as_a_lease_if_that_can_h
         store.fail(&["complete"], error);
 
         let handled = inbox.handle(delivery("evt_1"), Runs::default().handler());
-        handled.await;
+        let _ = handled.await;
         inbox.wait_idle().await;
 
         assert_eq!(inbox.metrics().store_errors, attempts);

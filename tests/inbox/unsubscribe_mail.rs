@@ -345,8 +345,15 @@ async fn tags_and_other_spellings_of_a_domain_give_a_mailbox_no_further_mails() 
         sent.unwrap();
     }
 
-    let recipients: Vec<_> = server.sent_mail().into_iter().flat_map(|mail| mail.to).collect();
-    let typed = ada[..5].iter().chain(&others).map(|typed| typed.to_lowercase());
+    let recipients: Vec<_> = server
+        .sent_mail()
+        .into_iter()
+        .flat_map(|mail| mail.to)
+        .collect();
+    let typed = ada[..5]
+        .iter()
+        .chain(&others)
+        .map(|typed| typed.to_lowercase());
     assert_eq!(recipients, typed.collect::<Vec<_>>());
 }
 
@@ -689,7 +696,10 @@ async fn the_mail_of_a_translation_links_to_the_page_of_the_translation() {
     ask(&german, &["news"]).await.unwrap();
 
     let link = &sent_links(&server)[0];
-    assert!(link.starts_with("https://shop.example.com/abmelden"), "{link}");
+    assert!(
+        link.starts_with("https://shop.example.com/abmelden"),
+        "{link}"
+    );
 }
 
 #[tokio::test]

@@ -193,7 +193,11 @@ async fn the_state_of_an_event_is_what_a_claim_would_find(subject: Subject) -> V
     for _ in 0..2 {
         expect_eq("a new event", item.state(None).await?, fresh(1))?;
     }
-    expect_eq("its claim", item.claim_body(token, b"body").await?, fresh(1))?;
+    expect_eq(
+        "its claim",
+        item.claim_body(token, b"body").await?,
+        fresh(1),
+    )?;
     expect_long_wait("a claimed event", item.state(None).await?)?;
     let elsewhere = subject.endpoint(&format!("{}, elsewhere", subject.endpoint));
     let state = elsewhere.item("evt_1").state(None).await?;

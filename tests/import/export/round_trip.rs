@@ -161,14 +161,14 @@ async fn an_audience_exported_as_json_lines_and_imported_is_the_same() {
             .property("space", " x "),
     );
 
-    carry_over(&server, &folder.file("all.jsonl"), JsonLines).await;
+    let _ = carry_over(&server, &folder.file("all.jsonl"), JsonLines).await;
 }
 
 #[tokio::test]
 async fn an_audience_exported_as_csv_and_imported_is_the_same_without_a_mapping() {
     let folder = Folder::new("round-trip-csv");
     let server = server().await;
-    carry_over(&server, &folder.file("all.csv"), Csv::all_columns()).await;
+    let _ = carry_over(&server, &folder.file("all.csv"), Csv::all_columns()).await;
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn properties_named_like_the_columns_of_another_service_are_exported_and_i
     let properties = names.map(|name| (name, format!("value of {name}")));
     let server = empty().seed_contact(SeedContact::new("ada@x.io").properties(properties));
     let server = server.start().await;
-    carry_over(&server, &folder.file("all.csv"), Csv::all_columns()).await;
+    let _ = carry_over(&server, &folder.file("all.csv"), Csv::all_columns()).await;
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn a_csv_with_properties_and_topics_as_json_is_imported_exactly() {
         "topics",
         "id",
     ];
-    carry_over(&server, &folder.file("all.csv"), Csv::new(columns)).await;
+    let _ = carry_over(&server, &folder.file("all.csv"), Csv::new(columns)).await;
 }
 
 #[tokio::test]

@@ -475,7 +475,9 @@ async fn a_row_that_is_too_large_alone_is_not_sent_and_the_others_are() {
     .await;
     let contacts = Client::new(server.uri(), "key").unwrap().contacts();
     let large = NewContact::new("large@x.io").property("text", "x".repeat(2_000));
-    let rows = numbered(20).chain([large]).chain([NewContact::new("last@x.io")]);
+    let rows = numbered(20)
+        .chain([large])
+        .chain([NewContact::new("last@x.io")]);
 
     let report = in_time(contacts.import(rows)).await.unwrap();
 
@@ -488,7 +490,10 @@ async fn a_row_that_is_too_large_alone_is_not_sent_and_the_others_are() {
 #[tokio::test]
 async fn a_validation_error_for_a_whole_batch_refuses_only_the_row_that_is_refused_alone() {
     let server = respond_with(|request: &Request| {
-        if addresses_of(request).iter().all(|address| address.contains('@')) {
+        if addresses_of(request)
+            .iter()
+            .all(|address| address.contains('@'))
+        {
             return created(request);
         }
         let refusal = json!({"code": "validation_error", "message": "not an address"});

@@ -236,7 +236,7 @@ async fn a_server_waits_a_while_for_a_port_in_use() {
         drop(listener);
     });
 
-    started.unwrap();
+    drop(started.unwrap());
 }
 
 #[tokio::test]

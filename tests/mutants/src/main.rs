@@ -444,7 +444,7 @@ impl<'a> Results<'a> {
         let outcomes = self.outcomes.lock().expect("no thread panics");
         let is_caught = |key: &&String| {
             let outcome = outcomes.get(*key).map(String::as_str);
-            matches!(outcome, Some("caught" | "timeout"))
+            outcome == Some("caught")
         };
         let mut caught: Vec<&str> = self.keys.iter().filter(is_caught).map(String::as_str).collect();
         caught.sort_unstable();
