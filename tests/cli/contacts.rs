@@ -707,7 +707,7 @@ fn a_contact_that_cannot_be_read_is_unsubscribed_and_so_are_those_after_it() {
         };
         shows(
             "4@example.com",
-            r#"{"news": null}"#,
+            r#"{"news": "yes"}"#,
             "/contacts/4@example.com",
         );
         // As from a wrong cache.
