@@ -9,7 +9,7 @@ use clap::Arg;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{Failure, NOT_FOUND, Output, ask, json_line};
+use super::output::{Failure, NOT_FOUND, Output, ask, json_line, warn};
 use crate::ConfigError;
 #[cfg(feature = "inbox-postgres")]
 use crate::inbox::PostgresStore;
@@ -101,12 +101,12 @@ pub(super) async fn run(options: InboxOptions, output: Output) -> Result<ExitCod
         InboxCommand::Parked => list(&open.await?, output).await,
         InboxCommand::Replay(events) => {
             let inbox = open.await?;
-            let ids = events.ids(&inbox).await?;
+            let ids = events.ids(&inbox, output).await?;
             change(&inbox, &ids, Change::Replay, output).await
         }
         InboxCommand::Discard { events, yes } => {
             let inbox = open.await?;
-            let ids = events.ids(&inbox).await?;
+            let ids = events.ids(&inbox, output).await?;
             if !yes && !ids.is_empty() {
                 let what = match &*ids {
                     [id] => format!("discard {id}"),
@@ -158,7 +158,7 @@ impl From<InboxError> for Failure {
 
 async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
     let mut table = Table::new(&["id", "type", "address", "attempts", "parked_for", "reason"]);
-    let print_page = |page: &[ParkedEvent]| {
+    let mut print_page = |page: &[ParkedEvent]| {
         let mut lines = String::new();
         for event in page {
             let (kind, address) = type_and_address(event).unzip();
@@ -188,8 +188,26 @@ async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
         }
         Ok(print(&lines)?)
     };
-    each_page(inbox, print_page).await?;
+    let mut count = 0;
+    let count_and_print = |page: &[ParkedEvent]| {
+        count += page.len();
+        print_page(page)
+    };
+    each_page(inbox, count_and_print).await?;
+    output.note_no_parked(count, inbox);
     Ok(ExitCode::SUCCESS)
+}
+
+impl Output {
+    /// Without it, an empty list would look as if nothing were parked at any endpoint.
+    fn note_no_parked(self, count: usize, inbox: &Inbox) {
+        if count == 0 && !self.json {
+            warn(format_args!(
+                "no event is parked at the endpoint {:?}; --endpoint names another one",
+                inbox.endpoint()
+            ));
+        }
+    }
 }
 
 /// Visits the pages of parked events until a visit returns `false`. The last page is empty.
@@ -239,7 +257,7 @@ impl fmt::Display for Age {
 
 impl Selection {
     /// Returns the ids of the events.
-    async fn ids(self, inbox: &Inbox) -> Result<Vec<EventId>, Failure> {
+    async fn ids(self, inbox: &Inbox, output: Output) -> Result<Vec<EventId>, Failure> {
         if !self.all {
             return Ok(self.ids);
         }
@@ -249,6 +267,7 @@ impl Selection {
             Ok(true)
         };
         each_page(inbox, add).await?;
+        output.note_no_parked(ids.len(), inbox);
         Ok(ids)
     }
 }

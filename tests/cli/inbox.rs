@@ -73,6 +73,33 @@ async fn parked_events_are_listed_with_whom_they_are_about_and_the_reason() {
 }
 
 #[tokio::test]
+async fn an_endpoint_without_parked_events_is_named_so_that_nobody_believes_a_typo() {
+    let folder = Folder::new("inbox-none-parked");
+    let inbox = parked(&folder, &["evt_1"]).await;
+
+    let listed = end(&mut audience_inbox(
+        &folder,
+        &["--endpoint", "mian", "parked"],
+    ));
+    let replayed = end(&mut audience_inbox(
+        &folder,
+        &["--endpoint", "mian", "replay", "--all"],
+    ));
+    let lines = end(&mut audience_inbox(
+        &folder,
+        &["--endpoint", "mian", "parked", "--json"],
+    ));
+
+    for ended in [listed, replayed] {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let note = "no event is parked at the endpoint \"mian\"";
+        assert!(ended.stderr.contains(note), "{ended:?}");
+    }
+    assert_eq!((&*lines.stdout, &*lines.stderr), ("", ""), "{lines:?}");
+    assert_eq!(inbox.parked().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_parked_body_that_is_odd_is_listed_as_far_as_it_can_be_read_and_controls_no_terminal() {
     let folder = Folder::new("inbox-odd");
     let inbox = parked(&folder, &[]).await;

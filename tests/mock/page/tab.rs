@@ -28,6 +28,9 @@ pub(super) struct Page {
     _chromium: Arc<Chromium>,
 }
 
+/// The code of the error of an evaluation that a navigation ended.
+const NAVIGATED: i64 = -32000;
+
 impl Page {
     /// Opens the page of a mock and waits until it is live. Returns `None` if there is no browser.
     pub(super) fn open(server: &MockServer) -> Option<Self> {
@@ -158,21 +161,33 @@ impl Page {
     /// Evaluates an expression in the page and returns its value.
     #[track_caller]
     pub(super) fn eval(&mut self, expression: &str) -> Value {
+        let value = self.eval_until_navigation(expression);
+        value.unwrap_or_else(|| panic!("another page came while this ran: {expression}"))
+    }
+
+    /// Returns `None` if the browser went to another page meanwhile.
+    #[track_caller]
+    fn eval_until_navigation(&mut self, expression: &str) -> Option<Value> {
         let parameters =
             json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut result = self.send("Runtime.evaluate", &parameters);
+        let mut result = match self.try_send("Runtime.evaluate", &parameters) {
+            Ok(result) => result,
+            Err(error) if error["code"] == NAVIGATED => return None,
+            Err(error) => panic!("{expression}: {error}"),
+        };
         assert!(
             result.get("exceptionDetails").is_none(),
             "{expression}: {result}"
         );
-        result["result"]["value"].take()
+        Some(result["result"]["value"].take())
     }
 
     /// Waits until an expression is true.
     #[track_caller]
     pub(super) fn wait_for(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while self.eval(&format!("Boolean({expression})")) != true {
+        let condition = format!("Boolean({expression})");
+        while self.eval_until_navigation(&condition) != Some(Value::Bool(true)) {
             if Instant::now() > deadline {
                 let text = self.text("body");
                 panic!("it never came true: {expression}\n{text}");
@@ -199,7 +214,8 @@ impl Page {
     #[track_caller]
     pub(super) fn click(&mut self, selector: &str) {
         self.wait_for(&query(selector));
-        self.eval(&format!("{}.click()", query(selector)));
+        // A click can lead to another page before its result is here.
+        self.eval_until_navigation(&format!("{}.click()", query(selector)));
     }
 
     /// Puts a value into a field, as typing or choosing does.
@@ -267,6 +283,12 @@ impl Page {
     /// Sends a command and returns its result.
     #[track_caller]
     fn send(&mut self, method: &str, parameters: &Value) -> Value {
+        let result = self.try_send(method, parameters);
+        result.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    #[track_caller]
+    fn try_send(&mut self, method: &str, parameters: &Value) -> Result<Value, Value> {
         self.last_id += 1;
         let id = self.last_id;
         let mut command = json!({"id": id, "method": method, "params": parameters});
@@ -293,8 +315,10 @@ impl Page {
             };
             let mut message: Value = serde_json::from_str(&text).unwrap();
             if message["id"] == id {
-                assert!(message.get("error").is_none(), "{method}: {message}");
-                return message["result"].take();
+                return match message.get_mut("error") {
+                    Some(error) => Err(error.take()),
+                    None => Ok(message["result"].take()),
+                };
             }
             self.events.push(message);
         }

@@ -422,7 +422,7 @@ async fn requests_can_be_listed_and_cleared() {
     );
     assert_eq!(
         (&request["query"], &request["status"]),
-        (&json!("a=b"), &json!(201))
+        (&json!("a=b"), &json!(422))
     );
     assert_eq!(
         request["headers"]["authorization"],
