@@ -19,6 +19,7 @@ export class Unusable extends Error {}
 export class Newsletter {
   unreachable = new Set(); // addresses
   mailedAt = new Map(); // the addresses that got a mail in the last ten minutes, and when
+  mailsOfDay = []; // each mail of the last day that was sent, or may have been: its address, and when
   // Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
   optOuts = new Map();
   #pending = new Map(); // in your program: a table, whose rows expire
@@ -32,15 +33,20 @@ export class Newsletter {
   /**
    * Asks for a confirmation by mail. The address is no contact before it.
    *
-   * Returns the id of the mail, or `undefined` if none may be sent now. Show the visitor the same page in both cases.
+   * Returns the id of the mail, or `undefined` if none may be sent now: an address gets one in ten minutes, and five in
+   * a day. Show the visitor the same page in both cases. After an exception, the visitor can try again immediately.
    */
   async signUp(address, firstName) {
     const token = randomUUID();
     address = normalized(address);
     const now = performance.now();
     for (const [other, at] of this.mailedAt) if (now - at >= 600_000) this.mailedAt.delete(other);
-    if (this.mailedAt.has(address) || this.unreachable.has(address)) return undefined;
+    this.mailsOfDay = this.mailsOfDay.filter(({ at }) => now - at < 86_400_000);
+    const hasEnough = this.mailsOfDay.filter((other) => other.address === address).length >= 5;
+    if (hasEnough || this.mailedAt.has(address) || this.unreachable.has(address)) return undefined;
     this.mailedAt.set(address, now);
+    const thisMail = { address, at: now };
+    this.mailsOfDay.push(thisMail);
     this.#pending.set(token, { address, firstName });
     const mail = {
       from: "news@example.com",
@@ -51,9 +57,9 @@ export class Newsletter {
     try {
       return parsed(await this.#send("POST", "/emails", mail)).id;
     } catch (error) {
-      // The visitor can try again immediately. After any other error, the mail may have been sent: a stranger could have
-      // it sent again and again.
-      if (wasNotSent(error)) this.mailedAt.delete(address);
+      this.mailedAt.delete(address); // the visitor can try again immediately
+      // Otherwise it may have been sent, and counts: a stranger could have it sent again and again.
+      if (wasNotSent(error)) this.mailsOfDay = this.mailsOfDay.filter((other) => other !== thisMail);
       throw error;
     }
   }

@@ -44,6 +44,7 @@ class Newsletter:
         self.service_url, self.key, self.wait = service_url, key, wait
         self.unreachable = set()  # addresses
         self.mailed_at = {}  # the addresses that got a mail in the last ten minutes, and when
+        self.mails_of_day = []  # each mail of the last day that was sent, or may have been: its address, and when
         # Addresses to opt out of everything, and how often the job found no contact; in your program: a table.
         self.opt_outs = {}
         self._clicks = {}
@@ -54,15 +55,19 @@ class Newsletter:
     def sign_up(self, address, first_name):
         """Asks for a confirmation by mail. The address is no contact before it.
 
-        Returns the id of the mail, or `None` if none may be sent now. Show the visitor the same page in both cases.
+        Returns the id of the mail, or `None` if none may be sent now: an address gets one in ten minutes, and five in a
+        day. Show the visitor the same page in both cases. After an exception, the visitor can try again immediately.
         """
         token, address = secrets.token_urlsafe(), normalized(address)
         with self._lock:
             now = time.monotonic()
             self.mailed_at = {other: at for other, at in self.mailed_at.items() if now - at < 600}
-            if address in self.mailed_at or address in self.unreachable:
+            self.mails_of_day = [(other, at) for other, at in self.mails_of_day if now - at < 86_400]
+            has_enough = [other for other, _ in self.mails_of_day].count(address) >= 5
+            if has_enough or address in self.mailed_at or address in self.unreachable:
                 return None
             self.mailed_at[address] = now
+            self.mails_of_day.append((address, now))
         self._pending[token] = {"address": address, "first_name": first_name}
         mail = {
             "from": "news@example.com",
@@ -73,10 +78,11 @@ class Newsletter:
         try:
             return parsed(self._send("POST", "/emails", mail))["id"]
         except Exception as error:
-            # After any other error, the mail may have been sent: a stranger could have it sent again and again.
-            if was_not_sent(error):
-                with self._lock:
-                    self.mailed_at.pop(address, None)  # the visitor can try again immediately
+            with self._lock:
+                self.mailed_at.pop(address, None)  # the visitor can try again immediately
+                # Otherwise it may have been sent, and counts: a stranger could have it sent again and again.
+                if was_not_sent(error):
+                    self.mails_of_day.remove((address, now))
             raise
 
     def confirm(self, token):

@@ -71,7 +71,7 @@ def test_an_address_gets_one_confirmation_mail_in_ten_minutes(mock, newsletter):
     assert newsletter.sign_up("cy@example.com", "Cy")
 
 
-def test_a_confirmation_mail_that_may_have_been_sent_is_not_sent_again(mock, newsletter):
+def test_who_tries_again_after_a_failure_gets_a_mail(mock, newsletter):
     faults = [{"status": 202, "body": ""}, {"status": 503}, {"close": "after"}]
     for number, fault in enumerate(faults):
         mock.control("POST", "faults", {**fault, "times": 1, "path": "/emails"})
@@ -81,15 +81,29 @@ def test_a_confirmation_mail_that_may_have_been_sent_is_not_sent_again(mock, new
         except (Unusable, Refused, OSError):
             pass
 
+        assert newsletter.sign_up(f"cy{number}@example.com", "Cy")
         assert newsletter.sign_up(f"cy{number}@example.com", "Cy") is None
 
-    assert len(statuses(mock)) == len(faults)
+
+def test_an_address_gets_five_mails_in_a_day_and_those_that_may_have_been_sent_count(mock, newsletter):
+    mock.control("POST", "faults", {"status": 503, "times": 5, "path": "/emails"})
+    for _ in range(5):
+        with refused_with(503):
+            newsletter.sign_up("cy@example.com", "Cy")
+
+    assert newsletter.sign_up("cy@example.com", "Cy") is None
+
+    assert statuses(mock) == 5 * [503]
+    assert newsletter.sign_up("dee@example.com", "Dee")
+    newsletter.mails_of_day = [(address, at - 86_400) for address, at in newsletter.mails_of_day]
+    assert newsletter.sign_up("cy@example.com", "Cy")
 
 
-def test_a_confirmation_mail_that_was_refused_or_had_no_connection_is_sent_again(mock, newsletter):
-    mock.control("POST", "faults", {"status": 422, "times": 1, "path": "/emails"})
-    with refused_with(422):
-        newsletter.sign_up("cy@example.com", "Cy")
+def test_a_confirmation_mail_that_was_refused_or_had_no_connection_does_not_count(mock, newsletter):
+    mock.control("POST", "faults", {"status": 422, "times": 5, "path": "/emails"})
+    for _ in range(5):
+        with refused_with(422):
+            newsletter.sign_up("cy@example.com", "Cy")
     service_url, newsletter.service_url = newsletter.service_url, "http://127.0.0.1:1"
     try:
         newsletter.sign_up("cy@example.com", "Cy")
