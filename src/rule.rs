@@ -372,13 +372,31 @@ impl Condition {
     ///
     /// # Example: mail arrived, but was not opened for 90 days
     ///
+    /// Without the last condition, the rule would also match everybody whose first mail has just arrived.
+    ///
     /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::SystemTime;
+    /// use audience::mock::{EngagementKind, SeedContact};
     /// use audience::rule::{Condition, Engagement, Rule};
     ///
-    /// let rule = Rule::all([
+    /// server.seed_contact(SeedContact::new("ada@example.com").created_at(1_600_000_000));
+    /// server.seed_contact("new@example.com");
+    /// for address in ["ada@example.com", "new@example.com"] {
+    ///     server.record_engagement(address, EngagementKind::Delivered, SystemTime::now());
+    /// }
+    ///
+    /// let silent = Rule::all([
     ///     Condition::engagement(Engagement::Delivered).ever(),
     ///     Condition::engagement(Engagement::Opened).not_within_days(90),
+    ///     Condition::joined_before_days(90),
     /// ]);
+    ///
+    /// let page = contacts.list().rule(silent).await?;
+    /// assert_eq!((page.data.len(), page.data[0].email.as_str()), (1, "ada@example.com"));
+    /// # Ok(()) }
     /// ```
     pub fn engagement(what: Engagement) -> EngagementCondition {
         EngagementCondition { what }
@@ -724,6 +742,10 @@ impl EngagementCondition {
 
     /// Requires that it did not happen within the last `days` days. With 0 days, the list call fails with
     /// [`ErrorKind::Input`](crate::ErrorKind::Input); use [`never`](Self::never) for any time.
+    ///
+    /// In our reading ([section 2.8](crate::interface#2.8)), it also matches the contacts to whom it never happened, and
+    /// so all newcomers. Before you remove anybody from a list, add [`joined_before_days`](Condition::joined_before_days),
+    /// as in the example of [`engagement`](Condition::engagement).
     ///
     /// # Example: win back contacts who stopped reading
     ///
