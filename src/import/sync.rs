@@ -114,9 +114,9 @@ impl Contacts {
     /// [`SyncError`] if the sync stopped before its end. It holds the report so far and the [`Error`]:
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the state file or the rejects could not be written, or
+    /// - [`ErrorKind::Config`]: the state file or the rejects could not be written, or
     ///   another sync uses the state file.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the state file belongs to another service, the service has none of
+    /// - [`ErrorKind::Input`]: the state file belongs to another service, the service has none of
     ///   ten contacts of the last run, too many contacts would be opted out, or a CSV file could not be read to its end.
     ///   The next run would fail in the same way, so a person has to look.
     ///
