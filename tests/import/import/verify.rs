@@ -77,6 +77,10 @@ async fn verify_finds_each_opt_out_that_the_service_lacks_and_only_retrieves_con
     let verifying = contacts(&server).import(given).verify().outcomes();
     let found: Vec<_> = in_time(verifying.map(|(_, outcome)| outcome).collect()).await;
 
+    assert_eq!(
+        found[2].message(),
+        Some("the service does not have the opt-out of everything")
+    );
     assert_eq!(found, rows.map(|(_, outcome)| outcome));
     let requests = server.requests();
     assert_eq!(requests.len(), 7);
