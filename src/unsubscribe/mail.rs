@@ -22,7 +22,7 @@ use super::links::{CONFIRMATION_VALIDITY, Confirmation};
 use super::page::{PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use super::service::{
     ConsentError, LEASE, OPT_IN_DEADLINE, OPT_IN_PATIENCE, OptOut, POLL, PageForm, SendError,
-    UnsubscribeService, unavailable_with,
+    UnsubscribeService, failed_with,
 };
 use crate::Error;
 use crate::address::has_needless_quotes;
@@ -343,10 +343,18 @@ impl UnsubscribeService {
             Err(ConsentError::Service(error)) if error.is_complaint_locked() => {
                 self.page_of(confirmation, Some(PageNotice::ReportedSpam))
             }
-            Err(_error) => {
+            Err(error) => {
+                let (status, notice) = (error.visitor_status(), error.notice_of_confirmation());
                 #[cfg(feature = "tracing")]
-                tracing::warn!(target: "audience::unsubscribe", error = with_causes(&_error), "a confirmation failed");
-                unavailable_with(self.page_of(confirmation, Some(PageNotice::NotSaved)))
+                match notice {
+                    PageNotice::OurFault => {
+                        tracing::error!(target: "audience::unsubscribe", error = with_causes(&error), "a confirmation failed");
+                    }
+                    _ => {
+                        tracing::warn!(target: "audience::unsubscribe", error = with_causes(&error), "a confirmation failed");
+                    }
+                }
+                failed_with(status, self.page_of(confirmation, Some(notice)))
             }
         }
     }
@@ -473,7 +481,10 @@ impl UnsubscribeService {
         confirmation: &Confirmation,
         notice: Option<PageNotice>,
     ) -> Response<BytesBody> {
-        let can_confirm = matches!(notice, None | Some(PageNotice::NotSaved));
+        let can_confirm = matches!(
+            notice,
+            None | Some(PageNotice::NotSaved | PageNotice::OurFault)
+        );
         let topics = confirmation.topics.iter().filter(|_| can_confirm);
         let shown = topics.map(|name| {
             let offered = self.offered(name);

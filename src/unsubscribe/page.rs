@@ -90,6 +90,9 @@ pub struct PageTexts {
     pub not_subscribed_now: Cow<'static, str>,
     /// Shown if nothing was saved.
     pub not_saved: Cow<'static, str>,
+    /// Shown if the opt-ins failed, and another click would fail, too, until your team has acted: for example, the
+    /// service refused the key, or the plan is full. The opt-outs were saved, and maybe some opt-ins.
+    pub our_fault: Cow<'static, str>,
     /// Shown in place of the boxes if the contact could not be retrieved. The buttons that opt out work nevertheless.
     pub not_shown: Cow<'static, str>,
     /// Shown in place of the boxes if the link is from mail to an address that the person had before.
@@ -129,6 +132,10 @@ impl Default for PageTexts {
                 "We could not subscribe you. Please try again in a few minutes. What you unsubscribed from is saved."
                     .into(),
             not_saved: "This did not work. Please try again in a few minutes.".into(),
+            our_fault:
+                "Something is wrong on our side, and you may not be subscribed. Please try again tomorrow, or write to \
+                 us. If you unsubscribed from something, that is saved."
+                    .into(),
             not_shown:
                 "We cannot show your preferences just now. Please try again in a few minutes. You can unsubscribe here \
                  at any time."
@@ -163,6 +170,9 @@ pub enum PageNotice {
     NotSubscribedNow,
     /// The store failed, or a confirmation. Some opt-outs of a form may have been saved. The visitor can send it again.
     NotSaved,
+    /// The opt-ins failed, and fail again until your team has acted: for example, the service refused the key, or the
+    /// plan is full. The opt-outs were saved, and maybe some opt-ins.
+    OurFault,
     /// The contact could not be retrieved. The page has no boxes, and its buttons opt out.
     NotShown,
     /// The link is from mail to an address that the person had before. The page has no boxes, and its buttons opt out.
@@ -329,6 +339,7 @@ impl<'a> PreferencePage<'a> {
             PageNotice::NotSubscribed => &texts.not_subscribed,
             PageNotice::NotSubscribedNow => &texts.not_subscribed_now,
             PageNotice::NotSaved => &texts.not_saved,
+            PageNotice::OurFault => &texts.our_fault,
             PageNotice::NotShown => &texts.not_shown,
             PageNotice::EarlierAddress => &texts.earlier_address,
             PageNotice::ReportedSpam => &texts.reported_spam,

@@ -103,6 +103,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
+/// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], such as 500, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///
 /// The response to one click is the same whether or not the address is a contact. The page shows the contact's answers,
 /// to whoever has the link.
@@ -921,7 +922,7 @@ impl UnsubscribeService {
             }
             Current::Unknown => Err(ConsentError::Unfinished),
         };
-        let notice = match opted_in {
+        let (notice, status) = match opted_in {
             Ok(false) => {
                 let shown = self.shown(person).await;
                 return self.page(person, &shown, None);
@@ -933,7 +934,14 @@ impl UnsubscribeService {
                 };
                 return self.page(person, &shown, Some(PageNotice::Saved));
             }
-            Err(error) => error.notice(),
+            Err(error) => {
+                let status = error.visitor_status();
+                #[cfg(feature = "tracing")]
+                if ![StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+                    tracing::error!(target: "audience::unsubscribe", error = with_causes(&error), "the opt-ins of a form failed");
+                }
+                (error.notice(), status)
+            }
         };
         // The boxes are as they were: the boxes that the visitor has checked were not saved.
         let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
@@ -943,8 +951,8 @@ impl UnsubscribeService {
         }
         let page = self.page(person, &shown, Some(notice));
         match notice {
-            PageNotice::NotSubscribedNow => unavailable_with(page),
-            _ => page,
+            PageNotice::NotSubscribed => page,
+            _ => failed_with(status, page),
         }
     }
 
@@ -1726,8 +1734,21 @@ impl ConsentError {
             Self::Service(error) if error.is_not_found() || error.is_complaint_locked() => {
                 PageNotice::NotSubscribed
             }
-            _ => PageNotice::NotSubscribedNow,
+            _ if self.may_succeed_later() => PageNotice::NotSubscribedNow,
+            _ => PageNotice::OurFault,
         }
+    }
+
+    /// The notice of the page of a confirmation mail, unless the contact reported spam.
+    pub(super) fn notice_of_confirmation(&self) -> PageNotice {
+        match self.may_succeed_later() {
+            true => PageNotice::NotSaved,
+            false => PageNotice::OurFault,
+        }
+    }
+
+    fn may_succeed_later(&self) -> bool {
+        self.visitor_status() == StatusCode::SERVICE_UNAVAILABLE
     }
 }
 
@@ -2170,11 +2191,19 @@ fn unavailable() -> Response<BytesBody> {
     unavailable_with(response)
 }
 
-pub(super) fn unavailable_with(mut response: Response<BytesBody>) -> Response<BytesBody> {
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    response
-        .headers_mut()
-        .insert(header::RETRY_AFTER, RETRY_AFTER);
+fn unavailable_with(response: Response<BytesBody>) -> Response<BytesBody> {
+    failed_with(StatusCode::SERVICE_UNAVAILABLE, response)
+}
+
+pub(super) fn failed_with(
+    status: StatusCode,
+    mut response: Response<BytesBody>,
+) -> Response<BytesBody> {
+    *response.status_mut() = status;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
     response
 }
 

@@ -17,11 +17,13 @@ use http::StatusCode;
 use support::cancellation::until;
 use support::trace_log::Log;
 use support::{ADA, DatabaseFile};
+use tracing::Level;
 
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+const VALIDATION_ERROR: &str = r#"{"error": {"code": "validation_error"}}"#;
 const CONFIRM: &str = "confirm=yes";
 
 pub(super) async fn mock() -> MockServer {
@@ -515,6 +517,68 @@ async fn a_click_during_an_outage_can_be_repeated_and_is_logged() {
         repeated.body
     );
     assert!(log.text().contains("a confirmation failed"));
+}
+
+/// Returns the messages that were logged as an error.
+fn errors(log: &Log) -> Vec<String> {
+    let events = log.events().into_iter();
+    let errors = events.filter(|event| event.level == Level::ERROR);
+    let messages = errors.map(|event| event.fields["message"].clone());
+    messages.collect()
+}
+
+#[tokio::test]
+async fn a_click_that_fails_until_the_team_has_acted_says_so_and_is_logged_as_an_error() {
+    for (fault, expected) in [
+        (Fault::status(401), 500),                   // a refused key
+        (Fault::status(402).path("/contacts"), 500), // a full plan
+        (Fault::status(403), 500),
+        (
+            Fault::status(422).body(VALIDATION_ERROR).path("/contacts"),
+            422,
+        ),
+    ] {
+        let log = Log::start();
+        let server = mock().await;
+        let service = service_without_retries(&server);
+        ask(&service, &["news"]).await.unwrap();
+        let link = &sent_links(&server)[0];
+        server.fault(fault.times(1));
+
+        let failed = click(&service, link).await;
+        let errors = errors(&log);
+        let repeated = click(&service, link).await;
+
+        assert_eq!(failed.status, expected);
+        assert!(!failed.headers.contains_key("retry-after"));
+        assert!(failed.body.contains("Something is wrong on our side"));
+        assert!(!failed.body.contains("in a few minutes"), "{}", failed.body);
+        assert!(failed.body.contains("<button"), "{}", failed.body);
+        assert_eq!(errors, ["a confirmation failed"]);
+        assert_eq!(repeated.status, StatusCode::OK, "the team has acted");
+    }
+}
+
+#[tokio::test]
+async fn boxes_that_cannot_be_saved_until_the_team_has_acted_say_so_and_are_logged_as_an_error() {
+    let log = Log::start();
+    let server = mock().await;
+    server.seed_contact(ADA);
+    let service = service_without_retries(&server);
+    let link = super::unsubscribe::links().link(ADA);
+    let form = get(&service, &link).await.form(&["news"]);
+    server.fault(Fault::status(401).path("*/subscribe").times(1));
+
+    let failed = post(&service, &link, FORM, form).await;
+    let errors = errors(&log);
+    let repeated = post(&service, &link, FORM, failed.form(&["news"])).await;
+
+    assert_eq!(failed.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(!failed.headers.contains_key("retry-after"));
+    assert!(failed.body.contains("Something is wrong on our side"));
+    assert!(!failed.is_checked("news") && service.has_pending(ADA, ["offers"]).await.unwrap());
+    assert_eq!(errors, ["the opt-ins of a form failed"]);
+    assert_eq!(repeated.status, StatusCode::OK);
 }
 
 #[tokio::test]
