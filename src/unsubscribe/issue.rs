@@ -649,7 +649,10 @@ impl<'a> SendIssue<'a> {
         run.report.maybe_not_sent.extend(unclear);
         match run.stopped {
             None => Ok(run.report),
-            Some(failure) => Err(IssueError(Box::new((run.report, failure)))),
+            Some(failure) => {
+                run.report.needs_repair = !failure.error.is_retryable();
+                Err(IssueError(Box::new((run.report, failure))))
+            }
         }
     }
 }
@@ -744,8 +747,9 @@ impl Run {
 /// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
 ///
 /// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
-/// adds `; 2 maybe not sent`, and if the report is not complete, `; a later run sends the rest`. Neither this nor the
-/// `Debug` form shows an address.
+/// adds `; 2 maybe not sent`, and if the report is not complete, `; a later run sends the rest`. It leaves this out after
+/// an [`IssueError`] that is not retryable, because a later run would fail, too, until somebody has acted. Neither this
+/// nor the `Debug` form shows an address.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct IssueReport {
@@ -756,6 +760,8 @@ pub struct IssueReport {
     failures: Vec<IssueFailure>,
     is_complete: bool,
     is_stopped: bool,
+    /// A later run fails, too, until somebody has acted.
+    needs_repair: bool,
 }
 
 impl IssueReport {
@@ -878,6 +884,7 @@ impl fmt::Display for IssueReport {
             failures,
             is_complete,
             is_stopped: _,
+            needs_repair,
         } = self;
         let failed = failures.len();
         write!(
@@ -887,7 +894,7 @@ impl fmt::Display for IssueReport {
         if !maybe_not_sent.is_empty() {
             write!(f, "; {} maybe not sent", maybe_not_sent.len())?;
         }
-        match is_complete {
+        match *is_complete || *needs_repair {
             true => Ok(()),
             false => f.write_str("; a later run sends the rest"),
         }
@@ -995,6 +1002,15 @@ impl ConsentError {
             _ => return false,
         };
         matches!(outcome, Outcome::Unknown | Outcome::Applied)
+    }
+
+    /// Returns whether another run of an issue may get further without a change to the program or its settings.
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Service(error) => error.is_retryable(),
+            Self::Store(InboxError::Store(error)) => error.is_temporary(),
+            _ => false,
+        }
     }
 
     /// Returns whether a mail failed because of its one reader, so that you can go on with the next one: the contact

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use audience::contacts::{ContactSummary, Reachability};
 use audience::emails::{Email, SentEmail};
-use audience::inbox::{MemoryStore, SqliteStore, Store};
+use audience::inbox::{MemoryStore, SqliteStore, Store, StoreError};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, SegmentKind};
 use audience::unsubscribe::{ConsentError, IssueReport, SendIssue, UnsubscribeService};
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
@@ -433,7 +433,12 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
         assert!(!error.report().is_complete(), "{error}");
         assert_eq!(error.failure().address.is_some(), reader, "{error}");
         let text = error.to_string();
-        assert!(text.contains("; a later run sends the rest: "), "{text}");
+        let is_retryable = audience::exit_status(&error) == 75;
+        assert_eq!(
+            text.contains("; a later run sends the rest: "),
+            is_retryable,
+            "{text}"
+        );
         assert!(!text.contains("x.io"), "{text}");
         assert!(!format!("{error:?}").contains("x.io"), "{error:?}");
         let lost = error.failure().address.iter().filter(|_| !is_repeated);
@@ -473,6 +478,35 @@ async fn a_misspelled_topic_stops_an_issue() {
         "{misspelled}"
     );
     assert_eq!(server.sent_mail().len(), 0);
+}
+
+#[tokio::test]
+async fn only_an_error_after_which_a_later_run_may_succeed_says_that_it_sends_the_rest() {
+    let server = with_readers().await;
+    let misspelled = service(&server, MemoryStore::new()).send_issue("1", "nwes", news);
+    let unnamed = service(&server, MemoryStore::new()).send_issue(" ", "news", news);
+    let store = FailingStore::new(MemoryStore::new());
+    store.fail(&[], || StoreError::unusable("there are no tables"));
+    let other_database = service(&server, store).send_issue("1", "news", news);
+    for issue in [misspelled, unnamed, other_database] {
+        let error = issue.await.unwrap_err();
+
+        assert_eq!(audience::exit_status(&error), 1);
+        for text in [error.to_string(), error.report().to_string()] {
+            assert!(!text.contains("later run"), "{text}");
+        }
+    }
+
+    for (status, expected) in [(401, false), (403, false), (429, true), (503, true)] {
+        server.fault(Fault::status(status).path("/contacts").times(1));
+        let service = service_without_retries(&server);
+        let error = service.send_issue("1", "news", news).await.unwrap_err();
+
+        for text in [error.to_string(), error.report().to_string()] {
+            assert_eq!(text.contains("; a later run sends the rest"), expected);
+        }
+        assert_eq!(audience::exit_status(&error) == 75, expected, "{error}");
+    }
 }
 
 #[tokio::test]
