@@ -141,7 +141,7 @@
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `id`, `receipt`, `status` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempts`, `remaining`, `error` (the text of the handler's error) |
-//! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
+//! | `an opt-out could not be sent or recorded yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
 //! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `id`, `error` (the text of the handler's error): only `handle_in` |
 //! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempts` |
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |

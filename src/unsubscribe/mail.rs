@@ -43,7 +43,7 @@ const MAILS_A_DAY: usize = 5;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the application may take to record a consent. It is a part of the deadline of the opt-in.
+/// How long the application may take to record a consent or an opt-out. It is a part of the deadline of an opt-in.
 const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
@@ -129,7 +129,7 @@ pub enum ConsentPage {
     Preferences,
 }
 
-type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+pub(super) type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
 impl UnsubscribeService {
     /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
@@ -459,17 +459,7 @@ impl UnsubscribeService {
         let Some(record) = self.0.record_consent.clone() else {
             return Ok(());
         };
-        // A task of its own: a panic of the application's code must not keep the ids held.
-        let recording =
-            tokio::spawn(
-                async move { tokio::time::timeout(RECORD_DEADLINE, record(consent)).await },
-            );
-        let recorded: Result<(), SendError> = match recording.await {
-            Ok(Ok(recorded)) => recorded,
-            Ok(Err(late)) => Err(late.into()),
-            Err(panic) => Err(panic.into()),
-        };
-        recorded.map_err(|_error| {
+        recorded(move || record(consent)).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "a consent could not be recorded");
             ConsentError::Unfinished
@@ -524,6 +514,19 @@ impl Confirmation {
     /// The token of these ids, so that the click on the link can release them.
     fn token(&self) -> Token {
         Token::from_bytes(self.number.to_be_bytes())
+    }
+}
+
+/// Calls a function of the application that records something, and fails if it panics or takes too long.
+pub(super) async fn recorded(
+    record: impl FnOnce() -> Recording + Send + 'static,
+) -> Result<(), SendError> {
+    // A task of its own: a panic of the application's code must not keep the ids held.
+    let recording = async move { tokio::time::timeout(RECORD_DEADLINE, record()).await };
+    match tokio::spawn(recording).await {
+        Ok(Ok(recorded)) => recorded,
+        Ok(Err(late)) => Err(late.into()),
+        Err(panic) => Err(panic.into()),
     }
 }
 

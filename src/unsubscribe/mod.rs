@@ -40,4 +40,4 @@ pub use issue::{IssueError, IssueFailure, IssueReport, SendIssue};
 pub use links::UnsubscribeLinks;
 pub use mail::{Consent, ConsentPage};
 pub use page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic};
-pub use service::{ConsentError, UnsubscribeService, UnsubscribeServiceBuilder};
+pub use service::{ConsentError, OptOutRecord, UnsubscribeService, UnsubscribeServiceBuilder};

@@ -43,7 +43,7 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::{Consent, ConsentPage, DAY, RecordConsent, ids_of_day};
+use super::mail::{Consent, ConsentPage, DAY, RecordConsent, Recording, ids_of_day, recorded};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
@@ -55,11 +55,11 @@ use crate::contacts::{
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, Missing, RetryPolicy};
+use crate::{Error, ErrorKind, Missing, RetryPolicy, Timestamp};
 
 const ENDPOINT: &str = "unsubscribe";
 const EVENT_TYPE: &str = "audience.opt_out";
-const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
+const NOT_DONE_YET: &str = "an opt-out could not be sent or recorded yet, and is retried";
 const BODY_LIMIT: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the page waits for the contact.
@@ -176,7 +176,11 @@ pub(super) struct Shared {
     template: Option<Template>,
     current_address: Option<FindCurrent>,
     pub(super) record_consent: Option<RecordConsent>,
+    record_opt_out: Option<RecordOptOut>,
 }
+
+/// The function of the application that records an opt-out.
+type RecordOptOut = Arc<dyn Fn(OptOutRecord) -> Recording + Send + Sync>;
 
 /// Looks up the address that a person has now. `None` means that it is the same.
 type FindCurrent = Arc<dyn Fn(String) -> Finding + Send + Sync>;
@@ -197,18 +201,20 @@ impl UnsubscribeService {
         UnsubscribeServiceBuilder(Shared {
             links,
             contacts,
-            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE, NOT_SENT_YET),
+            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE, NOT_DONE_YET),
             topics: Vec::new(),
             texts: PageTexts::default(),
             template: None,
             current_address: None,
             record_consent: None,
+            record_opt_out: None,
         })
     }
 
     /// Starts building this service in another language. Give it links with the same secrets and a base URL of their
     /// own, its texts and its topics. Everything else is as in this service, for example the functions of
-    /// [`record_consent`](UnsubscribeServiceBuilder::record_consent) and
+    /// [`record_consent`](UnsubscribeServiceBuilder::record_consent),
+    /// [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out) and
     /// [`current_address`](UnsubscribeServiceBuilder::current_address). This service sends and waits for both: run the
     /// worker of one of them.
     ///
@@ -263,7 +269,7 @@ impl UnsubscribeService {
     ///   such an address. The links of such an address are invalid.
     ///
     /// With the feature `tracing`, each failed attempt is a warning:
-    /// `an opt-out could not be sent yet, and is retried`.
+    /// `an opt-out could not be sent or recorded yet, and is retried`.
     ///
     /// The type of the handler has no name, so a struct cannot hold the worker. Keep the service, which can be cloned,
     /// and call this method when you run the worker.
@@ -282,24 +288,31 @@ impl UnsubscribeService {
         let send = move |event: Event, attempt: Attempt| -> Sending {
             let service = service.clone();
             Box::pin(async move {
-                let is_new = age(&event) < LEASE;
+                let (is_new, stored_at) = (age(&event) < LEASE, event.created_at);
                 let opt_out = OptOut::of(event)?;
-                match opt_out.kind {
-                    Kind::CurrentAddress => service.store_of_current(opt_out).await,
+                let record = opt_out.record(stored_at);
+                let kind = opt_out.kind;
+                match kind {
+                    Kind::CurrentAddress => {
+                        return service.store_of_current(opt_out, record.made_at).await;
+                    }
                     // The confirmation has not claimed it, and creates the contact only if it has. The first attempt after
                     // a replay comes later.
-                    Kind::NewContact if attempt.number() == 1 && is_new => Ok(()),
-                    Kind::Address => opt_out.send(&service.0.contacts).await.map(drop),
+                    Kind::NewContact if attempt.number() == 1 && is_new => return Ok(()),
+                    Kind::Address => _ = opt_out.send(&service.0.contacts).await?,
                     // The create request may be applied after this: the service is slow, or `change_address` has not
                     // sent it yet.
                     Kind::NewContact | Kind::NewAddress => {
-                        match opt_out.send(&service.0.contacts).await? {
-                            false if attempt.number() <= NEW_CONTACT_ATTEMPTS => {
-                                Err("the contact does not exist yet".into())
-                            }
-                            _ => Ok(()),
+                        let has_contact = opt_out.send(&service.0.contacts).await?;
+                        if !has_contact && attempt.number() <= NEW_CONTACT_ATTEMPTS {
+                            return Err("the contact does not exist yet".into());
                         }
                     }
+                }
+                match kind {
+                    // No person has asked for it.
+                    Kind::NewContact => Ok(()),
+                    _ => service.record_opt_out(record).await,
                 }
             })
         };
@@ -310,7 +323,8 @@ impl UnsubscribeService {
             .backoff(Duration::from_secs(5), Duration::from_secs(300))
     }
 
-    /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the
+    /// Returns how many opt-outs are stored and not sent yet, or not
+    /// [recorded](UnsubscribeServiceBuilder::record_opt_out) yet. Alert your team if it stays above 0 for longer than the
     /// longest outage that you expect.
     ///
     /// # Errors
@@ -764,6 +778,18 @@ impl UnsubscribeService {
         &self.0.inbox
     }
 
+    /// Lets the application record an opt-out that was sent.
+    async fn record_opt_out(&self, record: OptOutRecord) -> Result<(), SendError> {
+        let Some(function) = self.0.record_opt_out.clone() else {
+            return Ok(());
+        };
+        recorded(move || function(record)).await.map_err(|error| {
+            #[cfg(feature = "tracing")]
+            tracing::error!(target: "audience::unsubscribe", error = with_causes(&*error), "an opt-out could not be recorded");
+            NotRecorded(error).into()
+        })
+    }
+
     async fn respond<B>(self, request: Request<B>) -> Response<BytesBody>
     where
         B: Body,
@@ -1129,10 +1155,10 @@ impl UnsubscribeService {
     /// Stores an opt-out from both addresses of a person. Returns when each is stored, or waits already.
     async fn store(&self, person: &Person, topic: Option<&str>) -> Result<(), StoreError> {
         let linked = &person.linked.address;
-        self.store_of(linked, topic, Kind::Address).await?;
+        self.store_of(OptOut::new(linked, topic)).await?;
         match &person.current {
             Current::Linked => Ok(()),
-            Current::Another(current) => self.store_of(current, topic, Kind::NewAddress).await,
+            Current::Another(current) => self.store_of(OptOut::of_current(current, topic)).await,
             Current::Unknown => {
                 let opt_out = OptOut {
                     kind: Kind::CurrentAddress,
@@ -1147,29 +1173,24 @@ impl UnsubscribeService {
     }
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
-    async fn store_of_current(&self, opt_out: OptOut) -> Result<(), SendError> {
+    async fn store_of_current(&self, opt_out: OptOut, made_at: Timestamp) -> Result<(), SendError> {
         // Completing the event without a lookup would lose the opt-out.
         if self.0.current_address.is_none() {
             return Err("this process does not know how to find the current address".into());
         }
         if let Some(current) = self.current(&opt_out.address).await? {
             let topic = opt_out.topic.as_deref();
-            self.store_of(&current, topic, Kind::NewAddress).await?;
+            let opt_out = OptOut {
+                made_at: Some(made_at),
+                ..OptOut::of_current(&current, topic)
+            };
+            self.store_of(opt_out).await?;
         }
         Ok(())
     }
 
-    async fn store_of(
-        &self,
-        address: &str,
-        topic: Option<&str>,
-        kind: Kind,
-    ) -> Result<(), StoreError> {
-        let opt_out = OptOut {
-            kind,
-            ..OptOut::new(address, topic)
-        };
-        let (id, spare_id) = OptOut::ids(&opt_out.address, topic).into();
+    async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
+        let (id, spare_id) = OptOut::ids(&opt_out.address, opt_out.topic.as_deref()).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         loop {
             // An opt-in takes less time, and the opt-out must come after it. If the id is held for longer, the process
@@ -1529,6 +1550,69 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
+    /// Sets a function that records an opt-out. The [worker](UnsubscribeService::worker) calls it for each opt-out from a
+    /// link, the form of the page, [`opt_out`](UnsubscribeService::opt_out) or
+    /// [`set_topics`](UnsubscribeService::set_topics), **after** the service has the opt-out. So an error of your database
+    /// keeps no opt-out from being sent. If the address is no contact, it is called, too. The value in its `Ok`, such as a
+    /// count of rows, is not used. Default: none.
+    ///
+    /// It has 2 s. If it fails, takes longer or panics, the opt-out stays in the store, and the worker retries it as after
+    /// any failure: it sends the opt-out again and calls the function again. Sending it again changes nothing, unless
+    /// another program has opted the contact in meanwhile. The function is called at least once, also if the program is
+    /// killed in between. It may be called again with the same record: make the address, the topic and the time the
+    /// primary key. Until it has succeeded, the opt-out [waits](UnsubscribeService::pending) as if it was not sent yet:
+    /// the address gets no mail, and this service refuses an opt-in.
+    ///
+    /// - If somebody clicks again while an opt-out waits, there is one record, with the time of the first click. After
+    ///   that, a further click makes a further record.
+    /// - If the person has another [current address](Self::current_address), there is a record for each of the two.
+    /// - The opt-outs that an opt-in sends for topics that were not chosen are not recorded. Neither are those that the
+    ///   service gets in another way, such as by the link of a broadcast.
+    ///
+    /// Set the same function in each process that runs the worker.
+    ///
+    /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
+    ///
+    /// # Example: a record of the opt-outs
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn execute(&self, _sql: &str, _values: (&str, &str, i64)) -> std::io::Result<u64> { Ok(1) } }
+    /// # let db = Pool;
+    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .record_opt_out(move |opt_out| {
+    ///         let db = db.clone();
+    ///         async move {
+    ///             let topic = opt_out.topic.unwrap_or_default(); // empty for everything
+    ///             let values = (&*opt_out.address, &*topic, opt_out.made_at.as_unix());
+    ///             db.execute("INSERT INTO opt_outs VALUES ($1, $2, to_timestamp($3)) ON CONFLICT DO NOTHING", values).await
+    ///         }
+    ///     })
+    ///     .build();
+    /// # service.opt_out("ada@example.com", None).await?;
+    /// # assert_eq!(service.worker().run_until_idle().await?.handled, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn record_opt_out<F, Fut, T, E>(mut self, function: F) -> Self
+    where
+        F: Fn(OptOutRecord) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let function = Arc::new(function);
+        self.0.record_opt_out = Some(Arc::new(move |opt_out| {
+            let function = Arc::clone(&function);
+            Box::pin(async move { function(opt_out).await.map(drop).map_err(Into::into) })
+        }));
+        self
+    }
+
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> UnsubscribeService {
@@ -1752,7 +1836,64 @@ impl ConsentError {
     }
 }
 
+/// An opt-out that the service has, for [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out). Its `Debug` form
+/// shows no address.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OptOutRecord {
+    /// The address, trimmed and in lower case.
+    pub address: String,
+    /// The topic that the person opted out of. `None` means everything. If the service has no such topic, it has an
+    /// opt-out of everything instead.
+    pub topic: Option<String>,
+    /// When the opt-out was stored, so that it could be acknowledged.
+    pub made_at: Timestamp,
+}
+
+impl OptOutRecord {
+    /// Creates a record, for a unit test of your own function.
+    ///
+    /// # Example: a record is tested alone
+    ///
+    /// ```
+    /// use audience::Timestamp;
+    /// use audience::unsubscribe::OptOutRecord;
+    ///
+    /// /// Returns what to write into the table.
+    /// fn row_of(opt_out: &OptOutRecord) -> [String; 3] {
+    ///     let topic = opt_out.topic.as_deref().unwrap_or("everything");
+    ///     [opt_out.address.clone(), topic.to_owned(), opt_out.made_at.to_string()]
+    /// }
+    ///
+    /// let opt_out = OptOutRecord::new(" Ada@example.com", Some("news"), Timestamp::from_unix(1_700_000_000));
+    ///
+    /// assert_eq!(row_of(&opt_out), ["ada@example.com", "news", "2023-11-14T22:13:20Z"]);
+    /// ```
+    #[must_use]
+    pub fn new(address: impl AsRef<str>, topic: Option<&str>, made_at: Timestamp) -> Self {
+        Self {
+            address: normalized_address(address.as_ref()),
+            topic: topic.map(str::to_owned),
+            made_at,
+        }
+    }
+}
+
+impl fmt::Debug for OptOutRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptOutRecord")
+            .field("topic", &self.topic)
+            .field("made_at", &self.made_at)
+            .finish_non_exhaustive()
+    }
+}
+
 // What is stored, and how it is sent.
+
+/// The text of this error is stored and logged.
+#[derive(Debug, thiserror::Error)]
+#[error("the opt-out was sent, but could not be recorded by `record_opt_out`")]
+struct NotRecorded(#[source] SendError);
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
@@ -1768,6 +1909,9 @@ pub(super) struct OptOut {
     topic: Option<String>,
     #[serde(default)]
     kind: Kind,
+    /// When the person made it. `None` means when it was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -1823,7 +1967,21 @@ impl OptOut {
             address: address.to_owned(),
             topic: topic.map(str::to_owned),
             kind: Kind::Address,
+            made_at: None,
         }
+    }
+
+    /// The opt-out of the current address of a person who had another one before.
+    fn of_current(address: &str, topic: Option<&str>) -> Self {
+        Self {
+            kind: Kind::NewAddress,
+            ..Self::new(address, topic)
+        }
+    }
+
+    fn record(&self, stored_at: Timestamp) -> OptOutRecord {
+        let made_at = self.made_at.unwrap_or(stored_at);
+        OptOutRecord::new(&self.address, self.topic.as_deref(), made_at)
     }
 
     /// Returns the id under which an opt-out waits, and the id under which it waits if the first stays held.

@@ -14,10 +14,12 @@ use audience::inbox::{
 };
 use audience::mock::{Dialect, Fault, MockServer};
 use audience::unsubscribe::{
-    ConsentError, ConsentPage, OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService,
+    ConsentError, ConsentPage, OfferedTopic, OptOutRecord, PageTexts, UnsubscribeLinks,
+    UnsubscribeService,
 };
+use audience::webhooks::EventId;
 use audience::webhooks::tower::BytesBody;
-use audience::{Client, ErrorKind, RetryPolicy};
+use audience::{Client, ErrorKind, RetryPolicy, Timestamp};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -1082,7 +1084,7 @@ async fn a_failed_attempt_is_logged_as_an_opt_out_that_is_retried() {
 
     let text = log.text();
     assert!(
-        text.contains("an opt-out could not be sent yet, and is retried"),
+        text.contains("an opt-out could not be sent or recorded yet, and is retried"),
         "{text}"
     );
     assert!(
@@ -1098,11 +1100,7 @@ async fn a_stored_opt_out_that_can_never_be_sent_is_dropped() {
     let server = mock().await;
     let store = MemoryStore::new();
     let service = service(&server, store.clone());
-    let body = br#"{"id": "out_1", "type": "audience.opt_out", "created_at": 1, "data": {"address": "."}}"#;
-    let id = audience::webhooks::EventId::try_from("out_1").unwrap();
-    let key = EventKey::new("unsubscribe", &id);
-    let delivery = NewDelivery::new(key, body, Fingerprint::of(b"out_1"));
-    store.accept(delivery).await.unwrap();
+    store_opt_out(&store, 1, r#"{"address": "."}"#).await;
 
     let report = service.worker().run_until_idle().await.unwrap();
 
@@ -2159,6 +2157,235 @@ async fn an_opt_in_and_an_opt_out_after_another_do_not_depend_on_a_clock_that_ju
     assert_eq!(service.pending().await.unwrap(), 1);
     service.worker().run_until_idle().await.unwrap();
     assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+/// The function of an application that records opt-outs in a table, or does not.
+#[derive(Clone, Copy)]
+enum Recorder {
+    Works,
+    Fails,
+    Panics,
+    Hangs,
+}
+
+type Records = Arc<Mutex<Vec<OptOutRecord>>>;
+
+/// Returns a service, and the records that its function got.
+fn recording(
+    server: &Arc<MockServer>,
+    store: impl Store,
+    recorder: Recorder,
+) -> (UnsubscribeService, Records) {
+    let (records, mocked) = (Records::default(), Arc::clone(server));
+    let got = Arc::clone(&records);
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .topic(OfferedTopic::new("offers", "Offers"))
+        .record_opt_out(move |opt_out| {
+            let contact = mocked.contact(&opt_out.address);
+            let is_out = contact.is_none_or(|contact| {
+                let topic = opt_out.topic.as_ref();
+                let answer = topic.and_then(|topic| contact.topics.get(topic));
+                contact.unsubscribed || answer == Some(&false)
+            });
+            got.lock().unwrap().push(opt_out);
+            // A failed assertion would be a panic, which is retried.
+            let recorder = if is_out { recorder } else { Recorder::Fails };
+            async move {
+                match recorder {
+                    Recorder::Works => Ok(1),
+                    Recorder::Fails => Err("the database of the application is down"),
+                    Recorder::Panics => panic!("a bug of the application"),
+                    Recorder::Hangs => std::future::pending().await,
+                }
+            }
+        });
+    (service.build(), records)
+}
+
+/// Returns the addresses and topics of the records, and forgets them.
+fn take(records: &Records) -> Vec<(String, Option<String>)> {
+    let records = std::mem::take(&mut *records.lock().unwrap());
+    let records = records.into_iter();
+    records
+        .map(|record| (record.address, record.topic))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_way_of_opting_out_is_recorded_once_after_the_service_has_the_opt_out() {
+    let server = Arc::new(mock().await);
+    server.seed_contact("Jürgen@x.io");
+    let (service, records) = recording(&server, MemoryStore::new(), Recorder::Works);
+    let all = links().link(ADA);
+    let form = get(&service, &all).await.form(&[]);
+    let start = Timestamp::now();
+    let of = |address: &str, topic: Option<&str>| (address.to_owned(), topic.map(str::to_owned));
+    let check = async |expected: &[(String, Option<String>)]| {
+        assert_eq!(records.lock().unwrap().len(), 0);
+        let report = service.worker().run_until_idle().await.unwrap();
+        assert_eq!(report.failed, 0);
+        for record in &*records.lock().unwrap() {
+            assert!((start..=Timestamp::now()).contains(&record.made_at));
+        }
+        let mut records = take(&records);
+        records.sort();
+        assert_eq!(records, expected);
+    };
+
+    // Many clicks wait as one opt-out.
+    for _ in 0..3 {
+        post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    }
+    check(&[of(ADA, Some("news"))]).await;
+    post_form(&service, &one_click_url(ADA, "offers"), "unsubscribe=topic").await;
+    check(&[of(ADA, Some("offers"))]).await;
+    post_form(&service, &all, &form).await;
+    check(&[of(ADA, Some("news")), of(ADA, Some("offers"))]).await;
+    let answers = [("news", false), ("offers", false)];
+    service.set_topics(ADA, answers).await.unwrap();
+    check(&[of(ADA, Some("news")), of(ADA, Some("offers"))]).await;
+    post_form(&service, &all, "unsubscribe=all").await;
+    check(&[of(ADA, None)]).await;
+    service.opt_out("JÜRGEN@x.io ", Some("news")).await.unwrap();
+    check(&[of("jürgen@x.io", Some("news"))]).await;
+    // Nothing else remembers who is no contact, or which topic does not exist.
+    post_form(&service, &one_click_url("bob@x.io", "news"), ONE_CLICK).await;
+    check(&[of("bob@x.io", Some("news"))]).await;
+
+    // The opt-outs of an opt-in are no wish of the person.
+    service.subscribe("eve@x.io", ["offers"]).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact("eve@x.io").unwrap().topics["news"]);
+    assert_eq!(take(&records), []);
+}
+
+#[tokio::test]
+async fn an_opt_out_from_a_topic_that_does_not_exist_is_recorded_with_this_topic() {
+    let server = Arc::new(mock().await);
+    let (service, records) = recording(&server, MemoryStore::new(), Recorder::Works);
+
+    service.opt_out(ADA, Some("ancient")).await.unwrap();
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    let expected = (ADA.to_owned(), Some("ancient".to_owned()));
+    assert_eq!(take(&records), [expected]);
+}
+
+#[tokio::test]
+async fn a_record_that_fails_is_retried_and_the_service_has_the_opt_out_before() {
+    for recorder in [Recorder::Fails, Recorder::Panics, Recorder::Hangs] {
+        let log = Log::start();
+        let server = Arc::new(mock().await);
+        let clock = TestClock::new();
+        let store = clock.store();
+        let (service, records) = recording(&server, store.clone(), recorder);
+        post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+        let report = service.worker().run_until_idle().await.unwrap();
+
+        assert_eq!((report.handled, report.failed), (0, 1));
+        assert!(!server.contact(ADA).unwrap().topics["news"]);
+        assert_eq!(take(&records).len(), 1);
+        // Until it is recorded, it waits like any other.
+        assert_eq!(service.pending().await.unwrap(), 1);
+        assert!(!service.may_send(ADA, "news").await.unwrap());
+        let opted_in = service.subscribe(ADA, ["news"]).await;
+        assert!(matches!(opted_in, Err(ConsentError::OptedOut)));
+        let text = log.text();
+        for expected in [
+            "an opt-out could not be recorded",
+            "an opt-out could not be sent or recorded yet, and is retried",
+            "the opt-out was sent, but could not be recorded by `record_opt_out`",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(!text.contains("ada@"), "{text}");
+
+        // It has the backoff of an opt-out, also after a restart.
+        let (service, records) = recording(&server, store, Recorder::Works);
+        service.worker().run_until_idle().await.unwrap();
+        assert_eq!(take(&records), []);
+        clock.advance(Duration::from_secs(5));
+        let report = service.worker().run_until_idle().await.unwrap();
+
+        assert_eq!((report.handled, report.failed), (1, 0));
+        assert_eq!(take(&records), [(ADA.to_owned(), Some("news".to_owned()))]);
+        assert_eq!(service.pending().await.unwrap(), 0);
+        service.subscribe(ADA, ["news"]).await.unwrap();
+        clock.advance(MINUTES);
+        service.worker().run_until_idle().await.unwrap();
+        assert_eq!(take(&records), []);
+        assert!(server.contact(ADA).unwrap().topics["news"]);
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_is_recorded_although_the_program_was_killed_after_the_service_had_it() {
+    let server = Arc::new(mock().await);
+    let clock = TestClock::new();
+    let store = clock.store();
+    let (service, records) = recording(&server, store.clone(), Recorder::Hangs);
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let killed = runtime.spawn(async move { service.worker().run_until_idle().await });
+    while records.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    runtime.shutdown_background();
+    assert!(killed.await.is_err());
+    let first = records.lock().unwrap().clone();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+
+    let (service, records) = recording(&server, store, Recorder::Works);
+    clock.advance(Duration::from_secs(30));
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(*records.lock().unwrap(), first);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_record_has_the_time_of_the_click_and_not_that_of_the_attempt() {
+    let server = Arc::new(mock().await);
+    let store = MemoryStore::new();
+    let (service, records) = recording(&server, store.clone(), Recorder::Works);
+    store_opt_out(&store, 1_700_000_000, r#"{"address": "ada@example.com"}"#).await;
+
+    service.worker().run_until_idle().await.unwrap();
+
+    let made_at = Timestamp::from_unix(1_700_000_000);
+    let expected = OptOutRecord::new(ADA, None, made_at);
+    assert_eq!(*records.lock().unwrap(), [expected]);
+    assert!(!format!("{records:?}").contains("ada"));
+}
+
+#[tokio::test]
+async fn an_opt_out_that_no_person_has_asked_for_is_not_recorded() {
+    let server = Arc::new(mock().await);
+    let store = MemoryStore::new();
+    let (service, records) = recording(&server, store.clone(), Recorder::Works);
+    // Of a process that died while it created the contact after a confirmation.
+    let data = r#"{"address": "ada@example.com", "kind": "NewContact"}"#;
+    store_opt_out(&store, 1_700_000_000, data).await;
+
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    assert_eq!(take(&records), []);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+/// Stores an opt-out as another process has stored it at this time.
+pub(super) async fn store_opt_out(store: &MemoryStore, created_at: u64, data: &str) {
+    let body = format!(
+        r#"{{"id": "out_1", "type": "audience.opt_out", "created_at": {created_at}, "data": {data}}}"#
+    );
+    let id = EventId::try_from("out_1").unwrap();
+    let key = EventKey::new("unsubscribe", &id);
+    let delivery = NewDelivery::new(key, body.as_bytes(), Fingerprint::of(b"out_1"));
+    store.accept(delivery).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! Links in mail to an address that a person had before.
 
-use std::sync::Arc;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use audience::Timestamp;
 use audience::inbox::{MemoryStore, Store};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
@@ -13,7 +15,7 @@ use support::in_time;
 
 use super::faulty_store::FaultyStore;
 use super::memory_conformance::TestClock;
-use super::unsubscribe::{FORM, ONE_CLICK, get, links, one_click_url, post};
+use super::unsubscribe::{FORM, ONE_CLICK, get, links, one_click_url, post, store_opt_out};
 
 const OLD: &str = "ada@example.com";
 const NEW: &str = "ada@example.net";
@@ -288,6 +290,46 @@ async fn an_opt_out_whose_current_address_was_found_later_is_sent() {
 
     assert!(!gets_news(&server, OLD) && !gets_news(&server, NEW));
     assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_somebody_who_moved_is_recorded_for_both_addresses_with_the_time_of_the_click()
+ {
+    let server = mock().await;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let recording = |store: MemoryStore| {
+        let got = Arc::clone(&records);
+        UnsubscribeService::builder(links(), server.client().contacts(), store)
+            .current_address(|old| {
+                ready(Ok::<_, std::io::Error>(
+                    (old == OLD).then(|| NEW.to_owned()),
+                ))
+            })
+            .record_opt_out(move |opt_out| {
+                got.lock().unwrap().push(opt_out);
+                ready(Ok::<_, std::io::Error>(()))
+            })
+            .build()
+    };
+    let addresses = || {
+        let mut records = std::mem::take(&mut *records.lock().unwrap());
+        records.sort_by(|one, other| one.address.cmp(&other.address));
+        let records = records.into_iter();
+        records.map(|record| (record.address, record.made_at))
+    };
+
+    let service = recording(MemoryStore::new());
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    run_worker(&service).await;
+    assert!(addresses().map(|(address, _)| address).eq([OLD, NEW]));
+
+    // The current address could not be looked up at the time of the click.
+    let store = MemoryStore::new();
+    let data = format!(r#"{{"address": "{OLD}", "topic": "news", "kind": "CurrentAddress"}}"#);
+    store_opt_out(&store, 1_700_000_000, &data).await;
+    run_worker(&recording(store)).await;
+    let made_at = Timestamp::from_unix(1_700_000_000);
+    assert!(addresses().eq([(NEW.to_owned(), made_at)]));
 }
 
 #[tokio::test]
