@@ -430,7 +430,7 @@ impl ImportOptions {
         })?;
         if !journal.is_empty() && !self.resume {
             return Err(Failure::failed(format!(
-                "{} records an earlier import: add --resume to continue it, or delete the file to start again",
+                "{} records an earlier import: add --resume to continue it; if you have changed FILE, or to start again, delete the journal",
                 path.display()
             )));
         }

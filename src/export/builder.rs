@@ -96,7 +96,8 @@ impl ListContacts {
 ///   to another export, if another export is writing to the file, or if the list has too few contacts
 ///   ([`at_least`](Self::at_least)).
 /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if [`stop_when`](Self::stop_when) ended the export.
-/// - The error of the list or of a retrieve call, if it fails three times in a row.
+/// - The error of the list or of a retrieve call, if it fails three times in a row. Each of the three is retried for
+///   minutes (see [`ListContacts::export`]).
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
 #[must_use = "an export runs only when it is awaited or waited for"]

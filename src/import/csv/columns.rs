@@ -472,8 +472,8 @@ impl Mapping {
             .collect();
         if !unclear.is_empty() {
             return Err(Error::input(format!(
-                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
-                 `topic:NAME` if it does, otherwise to `property:NAME` or `ignore`"
+                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed`, \
+                 `topic:NAME` or, if it lists groups, `groups:GROUP:TOPIC` if it does, otherwise to `property:NAME` or `ignore`"
             )));
         }
         let unmapped = self.names.iter().zip(&self.guesses);
