@@ -249,6 +249,9 @@ impl SyncRow {
     ///
     /// The names and properties of a deleted row are not sent. It may have lost its address: the opt-out goes to the
     /// address that the row had before.
+    ///
+    /// If the service has no contact with the address, none is created. So to keep people who have never consented out of
+    /// the service, pass their rows as deleted until they consent.
     #[must_use]
     pub fn deleted(mut self, is_deleted: bool) -> Self {
         self.is_deleted = is_deleted;

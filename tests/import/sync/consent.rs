@@ -1427,3 +1427,25 @@ async fn a_row_that_was_deleted_and_is_back_with_a_refused_address_opts_out_nobo
     assert_eq!(report.changes().refused(), 1);
     assert!(!nights.is_opted_out("a@x.io"));
 }
+
+#[tokio::test]
+async fn a_row_that_counts_as_deleted_until_its_user_consents_creates_nobody_before() {
+    let nights = Nights::new().await;
+    nights.contacts.create("b@x.io").await.unwrap();
+    let ada = |has_consented: bool| row(1, "a@x.io").deleted(!has_consented);
+    let bob = row(2, "b@x.io").deleted(true);
+
+    nights.run(&[ada(false), bob.clone()]).await;
+    assert!(nights.server.contact("a@x.io").is_none());
+    assert!(nights.is_opted_out("b@x.io"));
+    let (_, calls) = nights.run(&[ada(false), bob.clone()]).await;
+    assert_eq!(calls, [""; 0]);
+    let (report, _) = nights.run(&[ada(true), bob]).await;
+
+    assert_eq!(
+        (report.changes().created(), report.opt_ins_not_sent()),
+        (1, 0)
+    );
+    assert!(!nights.is_opted_out("a@x.io"));
+    assert!(nights.is_opted_out("b@x.io"));
+}
