@@ -1757,6 +1757,7 @@ impl ConsentError {
     /// | 422 | no topic was chosen, or one that is not offered: [`NoTopic`](Self::NoTopic) |
     /// | 500 | your program has misspelled a topic: [`UnknownTopic`](Self::UnknownTopic) |
     /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
+    /// | 500 | the store is set up wrongly, for example without its tables: [`Store`](Self::Store) |
     /// | the status of [`Error::visitor_status`] | any other [`Service`](Self::Service) |
     ///
     /// # Example: a text for each status
@@ -1782,7 +1783,10 @@ impl ConsentError {
             Self::RefusedMail(_) => StatusCode::OK,
             Self::NoTopic => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnknownTopic => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::OptedOut | Self::Unfinished | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OptedOut | Self::Unfinished => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store(error) => {
+                crate::visitor_status(error).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            }
         }
     }
 

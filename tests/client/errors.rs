@@ -1075,7 +1075,7 @@ async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_s
         ),
         (
             ConsentError::Store(InboxError::Store(unusable())).into(),
-            503,
+            500,
             1,
             store,
             "nothing was sent; tell your developers",
