@@ -390,7 +390,10 @@ impl<'a> Results<'a> {
         let path: PathBuf = folder.join("results.tsv");
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         let mut outcomes = HashMap::new();
-        for key in fs::read_to_string(root.join(CAUGHT)).unwrap_or_default().lines() {
+        for key in fs::read_to_string(root.join(CAUGHT))
+            .unwrap_or_default()
+            .lines()
+        {
             outcomes.insert(key.to_owned(), "caught".to_owned());
         }
         for line in fs::read_to_string(path)?.lines() {
@@ -446,7 +449,12 @@ impl<'a> Results<'a> {
             let outcome = outcomes.get(*key).map(String::as_str);
             outcome == Some("caught")
         };
-        let mut caught: Vec<&str> = self.keys.iter().filter(is_caught).map(String::as_str).collect();
+        let mut caught: Vec<&str> = self
+            .keys
+            .iter()
+            .filter(is_caught)
+            .map(String::as_str)
+            .collect();
         caught.sort_unstable();
         caught.dedup();
         let lines: String = caught.iter().map(|key| format!("{key}\n")).collect();
