@@ -48,8 +48,8 @@ const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 
-/// The function of the application that records a consent.
-pub(super) type RecordConsent = Arc<dyn Fn(Consent) -> Recording + Send + Sync>;
+/// A function of the application that records a consent or an opt-out.
+pub(super) type Record<T> = Arc<dyn Fn(T) -> Recording + Send + Sync>;
 
 /// What a visitor has just agreed to, for [`record_consent`](super::UnsubscribeServiceBuilder::record_consent). Its
 /// `Debug` form shows no address.
@@ -129,7 +129,7 @@ pub enum ConsentPage {
     Preferences,
 }
 
-pub(super) type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+type Recording = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
 impl UnsubscribeService {
     /// Sends the mail of a double opt-in. The page behind its link has a button that [subscribes](Self::subscribe) this
@@ -515,6 +515,20 @@ impl Confirmation {
     fn token(&self) -> Token {
         Token::from_bytes(self.number.to_be_bytes())
     }
+}
+
+pub(super) fn record_by<R, F, Fut, T, E>(function: F) -> Record<R>
+where
+    R: Send + 'static,
+    F: Fn(R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<T, E>> + Send + 'static,
+    E: Into<SendError>,
+{
+    let function = Arc::new(function);
+    Arc::new(move |record| {
+        let function = Arc::clone(&function);
+        Box::pin(async move { function(record).await.map(drop).map_err(Into::into) })
+    })
 }
 
 /// Calls a function of the application that records something, and fails if it panics or takes too long.

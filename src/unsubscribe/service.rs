@@ -43,7 +43,7 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::{Consent, ConsentPage, DAY, RecordConsent, Recording, ids_of_day, recorded};
+use super::mail::{Consent, ConsentPage, DAY, Record, ids_of_day, record_by, recorded};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
@@ -175,12 +175,9 @@ pub(super) struct Shared {
     pub(super) texts: PageTexts,
     template: Option<Template>,
     current_address: Option<FindCurrent>,
-    pub(super) record_consent: Option<RecordConsent>,
-    record_opt_out: Option<RecordOptOut>,
+    pub(super) record_consent: Option<Record<Consent>>,
+    record_opt_out: Option<Record<OptOutRecord>>,
 }
-
-/// The function of the application that records an opt-out.
-type RecordOptOut = Arc<dyn Fn(OptOutRecord) -> Recording + Send + Sync>;
 
 /// Looks up the address that a person has now. `None` means that it is the same.
 type FindCurrent = Arc<dyn Fn(String) -> Finding + Send + Sync>;
@@ -1542,11 +1539,7 @@ impl UnsubscribeServiceBuilder {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let function = Arc::new(function);
-        self.0.record_consent = Some(Arc::new(move |consent| {
-            let function = Arc::clone(&function);
-            Box::pin(async move { function(consent).await.map(drop).map_err(Into::into) })
-        }));
+        self.0.record_consent = Some(record_by(function));
         self
     }
 
@@ -1605,11 +1598,7 @@ impl UnsubscribeServiceBuilder {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let function = Arc::new(function);
-        self.0.record_opt_out = Some(Arc::new(move |opt_out| {
-            let function = Arc::clone(&function);
-            Box::pin(async move { function(opt_out).await.map(drop).map_err(Into::into) })
-        }));
+        self.0.record_opt_out = Some(record_by(function));
         self
     }
 
