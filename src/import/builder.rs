@@ -14,14 +14,13 @@ use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings, Work};
 use super::journal::Journal;
-use super::other_audience::{SAMPLE, is_other_audience};
+use super::other_audience::{SAMPLE, check_audience};
 use super::record_file::{lock_in_time, try_lock, unlock};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{ImportRow, OptOut, Source};
 use crate::client::{CallDeadline, CallOptions, TakesOptions, wait_for_call, wait_for_items};
-use crate::contacts::{Contacts, FindContact, NewContact};
+use crate::contacts::{Contacts, NewContact};
 use crate::secret::for_owner_only;
-use crate::signals::StopSignal;
 use crate::{Error, RetryPolicy};
 
 impl Contacts {
@@ -635,31 +634,19 @@ impl Import {
                 self.contacts.hold_back(resumed.hold());
                 let sample = resumed.sample(&mut self.source, SAMPLE).await;
                 let find = |address| self.contacts.find(address).options(self.options.clone());
-                let checked = check_audience(sample, find, &mut settings.stop_signal).await;
-                checked.map_err(ImportError::not_started)?;
+                let checked = check_audience(
+                    sample,
+                    find,
+                    &mut settings.stop_signal,
+                    "the journal records",
+                    "choose another file for the journal",
+                );
+                checked.await.map_err(ImportError::not_started)?;
                 (Some(resumed), Log::Journal(journal))
             }
         };
         let sender = Sender::new(self.contacts, self.options, log);
         Ok(Run::new(self.source, resumed, sender, settings, keep))
-    }
-}
-
-/// Makes sure that the service has one of these contacts of the journal. Otherwise the key is most likely that of another
-/// audience.
-async fn check_audience(
-    sample: Vec<String>,
-    find: impl Fn(String) -> FindContact,
-    stop_signal: &mut Option<StopSignal>,
-) -> Result<(), Error> {
-    let count = sample.len();
-    match is_other_audience(sample, find, stop_signal).await {
-        false => Ok(()),
-        true => Err(Error::input(format!(
-            "the service has none of {count} contacts that the journal records, so the key may be that of another \
-             audience; nothing was sent; check the key, or choose another file for the journal if all contacts were \
-             deleted"
-        ))),
     }
 }
 

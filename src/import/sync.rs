@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
 use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
-use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, is_other_audience};
+use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -29,11 +29,8 @@ use super::sync_state::{
     DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
 use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
-use crate::contacts::{
-    Contacts, FindContact, NewContact, Page, PageStream, Properties, normalized_address,
-};
+use crate::contacts::{Contacts, NewContact, Page, PageStream, Properties, normalized_address};
 use crate::error::{REFUSED, exit_after};
-use crate::signals::StopSignal;
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
 impl Contacts {
@@ -616,8 +613,17 @@ impl SyncContacts {
         };
         let stop = &mut self.settings.stop_signal;
         let find = |address| self.contacts.find(address).options(self.options.clone());
-        let checked = check_audience(&plan.reader, &sample, find, stop).await;
-        checked.map_err(refused(Safeguard::Audience))?;
+        let addresses = sample
+            .iter()
+            .map(|place| Ok(plan.reader.read(*place)?.address));
+        let checked = check_audience(
+            addresses.collect::<Result<_, _>>().map_err(not_started)?,
+            find,
+            stop,
+            "the last run had sent",
+            "begin with a new state file",
+        );
+        checked.await.map_err(refused(Safeguard::Audience))?;
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
         let begun = Rejects::begin(rejects, plan.columns.as_deref()).await;
@@ -823,28 +829,6 @@ pub(crate) enum Safeguard {
     Audience,
     /// More contacts than allowed would be opted out.
     Limit,
-}
-
-/// Makes sure that the service has one of these contacts of the last run. Otherwise the key is most likely that of another
-/// audience.
-async fn check_audience(
-    reader: &EntryReader,
-    sample: &[Place],
-    find: impl Fn(String) -> FindContact,
-    stop_signal: &mut Option<StopSignal>,
-) -> Result<(), Error> {
-    let mut addresses = Vec::new();
-    for place in sample {
-        addresses.push(reader.read(*place)?.address);
-    }
-    if !is_other_audience(addresses, find, stop_signal).await {
-        return Ok(());
-    }
-    let count = sample.len();
-    Err(Error::input(format!(
-        "the service has none of {count} contacts that the last run had sent, so the key may be that of another audience; \
-         nothing was sent; check the key, or begin with a new state file if all contacts were deleted"
-    )))
 }
 
 fn state_reader(state: &SyncState) -> Result<EntryReader, Error> {
