@@ -60,9 +60,14 @@ impl<B> Entry<B> {
         }
     }
 
+    /// Returns whether the entry may be forgotten.
+    pub(super) fn is_past(&self, now: SystemTime) -> bool {
+        self.forget_at().is_some_and(|forget_at| forget_at <= now)
+    }
+
     /// Makes the entry a new one if it may be forgotten.
     pub(super) fn forget_if_past(&mut self, now: SystemTime) {
-        if self.forget_at().is_some_and(|forget_at| forget_at <= now) {
+        if self.is_past(now) {
             *self = Self::new(now);
         }
     }

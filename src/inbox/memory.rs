@@ -412,9 +412,7 @@ impl Store for MemoryStore {
         let contents = self.contents();
         let shelf = contents.shelves.get(key.endpoint);
         let entry = shelf.and_then(|shelf| shelf.entries.get(key.id));
-        let is_past = |forget_at: SystemTime| forget_at <= now;
-        let entry = entry.filter(|entry| !entry.forget_at().is_some_and(is_past));
-        Ok(match entry {
+        Ok(match entry.filter(|entry| !entry.is_past(now)) {
             Some(entry) => entry.claim_state(fingerprint, now),
             None => ClaimState::Fresh { attempt: 1 },
         })

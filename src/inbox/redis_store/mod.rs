@@ -483,10 +483,8 @@ where
         key: EventKey<'_>,
         fingerprint: Option<Fingerprint>,
     ) -> Result<ClaimState, StoreError> {
-        let keys = self.keys(key.endpoint);
-        let [events, ..] = &keys.of_endpoint();
-        let entry = keys.of_event(key.id);
-        let call = Call::new(&STATE, &[&entry, events]).arg(&self::fingerprint(fingerprint));
+        let call = self.entry_call(&STATE, key);
+        let call = call.arg(&self::fingerprint(fingerprint));
         claim_state(&self.run(call).await?)
     }
 
@@ -703,7 +701,7 @@ scripts! {
     PARKED = "scripts/parked.lua";
     RELEASE = "scripts/entry.lua" "scripts/release.lua";
     REPLAY = "scripts/entry.lua" "scripts/replay.lua";
-    STATE = "scripts/state.lua";
+    STATE = "scripts/entry.lua" "scripts/state.lua";
     TAKE = "scripts/take.lua";
 }
 

@@ -1,4 +1,4 @@
--- The scripts that change an entry, but are not run for each delivery, begin with this.
+-- The scripts about one entry that are not run for each delivery begin with this.
 --
 -- KEYS: the entry, events, bodies, claimed, waiting, parked, and the key of this call. Each script names its
 -- arguments. Times are microseconds of the server's clock. Durations are microseconds, too,
