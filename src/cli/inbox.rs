@@ -194,19 +194,17 @@ async fn list(inbox: &Inbox, output: Output) -> Result<ExitCode, Failure> {
         print_page(page)
     };
     each_page(inbox, count_and_print).await?;
-    output.note_no_parked(count, inbox);
+    note_if_none(count, inbox, output);
     Ok(ExitCode::SUCCESS)
 }
 
-impl Output {
-    /// Without it, an empty list would look as if nothing were parked at any endpoint.
-    fn note_no_parked(self, count: usize, inbox: &Inbox) {
-        if count == 0 && !self.json {
-            warn(format_args!(
-                "no event is parked at the endpoint {:?}; --endpoint names another one",
-                inbox.endpoint()
-            ));
-        }
+/// Without it, an empty list would look as if nothing were parked at any endpoint.
+fn note_if_none(parked: usize, inbox: &Inbox, output: Output) {
+    if parked == 0 && !output.json {
+        warn(format_args!(
+            "no event is parked at the endpoint {:?}; --endpoint names another one",
+            inbox.endpoint()
+        ));
     }
 }
 
@@ -267,7 +265,7 @@ impl Selection {
             Ok(true)
         };
         each_page(inbox, add).await?;
-        output.note_no_parked(ids.len(), inbox);
+        note_if_none(ids.len(), inbox, output);
         Ok(ids)
     }
 }
