@@ -378,7 +378,7 @@ fn words(name: &str) -> HashSet<String> {
 /// The outcome of each mutant, in a file, so that a run can be stopped and continued.
 struct Results<'a> {
     mutants: &'a [Mutant],
-    /// A hash of the mutant's name and its file without the tests: an outcome holds until that changes.
+    /// A hash of the mutant and its function: an outcome holds until the function changes.
     keys: Vec<String>,
     outcomes: Mutex<HashMap<String, String>>,
     file: Mutex<File>,
@@ -406,8 +406,8 @@ impl<'a> Results<'a> {
         let keys = mutants.iter().map(|mutant| {
             let text = texts
                 .entry(&mutant.file)
-                .or_insert_with(|| hash(&without_tests(&root.join(&mutant.file))));
-            format!("{:016x}", hash(&(*text, &mutant.name)))
+                .or_insert_with(|| without_tests(&root.join(&mutant.file)).unwrap_or_default());
+            format!("{:016x}", hash(&mutant.identity(text)))
         });
         Ok(Self {
             mutants,

@@ -1,6 +1,7 @@
 //! Puts all mutants of a file into it, each behind a call of `crate::mutant`.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -22,6 +23,7 @@ pub struct Mutant {
 pub struct Function {
     pub function_name: String,
     pub return_type: String,
+    span: LineSpan,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,6 +37,22 @@ struct LineSpan {
 struct Position {
     line: usize,
     column: usize,
+}
+
+impl Mutant {
+    /// Returns what the mutant is made of: its file, the text of its function, its place in it, and the change. `text` is
+    /// that of the file. A mutant outside a function has the whole text in place of that.
+    pub fn identity(&self, text: &str) -> impl Hash + use<> {
+        let lines = match &self.function {
+            Some(function) => (function.span.start.line - 1)..function.span.end.line,
+            None => 0..text.lines().count(),
+        };
+        let own: Vec<&str> = text.lines().skip(lines.start).take(lines.len()).collect();
+        let place = (self.span.start.line - lines.start, self.span.start.column);
+        // `FILE:LINE:COLUMN: CHANGE`
+        let change = self.name.splitn(4, ':').last().map(str::to_owned);
+        (self.file.clone(), own.join("\n"), place, change)
+    }
 }
 
 /// A file with its mutants.
