@@ -47,7 +47,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "contacts/{address}", Sync(read_contact)),
     ("PUT", "contacts/{address}", Sync(put_contact)),
     ("DELETE", "contacts/{address}", Sync(remove_contact)),
-    ("POST", "contacts/{address}/complaint", Sync(report_spam)),
+    ("POST", "contacts/{address}/complaint", Async(|call| Box::pin(report_spam(call)))),
     ("POST", "contacts/{address}/engagement", Sync(record_engagement)),
     ("GET", "clock", Sync(read_clock)),
     ("POST", "clock", Async(|call| Box::pin(move_clock(call)))),
@@ -370,10 +370,13 @@ fn put_segment(call: &Call<'_>) -> CallResult {
     Ok(no_content())
 }
 
-fn report_spam(call: &Call<'_>) -> CallResult {
-    let now = call.shared.clock.unix();
+async fn report_spam(call: &Call<'_>) -> CallResult {
     call.shared
-        .with_audience(|audience| mail::report_spam(audience, call.parameter, now));
+        .publish(|audience, now| {
+            mail::report_spam(audience, call.parameter, now);
+            Ok::<_, Refusal>(())
+        })
+        .await?;
     Ok(no_content())
 }
 

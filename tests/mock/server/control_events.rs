@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use audience::mock::DeliveryFault;
+use audience::mock::{DeliveryFault, MockServer};
 use serde_json::{Value, json};
 
-use super::control::call;
+use super::control::{NO_CONTENT, call};
 use super::control_lists::{list, members};
 use super::{START, stopped_server};
-use crate::receiver::{Receiver, SECRET};
+use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
 
 #[tokio::test]
 async fn events_are_listed_with_their_attempts_and_their_state() {
@@ -95,6 +95,23 @@ async fn an_event_that_was_delivered_stays_so_if_its_duplicate_fails() {
     let events = list(&server, "events").await;
     assert_eq!(events[0]["attempts"].as_array().unwrap().len(), 2);
     assert_eq!(events[0]["state"], "delivered");
+}
+
+#[tokio::test]
+async fn the_response_to_a_spam_report_follows_the_first_attempt_of_its_event() {
+    let timeout = Duration::from_millis(50);
+    let builder = MockServer::builder().delivery_timeout(timeout);
+    let server = builder.start().await;
+    let receiver = Receiver::start([NO_RESPONSE]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    let complaint = "contacts/ada%40example.com/complaint";
+    let response = call(&server, "POST", complaint, Value::Null).await;
+
+    assert_eq!(response, NO_CONTENT);
+    let events = list(&server, "events").await;
+    assert_eq!(events[0]["type"], "email.complained");
+    assert_eq!(events[0]["attempts"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
