@@ -44,10 +44,10 @@ pub(super) fn send_email(
     Ok(json_response(200, &json!({ "id": mail.id })))
 }
 
-/// Bytes of the events that are published when a mail is accepted, roughly. Each has a copy of the subject.
+/// Bytes of the events that a mail causes when it is sent, roughly. Each has a copy of the sender and the subject.
 const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Bytes of an event without its subject, roughly.
+/// Bytes of an event without its addresses and its subject, roughly.
 const EVENT_BYTES: usize = 500;
 
 /// The members of an email that the mock reads. It ignores all others, since the document shows none.
@@ -80,9 +80,17 @@ impl Email {
             return Err(must_be("from", "an email address", &members.from.into()));
         }
         let to = parse_recipients(&members.to)?;
-        if to.len().saturating_mul(members.subject.len() + EVENT_BYTES) > MAX_EVENT_BYTES {
+        let bytes_of_events = |address: &String| {
+            let texts = from.len() + address.len() + members.subject.len();
+            course(address).events() * (texts + EVENT_BYTES)
+        };
+        let mut bytes = to.iter().map(bytes_of_events);
+        if bytes
+            .try_fold(MAX_EVENT_BYTES, usize::checked_sub)
+            .is_none()
+        {
             return Err(
-                "`to` and `subject` are too long: the events would need more than 64 MiB"
+                "`from`, `to` and `subject` are too long: the events would need more than 64 MiB"
                     .to_owned(),
             );
         }
@@ -254,6 +262,13 @@ struct Course {
     outcomes: Vec<MailOutcome>,
     /// Whether the mail is delivered after [`DELAY`].
     is_delivered_later: bool,
+}
+
+impl Course {
+    /// Returns how many events it has, with `email.sent`.
+    fn events(&self) -> usize {
+        1 + self.outcomes.len() + usize::from(self.is_delivered_later)
+    }
 }
 
 /// Returns the course of mail to a normalized address.
@@ -1831,22 +1846,39 @@ mod tests {
     #[test]
     fn a_mail_whose_events_would_fill_the_memory_is_refused() {
         let mut service = Service::new();
-        let mut send = |recipients: usize, subject: usize| {
+        let mut send = |from: usize, recipients: usize, local: &str, subject: usize| {
             let to: Vec<_> = (0..recipients)
-                .map(|number| format!("pending+{number}@x.io"))
+                .map(|number| format!("{local}+{number}@x.io"))
                 .collect();
-            let mail = json!({"from": "me@x.io", "to": to, "subject": "a".repeat(subject)});
+            let from = format!("{}@x.io", "a".repeat(from));
+            let mail = json!({"from": from, "to": to, "subject": "a".repeat(subject)});
             service.post("/emails", &mail)
         };
 
-        assert_eq!(send(1, 1_000_000).0, 200);
-        assert_eq!(send(10_000, 5).0, 200);
-        let refused = send(1_000, 70_000);
-        assert_eq!(status_and_slug(&refused), (422, "validation_error"));
-        assert!(
-            message(&refused).contains("more than 64 MiB"),
-            "{refused:?}"
-        );
+        for (from, recipients, local, subject) in [
+            (1, 1, "pending", 1_000_000),
+            (1_000_000, 1, "pending", 1),
+            (1, 10_000, "pending", 5),
+            (1, 300, "pending", 70_000),
+        ] {
+            assert_eq!(send(from, recipients, local, subject).0, 200);
+        }
+        let long_address = format!("click+{}", "a".repeat(70_000));
+        for (from, recipients, local, subject) in [
+            (1, 1_000, "pending", 70_000),
+            (70_000, 1_000, "pending", 1),
+            (1, 250, &*long_address, 1),
+            (1, 300, "click", 70_000),
+            (1, 400, "delay", 70_000),
+        ] {
+            let refused = send(from, recipients, local, subject);
+
+            assert_eq!(status_and_slug(&refused), (422, "validation_error"));
+            assert!(
+                message(&refused).contains("more than 64 MiB"),
+                "{refused:?}"
+            );
+        }
     }
 
     #[test]
