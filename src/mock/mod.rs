@@ -134,7 +134,7 @@
 //! | 1,000 events whose delivery has ended, or 64 MiB of their bodies | the oldest are forgotten, but never the newest one |
 //! | 10,000 events that wait for an attempt, or 64 MiB of them | the oldest gets no further attempt |
 //! | 64 MiB for the events that one mail causes when it is sent | 422 |
-//! | 10,000 sent mails, or 64 MiB of them | the oldest are forgotten, but never the newest one |
+//! | 10,000 sent mails, or 64 MiB of them | the oldest are forgotten, but never the newest one. A delayed mail that is forgotten is not delivered |
 //! | 10,000 delivery attempts | the attempt log forgets the oldest ones |
 //! | 64 KiB of a response body, from the mock or from a receiver | the journal and the attempt log leave out the rest |
 //! | 64 MiB of the requests and responses of delivery attempts | the attempt log forgets them, the oldest first |

@@ -1,7 +1,7 @@
 //! Mail that was sent through `POST /emails` (section 4.7) with its outcome (section 6.3), and received mail (section
 //! 6.4).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -144,24 +144,18 @@ fn start(audience: &mut Audience, mail: &Arc<Mail>, to: &str, now: i64) {
         return;
     }
     audience.publish("email.sent", mail.event_data(to, "", ""), now);
-    let Course {
-        outcomes,
-        is_delivered_later,
-    } = course(to);
-    for outcome in outcomes {
+    for outcome in course(to).outcomes {
         // The course of an address contains only what is possible.
         let _ = publish_outcome(audience, mail, to, &outcome, now);
-    }
-    if is_delivered_later {
-        let due = now.saturating_add(DELAY);
-        audience.mails.delayed.add(due, Arc::clone(mail), to);
     }
 }
 
 /// Delivers the delayed mail that is due by `now`, unless something else happened to it in the meantime.
 pub(in crate::mock) fn deliver_delayed(audience: &mut Audience, now: i64) {
-    while let Some((due, mail, to)) = audience.mails.delayed.take_due(now) {
-        let _ = publish_outcome(audience, &mail, &to, &MailOutcome::delivered(), due);
+    while let Some((due, mail, recipients)) = audience.mails.take_due(now) {
+        for to in recipients {
+            let _ = publish_outcome(audience, &mail, &to, &MailOutcome::delivered(), due);
+        }
     }
 }
 
@@ -1043,8 +1037,8 @@ pub(in crate::mock) struct MailStore {
     bytes: usize,
     last_number: u64,
     last_inbound_number: u64,
-    /// The mail that is delivered later.
-    delayed: DelayedMail,
+    /// When a mail is due that is delivered later to some of its recipients, and its number.
+    delayed: BTreeSet<(i64, u64)>,
     /// The latest mail that was sent to each address, which a spam report is about.
     latest: HashMap<String, Arc<Mail>>,
 }
@@ -1080,12 +1074,16 @@ impl MailStore {
             body: new.body.to_vec(),
         };
         self.bytes += stored.size();
+        if stored.delayed_recipients().next().is_some() {
+            self.delayed.insert((stored.due(), self.last_number));
+        }
         self.mails.insert(self.last_number, stored);
         while self.mails.len() > MAX_MAILS || (self.mails.len() > 1 && self.bytes > MAX_BYTES) {
-            let Some((_, oldest)) = self.mails.pop_first() else {
+            let Some((number, oldest)) = self.mails.pop_first() else {
                 break;
             };
             self.bytes -= oldest.size();
+            self.delayed.remove(&(oldest.due(), number));
             for to in &oldest.to {
                 if self
                     .latest
@@ -1173,7 +1171,16 @@ impl MailStore {
 
     /// Returns when the next delayed mail is due.
     pub(in crate::mock) fn next_due(&self) -> Option<i64> {
-        self.delayed.next_due()
+        self.delayed.first().map(|(due, _)| *due)
+    }
+
+    /// Takes the first delayed mail that is due at `now`. Returns its due time, the mail and its delayed recipients.
+    fn take_due(&mut self, now: i64) -> Option<(i64, Arc<Mail>, Vec<String>)> {
+        let (due, number) = *self.delayed.first().filter(|(due, _)| *due <= now)?;
+        self.delayed.remove(&(due, number));
+        let stored = self.mails.get(&number)?;
+        let recipients = stored.delayed_recipients().cloned().collect();
+        Some((due, Arc::clone(&stored.mail), recipients))
     }
 
     /// Returns how many mails are kept.
@@ -1257,6 +1264,16 @@ impl StoredMail {
         }
     }
 
+    /// Returns the recipients to whom the mail is delivered later, suppressed ones included.
+    fn delayed_recipients(&self) -> impl Iterator<Item = &String> {
+        self.to.iter().filter(|to| course(to).is_delivered_later)
+    }
+
+    /// Returns when the mail is delivered to its delayed recipients.
+    fn due(&self) -> i64 {
+        self.at.saturating_add(DELAY)
+    }
+
     /// Returns about how many bytes of memory the mail takes up.
     fn size(&self) -> usize {
         let recipients: usize = self
@@ -1321,38 +1338,6 @@ pub(in crate::mock) fn typical_detail(event_type: &str, bounce_type: &str) -> &'
         ("email.failed", _) => "the mail could not be delivered within the time allowed",
         ("email.refused", _) => "the address is on the suppression list",
         _ => "",
-    }
-}
-
-/// The mail that is to be delivered later, by due time.
-#[derive(Clone, Debug, Default)]
-struct DelayedMail {
-    /// The second part of a key is unique. It keeps the order in which mail was sent.
-    queue: BTreeMap<(i64, u64), (Arc<Mail>, String)>,
-    last_serial: u64,
-}
-
-impl DelayedMail {
-    /// Adds a mail to one recipient that is due at a time, in Unix seconds.
-    fn add(&mut self, due: i64, mail: Arc<Mail>, to: &str) {
-        self.last_serial += 1;
-        let key = (due, self.last_serial);
-        self.queue.insert(key, (mail, to.to_owned()));
-    }
-
-    /// Returns when the next mail is due.
-    fn next_due(&self) -> Option<i64> {
-        self.queue.keys().next().map(|(due, _)| *due)
-    }
-
-    /// Removes the first mail that is due at `now`. Returns its due time, the mail and its recipient.
-    fn take_due(&mut self, now: i64) -> Option<(i64, Arc<Mail>, String)> {
-        let first = self
-            .queue
-            .first_entry()
-            .filter(|first| first.key().0 <= now)?;
-        let ((due, _), (mail, to)) = first.remove_entry();
-        Some((due, mail, to))
     }
 }
 
@@ -1914,26 +1899,48 @@ mod tests {
         assert_eq!(store.event_time(&mail.id, 7), 9);
     }
 
+    fn add_to(store: &mut MailStore, to: &[&str], at: i64) {
+        let new = NewMail {
+            from: "me@x.io".into(),
+            to: &to.iter().copied().map(String::from).collect::<Vec<_>>(),
+            subject: String::new(),
+            body: b"{}",
+        };
+        store.add(new, at);
+    }
+
     #[test]
     fn mail_is_due_by_time_and_then_in_the_order_it_was_sent() {
-        let mut delayed = DelayedMail::default();
-        let mail = Arc::new(Mail {
-            id: "eml_00000001".to_owned(),
-            from: "sender@example.com".to_owned(),
-            subject: "A message".to_owned(),
-        });
-        for (due, to) in [(20, "a"), (10, "b"), (20, "c"), (30, "d")] {
-            delayed.add(due, Arc::clone(&mail), to);
+        let mut store = MailStore::default();
+        add_to(&mut store, &["delay+b@x", "ada@x", "delay+a@x"], 20);
+        for (at, to) in [(10, "delay+c@x"), (20, "delay+d@x"), (30, "delay+e@x")] {
+            add_to(&mut store, &[to], at);
         }
+        add_to(&mut store, &["ada@x"], 0);
 
-        let taken: Vec<_> = std::iter::from_fn(|| delayed.take_due(20))
-            .map(|(due, _, to)| (due, to))
+        let taken: Vec<_> = std::iter::from_fn(|| store.take_due(20 + DELAY))
+            .map(|(due, _, recipients)| (due - DELAY, recipients.join(" ")))
             .collect();
 
         assert_eq!(
             taken,
-            [(10, "b".into()), (20, "a".into()), (20, "c".into())]
+            [
+                (10, "delay+c@x".into()),
+                (20, "delay+b@x delay+a@x".into()),
+                (20, "delay+d@x".into())
+            ]
         );
-        assert_eq!(delayed.next_due(), Some(30));
+        assert_eq!(store.next_due(), Some(30 + DELAY));
+    }
+
+    #[test]
+    fn a_delayed_mail_that_is_dropped_is_not_due_any_more() {
+        let mut store = MailStore::default();
+        add_to(&mut store, &["ada@x", "delay@x"], 5);
+        assert_eq!(store.next_due(), Some(5 + DELAY));
+
+        add(&mut store, &vec![b' '; MAX_BYTES]);
+
+        assert_eq!(store.next_due(), None);
     }
 }
