@@ -21,6 +21,15 @@ pub(in crate::mock) fn quoted_list(names: &[&str]) -> String {
     quoted.join(", ")
 }
 
+/// Returns a text in the form in which two texts are compared without regard to case.
+///
+/// `str::to_lowercase` makes another sigma at the end of a word, so a part of a word would not be found in it.
+pub(in crate::mock) fn case_folded(text: &str) -> String {
+    let lowercase = text.chars().flat_map(char::to_lowercase);
+    let folded = lowercase.map(|character| if character == 'ς' { 'σ' } else { character });
+    folded.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +45,18 @@ mod tests {
         }
         assert_eq!(printable("a\r\n\tb"), r"a\r\n\tb");
         assert_eq!(printable("\0\u{7f}\u{85}"), r"\0\u{7f}\u{85}");
+    }
+
+    #[test]
+    fn a_part_of_a_word_is_found_in_it_in_any_case() {
+        for (text, part) in [
+            ("ΟΔΥΣΣΕΑΣ", "οδυσ"),
+            ("Οδυσσέας", "ΈΑΣ"),
+            ("οδυσσεας", "ΟΔΥΣ"),
+            ("Ada", "DA"),
+            ("İstanbul", "İ"),
+        ] {
+            assert!(case_folded(text).contains(&case_folded(part)), "{text}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::mock::delivery::{EventFilter, EventState};
 use crate::mock::journal::RecordedRequest;
 use crate::mock::service::seed::StoredContact;
 use crate::mock::service::{CONSENTS, ContactFilter, Refusal};
+use crate::mock::text::case_folded;
 
 /// Bytes shown of a body in a list that has the newest first.
 const MAX_SHOWN_BODY: usize = 4 * 1024;
@@ -78,7 +79,7 @@ fn newest_requests(call: &Call<'_>, query: &RequestsQuery) -> CallResult {
             "this list does not support `after`; use `limit`",
         ));
     }
-    let text = query.query.to_lowercase();
+    let text = case_folded(&query.query);
     let state = call.shared.lock();
     let newest = state
         .journal
@@ -162,9 +163,9 @@ fn json_with_body(request: &RecordedRequest, body: &[u8]) -> Value {
     })
 }
 
-/// Returns whether a request contains a lowercase text.
+/// Returns whether a request contains a case-folded text.
 fn contains(request: &RecordedRequest, text: &str) -> bool {
-    let has = |part: &str| part.to_lowercase().contains(text);
+    let has = |part: &str| case_folded(part).contains(text);
     let decoded = |part: &str| has(&percent_decode_str(part).decode_utf8_lossy());
     let body = &request.body[..request.body.len().min(MAX_SEARCHED_BODY)];
     has(&request.method)

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::Refusal;
 use super::bodies::normalized;
 use super::dialect::MissingName;
-use crate::mock::text::{printable, quoted_list};
+use crate::mock::text::{case_folded, printable, quoted_list};
 
 /// Every stored contact, found by address or by id.
 ///
@@ -305,12 +305,10 @@ impl Contact {
 
     /// Returns whether the address or one of the names contains a case-folded text (`query`).
     pub(super) fn contains_text(&self, text: &str) -> bool {
-        let names = [&self.first_name, &self.last_name];
-        self.email.contains(text)
-            || names
-                .into_iter()
-                .flatten()
-                .any(|name| name.to_lowercase().contains(text))
+        let names = [&self.first_name, &self.last_name].into_iter().flatten();
+        names
+            .chain([&self.email])
+            .any(|part| case_folded(part).contains(text))
     }
 
     /// Returns an answer for every topic: the contact's own, or else the default of the topic (section 2.1).

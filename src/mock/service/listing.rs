@@ -8,7 +8,7 @@ use super::contact::Contact;
 use super::dialect::{Dialect, EndOfList, SegmentWithRules, UnknownMembers};
 use super::rule::Rule;
 use super::{Audience, Refusal, decode_parameter, json_response};
-use crate::mock::text::{printable, quoted_list};
+use crate::mock::text::{case_folded, printable, quoted_list};
 
 /// Returns a page of the contacts that pass every filter, newest first.
 ///
@@ -124,7 +124,7 @@ impl ListParameters {
             },
             after: after.filter(|after| !after.is_empty()),
             text: text
-                .map(|text| text.to_lowercase())
+                .map(|text| case_folded(&text))
                 .filter(|text| !text.is_empty()),
             segment_id,
             rule,

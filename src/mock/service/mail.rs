@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::bodies::{is_address, must_be, normalized, parse};
 use super::{Audience, Refusal, json_response};
 use crate::Timestamp;
-use crate::mock::text::{printable, quoted_list};
+use crate::mock::text::{case_folded, printable, quoted_list};
 use crate::webhooks::BounceType;
 
 /// Accepts an email and publishes the events for each of its recipients.
@@ -1160,7 +1160,7 @@ impl MailStore {
 
     /// Returns at most `limit` mails that contain a text, the newest first.
     pub(in crate::mock) fn newest(&self, text: &str, limit: usize) -> Vec<MailView> {
-        let text = text.to_lowercase();
+        let text = case_folded(text);
         let newest_first = self.mails.values().rev();
         newest_first
             .filter(|stored| stored.contains(&text))
@@ -1250,7 +1250,7 @@ impl StoredMail {
         [&self.mail.id, &self.mail.subject, &self.mail.from]
             .into_iter()
             .chain(&self.to)
-            .any(|part| part.to_lowercase().contains(text))
+            .any(|part| case_folded(part).contains(text))
     }
 
     fn to_sent(&self) -> SentMail {

@@ -42,7 +42,7 @@ use self::dialect::{
 use self::mail::MailStore;
 use self::rule::{Segment, SegmentKind, SegmentView};
 use self::seed::StoredContact;
-use crate::mock::text::printable;
+use crate::mock::text::{case_folded, printable};
 use crate::secret::is_quoted;
 
 /// One audience of the service.
@@ -207,7 +207,7 @@ impl Audience {
         let contacts = self.contacts.newest_first(after).ok_or_else(|| {
             Refusal::invalid("`after` is not the id of a contact; use the `next` of a page")
         })?;
-        let text = filter.text.map(str::to_lowercase);
+        let text = filter.text.map(case_folded);
         let segment = filter.segment_id.map(|id| self.segment(id)).transpose()?;
         let has_consent = |contact: &Contact| match filter.consent {
             Some("subscribed") => !contact.unsubscribed,

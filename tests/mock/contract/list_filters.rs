@@ -67,6 +67,13 @@ fn section_4_4_query_is_case_insensitive_for_non_ascii_text_too() {
     for query in ["νίκος", "ΝΊΚΟΣ", "ΠΑΠΠΆΣ", "παππάς"] {
         assert_eq!(found(&api, query), ["nikos@example.gr"], "{query}");
     }
+
+    // A sigma at the end of the query is not at the end of the word.
+    let body = json!({"email": "ΟΔΥΣΣΕΑΣ@example.gr", "first_name": "ΟΔΥΣΣΕΑΣ"});
+    api.post("/contacts", body).expect(201);
+    for query in ["ΟΔΥΣ", "οδυσ", "οδυς", "ΔΥΣΣΕΑΣ@"] {
+        assert_eq!(found(&api, query).len(), 1, "{query}");
+    }
 }
 
 #[test]
