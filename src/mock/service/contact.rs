@@ -149,8 +149,8 @@ impl ContactStore {
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
     ///
-    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has
-    /// or had that id.
+    /// Of two contacts created in the same second, the one stored later comes first. A contact that is replaced counts
+    /// as stored when it was first stored. Returns `None` if no contact has or had that id.
     ///
     /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
     /// set back or a seed gives them an earlier creation time. The caller sees each contact that existed at its first

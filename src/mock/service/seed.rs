@@ -208,7 +208,8 @@ impl SeedContact {
     /// Sets when the contact was created, which decides its place in the list
     /// ([interface section 4.4](crate::interface#4.4)). Default: now, by the mock's clock.
     ///
-    /// If two contacts were created in the same second, the one stored later comes first in the list.
+    /// If two contacts were created in the same second, the one stored later comes first in the list. A contact that is
+    /// replaced counts as stored when it was first stored.
     ///
     /// # Example: the newest contact is the first of the list
     ///
@@ -847,7 +848,7 @@ impl<'de> Deserialize<'de> for ChoiceName {
 
 /// Applies a seed at `now`, which is the creation time of contacts that have none.
 ///
-/// Contacts are stored from the last to the first, so that the list shows contacts of the same second in the seed's
+/// Contacts are stored from the last to the first, so that the list shows new contacts of the same second in the seed's
 /// order. The ceiling does not matter: it limits requests, and a seed is a starting point.
 ///
 /// # Errors

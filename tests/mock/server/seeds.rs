@@ -203,6 +203,20 @@ async fn contacts_of_the_same_second_are_listed_in_the_order_of_the_seed() {
 }
 
 #[tokio::test]
+async fn a_contact_that_a_seed_replaces_counts_as_stored_when_it_was_first_stored() {
+    let server = stopped_server().await;
+    server.seed_contact("ada@example.com");
+    server.seed_contact("bob@example.com");
+
+    server.seed(json!({"contacts": [{"email": "ada@example.com"}, {"email": "new@example.com"}]}));
+
+    assert_eq!(
+        addresses(&server),
+        ["new@example.com", "bob@example.com", "ada@example.com"]
+    );
+}
+
+#[tokio::test]
 async fn what_the_control_plane_lists_can_be_seeded_again_to_the_same_state() {
     let server = stopped_server().await;
     server.seed(whole_seed());
