@@ -133,11 +133,11 @@ impl ContactStore {
         self.by_creation.remove(&(created_at, index))
     }
 
-    /// Keeps the store from generating an id that a contact is about to get.
+    /// Keeps the store from generating an id that a contact is about to get, even if its owner gives it up before.
+    ///
+    /// Until a contact gets the id, it belongs to none.
     pub(super) fn reserve_id(&mut self, id: &str) {
-        if self.index_of_id(id).is_none() {
-            self.ids.reserve(id);
-        }
+        self.ids.reserve(id);
     }
 
     /// Returns the contact that has an id.

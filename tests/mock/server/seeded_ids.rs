@@ -134,6 +134,23 @@ async fn two_contacts_can_swap_their_ids_in_one_seed() {
 }
 
 #[tokio::test]
+async fn an_id_that_moves_to_another_contact_is_not_generated_in_the_same_seed() {
+    let server = stopped_server().await;
+    server.seed_contact(SeedContact::new("ada@x.io").id("con_00000003"));
+    server.seed_contact("bob@x.io");
+
+    server.seed(json!({"contacts": [
+        {"email": "eve@x.io", "id": "con_00000003"}, {"email": "dan@x.io"}, {"email": "ada@x.io", "id": "con_ada"},
+    ]}));
+
+    let all = ["con_00000003", "con_00000004", "con_00000002", "con_ada"];
+    assert_eq!(ids(&server), all);
+    for (index, id) in all.iter().enumerate() {
+        assert_eq!(ids_after(&server, id).await, all[index + 1..], "{id}");
+    }
+}
+
+#[tokio::test]
 async fn an_id_that_another_contact_has_or_keeps_is_refused() {
     let server = stopped_server().await;
     server.seed(json!({"contacts": [{"email": "a@x.io", "id": "ada"}, {"email": "b@x.io"}]}));
