@@ -307,7 +307,8 @@ impl Fault {
 
     /// Creates a fault that applies the request and closes the connection in the middle of the response body.
     ///
-    /// A 204 or a 304 has no body. Its connection is closed in the middle of its headers.
+    /// A 204, a 304 and the response to a HEAD request have no body. Their connection is closed in the middle of their
+    /// headers.
     ///
     /// # Example: a client that retries a truncated list
     ///
@@ -333,7 +334,8 @@ impl Fault {
     /// Creates a fault that applies the request and resets the connection (a TCP `RST`) in the middle of the response
     /// body.
     ///
-    /// A 204 or a 304 has no body. Its connection is reset in the middle of its headers.
+    /// A 204, a 304 and the response to a HEAD request have no body. Their connection is reset in the middle of their
+    /// headers.
     ///
     /// # Example: a connection that a firewall resets
     ///
@@ -776,9 +778,11 @@ impl Fault {
         }
     }
 
-    /// Returns the delay of the response, and the changed response or the way in which the connection ends.
+    /// Returns the delay of the response to a request with a method, and the changed response or the way in which the
+    /// connection ends.
     pub(super) fn apply(
         self,
+        method: &Method,
         mut response: Response<Bytes>,
     ) -> (Duration, Result<Response<Bytes>, Disconnect>) {
         let kind = self.kind();
@@ -804,7 +808,7 @@ impl Fault {
                 let response = response.map(|body| self.body.unwrap_or(body));
                 Err(Disconnect {
                     reset: kind == FaultKind::CloseReset,
-                    ..truncated(&response)
+                    ..truncated(method, &response)
                 })
             }
             FaultKind::Garbage => Err(Disconnect {
@@ -893,13 +897,15 @@ fn slug_of_status(status: u16) -> String {
         .collect()
 }
 
-/// Returns a response up to the middle of its body, or of its head if its status allows no body.
-fn truncated(response: &Response<Bytes>) -> Disconnect {
-    // RFC 9112, section 6.3: whatever the head announces, to a client the response ends with it.
-    if matches!(
+/// Returns a response up to the middle of its body, or of its head if its status or the method of the request allows no
+/// body.
+fn truncated(method: &Method, response: &Response<Bytes>) -> Disconnect {
+    let has_no_body = matches!(
         response.status(),
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    ) {
+    );
+    // RFC 9112, section 6.3: whatever the head announces, to a client the response ends with it.
+    if has_no_body || method == Method::HEAD {
         let mut bytes = head_bytes(response, 0);
         bytes.truncate(bytes.len() / 2);
         return Disconnect {

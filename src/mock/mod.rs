@@ -1741,7 +1741,7 @@ impl State {
         let reason = of_fault.map(str::to_owned).or(refused_because);
         let (delay, response) = match fault {
             None => (Duration::ZERO, Ok(response)),
-            Some(fault) => fault.apply(response),
+            Some(fault) => fault.apply(request.method(), response),
         };
         let response = response.map(http::with_content_type);
         let recorded = RecordedRequest::new(request, now, status, reason.clone());
