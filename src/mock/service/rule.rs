@@ -402,10 +402,11 @@ fn unknown_name(prefix: &str, name: &str, found: String, known: &[&str]) -> Stri
     must_be(&format!("{prefix}{name}"), &known, &found.into())
 }
 
-/// Returns a day count. The document gives no range; the mock refuses 0, negative numbers and fractions.
+/// Returns a day count. The document gives no range; the mock refuses 0, negative numbers and fractions. It accepts
+/// `30.0`: some programs write a whole number like this, and it is an integer of JSON Schema.
 fn days(member: Option<Value>, prefix: &str, name: &str) -> Result<Days, String> {
     let found = required(member, prefix, name)?;
-    let days = found.as_u64().and_then(Days::new);
+    let days = found.as_f64().and_then(Days::new);
     days.ok_or_else(|| {
         let path = format!("{prefix}{name}");
         must_be(&path, "a whole number of at least 1", &found)
@@ -475,9 +476,14 @@ impl EngagementTest {
 struct Days(i64);
 
 impl Days {
-    /// Creates a number of days, or returns `None` for 0.
-    fn new(days: u64) -> Option<Self> {
-        (days > 0).then(|| Self(i64::try_from(days).unwrap_or(i64::MAX)))
+    /// Creates a number of days, or returns `None` for less than 1 and for a fraction.
+    fn new(days: f64) -> Option<Self> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "fractions are refused next, and a number beyond the range of `i64` is the largest one"
+        )]
+        let whole = days as i64;
+        (days >= 1.0 && days.fract() == 0.0).then_some(Self(whole))
     }
 
     /// Returns whether `at` is at most this many days before `now`. A time after `now` counts too.
@@ -891,7 +897,7 @@ mod tests {
 
     #[test]
     fn a_number_of_days_includes_its_last_second_and_not_the_one_before() {
-        let days = Days::new(30).unwrap();
+        let days = Days::new(30.0).unwrap();
         let edge = NOW - 30 * DAY;
         let cases = [
             (EngagementTest::Ever, None, false),
@@ -914,11 +920,11 @@ mod tests {
 
     #[test]
     fn very_large_day_counts_do_not_overflow() {
-        let days = Days::new(u64::MAX).unwrap();
+        let days = Days::new(1e300).unwrap();
 
         assert!(days.contain(0, NOW));
         assert!(days.contain(0, i64::MIN));
         assert!(!days.have_passed_since(0, NOW));
-        assert!(Days::new(0).is_none());
+        assert!(Days::new(0.0).is_none());
     }
 }

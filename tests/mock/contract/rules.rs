@@ -293,6 +293,8 @@ fn default_days_that_are_not_a_positive_whole_number_are_422() {
     for days in [
         json!(0),
         json!(-1),
+        json!(0.0),
+        json!(-1.0),
         json!(1.5),
         json!("3"),
         json!(null),
@@ -314,10 +316,20 @@ fn default_days_that_are_not_a_positive_whole_number_are_422() {
 }
 
 #[test]
+fn section_2_8_a_number_of_days_may_have_a_point_without_a_fraction() {
+    let days = json!(30.0);
+    assert_eq!(days.to_string(), "30.0");
+
+    let recent = api().matching(json!({"field": "joined_within_days", "days": days}));
+
+    assert_eq!(recent.len(), 7);
+}
+
+#[test]
 fn section_2_8_a_huge_number_of_days_is_accepted() {
     let api = api();
 
-    for days in [json!(1_000_000_000), json!(i64::MAX)] {
+    for days in [json!(1_000_000_000), json!(i64::MAX), json!(1e300)] {
         assert_eq!(
             api.matching(json!({"field": "joined_within_days", "days": days}))
                 .len(),
