@@ -237,7 +237,7 @@ pub(super) fn normalized(address: &str) -> String {
 /// The document says only "must be an email address" (section 2.4). The mock accepts `local@domain` without white
 /// space and control characters:
 ///
-/// - The local part has none of `<>()[],:\"`, or is a quoted string without quotation marks and backslashes inside.
+/// - The local part has none of `@<>()[],:\"`, or is a quoted string without quotation marks and backslashes inside.
 /// - The domain consists of labels with a dot between them, and no label is empty. A label has no ASCII punctuation
 ///   other than `-` and `_`. An address literal such as `[192.0.2.1]` is also a domain.
 /// - Letters beyond ASCII are valid in both.
@@ -245,7 +245,7 @@ pub(super) fn normalized(address: &str) -> String {
 /// The local part may have dots anywhere: some providers issued such addresses.
 pub(super) fn is_address(normalized: &str) -> bool {
     let forbidden = |c: char| c.is_whitespace() || c.is_control();
-    match normalized.split_once('@') {
+    match normalized.rsplit_once('@') {
         Some((local, domain)) => {
             is_local_part(local) && is_domain(domain) && !normalized.contains(forbidden)
         }
@@ -261,7 +261,7 @@ fn is_local_part(local: &str) -> bool {
         Some(quoted) => !quoted.is_empty() && !quoted.contains(['"', '\\']),
         None => {
             !local.is_empty()
-                && !local.contains(['<', '>', '(', ')', '[', ']', ',', ':', '\\', '"'])
+                && !local.contains(['@', '<', '>', '(', ')', '[', ']', ',', ':', '\\', '"'])
         }
     }
 }
@@ -323,6 +323,7 @@ mod tests {
             ".a..b.@example.com",
             "!#$%&'*+-/=?^_`{|}~@example.com",
             "\"a,b\"@example.com",
+            "\"a@b\"@x.io",
             "ürsel@exämple.de",
             "हिन्दी@उदाहरण.भारत",
             "a@b",
@@ -338,6 +339,9 @@ mod tests {
             "ada@",
             "@b",
             "a@b@c",
+            "@a@b",
+            "\"a@b@c",
+            "\"a\"@b@c",
             "a b@c",
             "a@b\tc",
             "a\u{0}@b",
