@@ -1417,6 +1417,21 @@ mod tests {
     }
 
     #[test]
+    fn the_description_lists_each_path_that_the_document_only_names() {
+        let description: Value =
+            serde_json::from_str(include_str!("../../../openapi/audience.json")).unwrap();
+        let mark = &description["info"]["x-our-reading"][1];
+
+        let reading = mark["reading"].as_str().unwrap();
+
+        let listed: Vec<&str> = reading
+            .split('`')
+            .filter(|part| part.starts_with('/'))
+            .collect();
+        assert_eq!(listed, NAMED_ONLY);
+    }
+
+    #[test]
     fn an_unknown_method_of_a_known_path_is_not_found() {
         for (method, path) in [
             ("PURGE", "/contacts"),
