@@ -638,6 +638,9 @@ pub(super) struct SyncOptions {
     /// subscribed although their contacts are not
     #[arg(long)]
     checks_list: bool,
+    /// Do what --checks-list does, and also retrieve each contact and compare its answers for this topic; can be repeated
+    #[arg(long, value_name = "NAME")]
+    checks_topic: Vec<String>,
     /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
     /// [default: 100, or a tenth of the rows; at most half of them, and 0 if the file has no rows]
     #[arg(long, value_name = "N")]
@@ -706,6 +709,9 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
     }
     if options.checks_list {
         sync = sync.checks_list();
+    }
+    if !options.checks_topic.is_empty() {
+        sync = sync.checks_topics(&options.checks_topic);
     }
     if let Some(contacts) = options.leave_at_most {
         sync = sync.leave_at_most(contacts);
@@ -837,6 +843,15 @@ impl SyncOptions {
             lines.push(format!(
                 "{count} rows are subscribed, but their contacts are opted out at the service; write these opt-outs into the table"
             ));
+        }
+        for topic in &self.checks_topic {
+            let count = report.opted_out_of(topic).len();
+            if count > 0 {
+                lines.push(format!(
+                    "{count} rows are not opted out of the topic {topic}, but their contacts are; unless the topic's default \
+                     is `false`, write these opt-outs into the table"
+                ));
+            }
         }
         if self.rejects.is_none() && !lines.is_empty() {
             lines.push(SEE_REJECTS.to_owned());

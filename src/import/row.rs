@@ -481,7 +481,7 @@ pub(super) struct SyncTask {
 pub(super) enum TaskKind {
     /// Records the opt-outs of a contact that exists, unless it has them already.
     OptOut,
-    /// Opts out a contact that the list has just shown as subscribed.
+    /// Sends the opt-outs that a contact of the list has just shown not to have.
     OptOutListed,
     /// Looks at the contact of an address that the row no longer has.
     Look(OldAddress),

@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
@@ -29,7 +29,9 @@ use super::sync_state::{
     DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
 use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
-use crate::contacts::{Contacts, NewContact, Page, PageStream, Properties, normalized_address};
+use crate::contacts::{
+    Contact, ContactStream, Contacts, FullContactStream, NewContact, Properties, normalized_address,
+};
 use crate::error::{REFUSED, exit_after};
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
@@ -114,7 +116,8 @@ impl Contacts {
     /// - [`ErrorKind::Config`]: the state file or the rejects could not be written, or
     ///   another sync uses the state file.
     /// - [`ErrorKind::Input`]: the state file belongs to another service, the service has none of
-    ///   ten contacts of the last run, too many contacts would be opted out, or a CSV file could not be read to its end.
+    ///   ten contacts of the last run, too many contacts would be opted out, a CSV file could not be read to its end, or
+    ///   no contact shows a topic to [compare](SyncContacts::checks_topics).
     ///   The next run would fail in the same way, so a person has to look.
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the [`SyncReport`] counts them.
@@ -331,6 +334,7 @@ pub struct SyncContacts {
     rejects: Option<RejectsTo>,
     deletes_missing: bool,
     checks_list: bool,
+    topics: BTreeSet<String>,
     leave_at_most: Option<u64>,
 }
 
@@ -353,6 +357,7 @@ impl SyncContacts {
             rejects: None,
             deletes_missing: false,
             checks_list: false,
+            topics: BTreeSet::new(),
             leave_at_most: None,
         }
     }
@@ -404,8 +409,8 @@ impl SyncContacts {
     /// or the reason there says that the person did it: an earlier run may have made that opt-out.
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
-    /// Topics are not compared, because [a list does not have them](crate::interface#2.3). A deleted row does not count
-    /// if another row has its address.
+    /// [A list does not have topics](crate::interface#2.3): [`checks_topics`](Self::checks_topics) compares them, too. A
+    /// deleted row does not count if another row has its address.
     ///
     /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to
     /// its end, for example because the run was [stopped](Self::stop_when), that counts as one row that was [not
@@ -437,6 +442,58 @@ impl SyncContacts {
     pub fn checks_list(mut self) -> Self {
         self.checks_list = true;
         self
+    }
+
+    /// Does what [`checks_list`](Self::checks_list) does, retrieves each contact of the list, and compares its answers
+    /// for these topics with the table. Default: no topics are compared. Several calls add up.
+    ///
+    /// - If a row has an [`OptOut::Topic`] and its contact shows `true`, the opt-out is sent again.
+    /// - If no row with the address has the opt-out and the contact shows `false`, the contact stays as it is.
+    ///   [`SyncReport::opted_out_of`] returns the keys of such rows, and the [rejects](Self::rejects_file) have them with
+    ///   the code `opted_out_of_topic`. Write these opt-outs into the table.
+    ///
+    /// It takes one more request for every contact, 8 at a time. A contact that has vanished since it was listed is left
+    /// out.
+    ///
+    /// A contact also shows `false` in two cases in which the table is right:
+    ///
+    /// - **The topic's default is `false`**, and the person never answered ([interface section 2.1](crate::interface#2.1)).
+    ///   No sync or import sends a "yes". So compare such a topic only if your program has sent each "yes" of the table
+    ///   with [`subscribe`](Contacts::subscribe).
+    /// - **The "yes" of the table is newer than the opt-out.** If the row had the opt-out in the last run, this run counts
+    ///   it under [`opt_ins_not_sent`](SyncReport::opt_ins_not_sent), and later runs return its key. So save the "yes" of
+    ///   a contact only after `subscribe` with the topic has succeeded.
+    ///
+    /// # Errors
+    ///
+    /// If no contact shows one of the topics, the run ends with an error of the kind [`Input`](ErrorKind::Input) after
+    /// everything else was done: the name may be misspelled.
+    ///
+    /// # Example: somebody was subscribed to a topic by hand
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("weekly", true);
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-checks-topics-{}.sync", std::process::id()));
+    /// use audience::import::{ImportRow, OptOut, SyncRow, SyncState};
+    ///
+    /// let ada = || ImportRow::from("ada@example.com").opt_out(OptOut::Topic("weekly".to_owned()));
+    /// contacts.sync([SyncRow::new(7, ada())], SyncState::open(&path)?).await?;
+    /// contacts.subscribe("ada@example.com").topic("weekly").await?;
+    ///
+    /// let sync = contacts.sync([SyncRow::new(7, ada())], SyncState::open(&path)?);
+    /// let report = sync.checks_topics(["weekly"]).await?;
+    ///
+    /// assert_eq!((report.unchanged(), report.opted_out()), (1, 1));
+    /// assert!(!contacts.retrieve("ada@example.com").await?.topics["weekly"]);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn checks_topics(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.topics.extend(topics.into_iter().map(Into::into));
+        self.checks_list()
     }
 
     /// Sets how many contacts a run may opt out because their rows are missing, deleted or have another address. If
@@ -472,8 +529,8 @@ impl SyncContacts {
 
     /// Sends nothing, and counts what would be sent: see [`SyncReport::opted_out`] and [`ImportReport::valid`]. The
     /// state file is read, but not written. The [rejects](Self::rejects_file) are written as in any run, so name another
-    /// file. With [`checks_list`](Self::checks_list), the list is read, and
-    /// [`SyncReport::opted_out_at_service`] has its keys.
+    /// file. With [`checks_list`](Self::checks_list) or [`checks_topics`](Self::checks_topics), the list is read, and
+    /// [`SyncReport::opted_out_at_service`] and [`SyncReport::opted_out_of`] have their keys.
     ///
     /// # Example: look before the first night
     ///
@@ -599,6 +656,7 @@ impl SyncContacts {
         let reader = state_reader(&state).map_err(not_started)?;
         let mut plan = Plan::new(reader, state.known().history());
         plan.unwanted = self.checks_list.then(HashMap::new);
+        plan.topics = self.topics.iter().cloned().collect();
         plan.read(&mut self.rows, &mut state)
             .await
             .map_err(not_started)?;
@@ -649,9 +707,16 @@ impl SyncContacts {
             uncounted: uncounted.clone(),
             list: plan.unwanted.take().map(|unwanted| {
                 let call = self.contacts.list().options(self.options.clone());
+                let call = call.patient().large_pages();
                 CheckList {
-                    pages: call.patient().large_pages().pages(),
+                    contacts: match plan.topics.is_empty() {
+                        true => Listed::Short(call.stream()),
+                        false => Listed::Full(Box::new(call.full())),
+                    },
                     unwanted,
+                    topics: plan.topics.clone(),
+                    unwanted_topics: std::mem::take(&mut plan.unwanted_topics),
+                    hidden: None,
                     off: std::mem::take(&mut plan.off),
                     awaited: plan.opted_in.keys().copied().collect(),
                     is_dry_run,
@@ -727,9 +792,15 @@ impl SyncContacts {
         let opt_ins = plan.opt_ins.iter().filter(|row| is_opt_in(row));
         let mut after_opt_out: HashSet<_> = opt_ins.map(|row| number_of(row.address())).collect();
         after_opt_out.extend(opted_in.keys());
-        let keys = plan.opt_ins.iter().filter_map(ImportRow::key_text);
-        let mut told: HashSet<_> = keys.map(str::to_owned).collect();
+        let opt_ins = plan.opt_ins.iter();
+        let opt_ins = opt_ins.filter_map(|row| Some((row.key_text()?, &row.task()?.recorded)));
+        let opt_ins: HashMap<_, _> = opt_ins.collect();
+        let mut told: HashSet<_> = opt_ins.keys().map(|key| (*key).to_owned()).collect();
         let opted_out = std::mem::take(&mut lock(&list).opted_out);
+        let opted_out_of = std::mem::take(&mut lock(&list).opted_out_of);
+        let mut told_topics = HashSet::new();
+        let topics = plan.topics.iter();
+        report.opted_out_of = topics.map(|topic| (topic.clone(), Vec::new())).collect();
         let has_opted_out = |key: &str| {
             writer
                 .as_ref()
@@ -738,6 +809,22 @@ impl SyncContacts {
         let wanted = plan.wanted.filter_map(Result::ok);
         for row in wanted.map(|wanted| wanted.row) {
             let number = number_of(row.address());
+            for (place, topic) in plan.topics.iter().enumerate() {
+                let opt_out = OptOut::Topic(topic.clone());
+                let opt_in = opt_ins.get(row.key.as_str());
+                let is_opt_in = opt_in.is_some_and(|lost| lost.is_empty() || has(lost, &opt_out));
+                if is_opt_in
+                    || !opted_out_of.contains(&(number, place))
+                    || !told_topics.insert((place, row.key.clone()))
+                {
+                    continue;
+                }
+                let keys = report.opted_out_of.entry(topic.clone()).or_default();
+                keys.push(row.key.clone());
+                if let Some(rejects) = &mut rejects {
+                    rejects.write(&row.row, &opted_out_of_topic(topic));
+                }
+            }
             if !opted_out.contains(&number) || !told.insert(row.key.clone()) {
                 continue;
             }
@@ -872,6 +959,13 @@ fn opted_out_at_service() -> RowOutcome {
     )
 }
 
+fn opted_out_of_topic(topic: &str) -> RowOutcome {
+    let message = format!(
+        "the row is not opted out of the topic {topic:?}, but the contact is; write the opt-out into the table"
+    );
+    told("opted_out_of_topic", &message)
+}
+
 /// Returns the outcome of a row for which nothing is sent.
 fn told(code: &str, message: &str) -> RowOutcome {
     RowOutcome::Refused {
@@ -965,7 +1059,14 @@ struct Plan {
     wanted: Queue,
     /// The addresses that some row has which is neither subscribed nor deleted, if the list is checked.
     off: HashSet<u64>,
+    /// The names of the topics to compare.
+    topics: Vec<String>,
+    unwanted_topics: UnwantedTopics,
 }
+
+/// The addresses whose rows are opted out of a topic, with the place of the topic among those to compare. The value is
+/// the key of such a row; `None` if the first part sends the opt-out.
+type UnwantedTopics = HashMap<(u64, usize), Option<String>>;
 
 /// The opt-outs of many rows by the numbers of their addresses, in 16 bytes for each row that has any.
 #[derive(Default)]
@@ -1168,6 +1269,8 @@ impl Plan {
             unwanted: None,
             wanted: Queue::default(),
             off: HashSet::new(),
+            topics: Vec::new(),
+            unwanted_topics: HashMap::new(),
         }
     }
 
@@ -1276,7 +1379,7 @@ impl Plan {
         }
     }
 
-    /// Notes the address of a row that is not subscribed, if the list is checked.
+    /// Notes the address of a row that is not subscribed, and its opt-outs from topics, if the list is checked.
     fn note_unwanted(&mut self, row: &SyncRow, seen: Seen) {
         let Some(unwanted) = &mut self.unwanted else {
             return;
@@ -1286,6 +1389,12 @@ impl Plan {
             Seen::Before(found) if row.is_deleted => found.address.number(),
             _ => number_of(row.address()),
         };
+        if !row.is_deleted {
+            for place in places(&self.topics, row.row.opt_outs()) {
+                let key = Some(row.key.clone());
+                self.unwanted_topics.insert((number, place), key);
+            }
+        }
         if !row.is_deleted && has(row.row.opt_outs(), &EVERYTHING) {
             unwanted.insert(number, (row.key.clone(), false));
         } else if row.is_deleted {
@@ -1653,8 +1762,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out of the list's check the addresses that the first part opts out, and those of deleted rows that other
-    /// rows have.
+    /// Leaves out of the list's check the opt-outs that the first part sends, and the addresses of deleted rows that
+    /// other rows have.
     fn forget_wanted(&mut self) {
         let Some(unwanted) = &mut self.unwanted else {
             return;
@@ -1665,9 +1774,16 @@ impl Plan {
             !*is_deleted || self.addresses.binary_search(number).is_err()
         });
         for row in &self.first {
-            let kind = row.task().map(|task| task.kind);
-            if kind == Some(TaskKind::OptOut) && has(row.opt_outs(), &EVERYTHING) {
-                unwanted.remove(&number_of(row.address()));
+            if row.task().map(|task| task.kind) != Some(TaskKind::OptOut) {
+                continue;
+            }
+            let number = number_of(row.address());
+            if has(row.opt_outs(), &EVERYTHING) {
+                unwanted.remove(&number);
+            }
+            for place in places(&self.topics, row.opt_outs()) {
+                // Also if no row has it any more: an earlier table had it, so it was not made at the service.
+                self.unwanted_topics.insert((number, place), None);
             }
         }
     }
@@ -1757,6 +1873,16 @@ impl Plan {
             self.pending.push(entry);
         }
     }
+}
+
+/// Returns the places of the topics that are among these opt-outs.
+fn places(topics: &[String], opt_outs: &[OptOut]) -> impl Iterator<Item = usize> {
+    let is_out = |topic: &String| {
+        let is_same = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(name) if name == topic);
+        opt_outs.iter().any(is_same)
+    };
+    let topics = topics.iter().enumerate();
+    topics.filter_map(move |(place, topic)| is_out(topic).then_some(place))
 }
 
 /// Returns the entry of a row that keeps its address, or has none any more. The other addresses, which it may have at
@@ -1991,11 +2117,15 @@ impl Stream for Checks {
     }
 }
 
-/// Lists all contacts after everything else was sent, and opts out those that are subscribed although their rows are
-/// not. A dry run only counts them.
+/// Lists all contacts after everything else was sent, and sends the opt-outs of rows that they do not have. A dry run
+/// only counts them.
 struct CheckList {
-    pages: PageStream,
+    contacts: Listed,
     unwanted: HashMap<u64, (String, bool)>,
+    topics: Vec<String>,
+    unwanted_topics: UnwantedTopics,
+    /// The topics that no contact has shown; `None` before the first contact.
+    hidden: Option<Vec<String>>,
     off: HashSet<u64>,
     /// The addresses of the rows that are subscribed after an opt-out of everything.
     awaited: HashSet<u64>,
@@ -2006,6 +2136,28 @@ struct CheckList {
     read: Arc<Mutex<ListRead>>,
 }
 
+/// The contacts of the list.
+enum Listed {
+    Short(ContactStream),
+    /// With their topics.
+    Full(Box<FullContactStream>),
+}
+
+impl Stream for Listed {
+    type Item = Result<Contact, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.get_mut() {
+            Self::Full(contacts) => Pin::new(&mut **contacts).poll_next(context),
+            Self::Short(contacts) => Pin::new(contacts).poll_next(context).map_ok(|listed| {
+                let mut contact = Contact::new(listed.id, listed.email);
+                contact.unsubscribed = listed.unsubscribed;
+                contact
+            }),
+        }
+    }
+}
+
 /// How far the list was read.
 #[derive(Default)]
 struct ListRead {
@@ -2014,6 +2166,9 @@ struct ListRead {
     found: u64,
     /// The addresses of the contacts that are opted out, although no row with the address is.
     opted_out: HashSet<u64>,
+    /// The addresses of the contacts that are opted out of a topic only, although no row with the address is, with the
+    /// place of the topic.
+    opted_out_of: HashSet<(u64, usize)>,
     /// The addresses of the contacts that are subscribed, as their rows have been since an opt-out of everything.
     subscribed: HashSet<u64>,
     error: Option<Error>,
@@ -2026,36 +2181,75 @@ fn lock(read: &Mutex<ListRead>) -> MutexGuard<'_, ListRead> {
 const EMPTY_LIST: &str = "the list of the service is empty, although the last run had sent contacts, so the response most likely comes from a gateway; the list was not compared";
 
 impl CheckList {
-    fn add(&mut self, page: &Page) {
-        self.may_be_empty |= !page.data.is_empty();
-        for contact in &page.data {
-            let number = number_of(&contact.email);
-            if contact.unsubscribed {
-                if !self.off.contains(&number) {
-                    lock(&self.read).opted_out.insert(number);
-                }
-                continue;
+    fn add(&mut self, contact: &Contact) {
+        self.may_be_empty = true;
+        let number = number_of(&contact.email);
+        let is_opted_out = contact.is_opted_out();
+        let (mut key, mut to_send) = (None, Vec::new());
+        let mut read = lock(&self.read);
+        if is_opted_out {
+            if !self.off.contains(&number) {
+                read.opted_out.insert(number);
             }
-            let Some((key, _)) = self.unwanted.get(&number) else {
-                if self.awaited.contains(&number) {
-                    lock(&self.read).subscribed.insert(number);
-                }
-                continue;
-            };
-            if self.is_dry_run {
-                lock(&self.read).found += 1;
-                continue;
-            }
-            let row = ImportRow::from(contact.email.as_str()).key(key);
-            let task = SyncTask {
-                kind: TaskKind::OptOutListed,
-                ..opt_out_task(None, None)
-            };
-            let row = bare(&row, &contact.email, vec![EVERYTHING], task);
-            self.found.push_back(row);
+        } else if let Some((unwanted, _)) = self.unwanted.get(&number) {
+            key = Some(unwanted);
+            to_send.push(EVERYTHING);
+        } else if self.awaited.contains(&number) {
+            read.subscribed.insert(number);
         }
-        if let Some((_, error)) = page.malformed().next() {
-            lock(&self.read).error.get_or_insert(error);
+        match contact.require_topics() {
+            Ok(()) => {
+                let hidden = self.hidden.get_or_insert_with(|| self.topics.clone());
+                hidden.retain(|topic| !contact.topics.contains_key(topic));
+            }
+            Err(error) => {
+                read.error.get_or_insert(error);
+            }
+        }
+        // Whoever is opted out of everything is told as such.
+        let is_told = is_opted_out || self.off.contains(&number);
+        for (place, topic) in self.topics.iter().enumerate() {
+            let place = (number, place);
+            match (contact.topics.get(topic), self.unwanted_topics.get(&place)) {
+                (Some(true), Some(Some(unwanted))) => {
+                    key = key.or(Some(unwanted));
+                    to_send.push(OptOut::Topic(topic.clone()));
+                }
+                (Some(false), None) if !is_told => {
+                    read.opted_out_of.insert(place);
+                }
+                _ => {}
+            }
+        }
+        let Some(key) = key else { return };
+        if self.is_dry_run {
+            read.found += 1;
+            return;
+        }
+        let row = ImportRow::from(contact.email.as_str()).key(key);
+        let task = SyncTask {
+            kind: TaskKind::OptOutListed,
+            ..opt_out_task(None, None)
+        };
+        let row = bare(&row, &contact.email, to_send, task);
+        self.found.push_back(row);
+    }
+
+    /// Notes that the list was read to its end.
+    fn end(&self) {
+        let mut read = lock(&self.read);
+        if !self.may_be_empty {
+            let error = Error::decode(EMPTY_LIST);
+            read.error = Some(error.with_outcome(Outcome::Unchanged));
+            return;
+        }
+        read.has_ended = true;
+        // Each contact shows all topics (interface section 2.1).
+        if let Some(topic) = self.hidden.iter().flatten().next() {
+            let message = format!(
+                "no contact shows the topic {topic:?}, so it was not compared; check its name"
+            );
+            read.error.get_or_insert(Error::input(message));
         }
     }
 }
@@ -2068,21 +2262,17 @@ impl Stream for CheckList {
             if let Some(row) = self.found.pop_front() {
                 return Poll::Ready(Some(row));
             }
-            match ready!(Pin::new(&mut self.pages).poll_next(context)) {
-                Some(Ok(page)) => self.add(&page),
+            match ready!(Pin::new(&mut self.contacts).poll_next(context)) {
+                Some(Ok(contact)) => self.add(&contact),
+                Some(Err(error)) if error.is_malformed_contact() => {
+                    lock(&self.read).error.get_or_insert(error);
+                }
                 Some(Err(error)) => {
                     lock(&self.read).error = Some(error);
                     return Poll::Ready(None);
                 }
                 None => {
-                    let mut read = lock(&self.read);
-                    match self.may_be_empty {
-                        true => read.has_ended = true,
-                        false => {
-                            let error = Error::decode(EMPTY_LIST);
-                            read.error = Some(error.with_outcome(Outcome::Unchanged));
-                        }
-                    }
+                    self.end();
                     return Poll::Ready(None);
                 }
             }
@@ -2233,7 +2423,8 @@ fn upsert(
 ///
 /// Its `Display` is the summary line: `3 unchanged, 1 opted out, 0 opt-ins not sent; 1 created, 0 updated, …`. After a
 /// dry run, it is `dry run: 3 unchanged, 1 to opt out, 0 opt-ins not sent; 1 to create or update, 0 refused`. If there
-/// are any, it ends with `; 1 opted out at the service, but not in the table`.
+/// are any, it ends with `; 1 opted out at the service, but not in the table`, and with a part such as
+/// `; 1 opted out of "weekly" at the service, but not in the table` for each topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SyncReport {
@@ -2242,6 +2433,9 @@ pub struct SyncReport {
     opt_ins_not_sent: u64,
     #[serde(default)]
     opted_out_at_service: Vec<String>,
+    /// The keys by the names of the topics.
+    #[serde(default)]
+    opted_out_of: BTreeMap<String, Vec<String>>,
     changes: ImportReport,
     #[serde(default)]
     missing_ignored: bool,
@@ -2319,6 +2513,42 @@ impl SyncReport {
     #[must_use]
     pub fn opted_out_at_service(&self) -> &[String] {
         &self.opted_out_at_service
+    }
+
+    /// Returns the keys of the rows without an opt-out from this topic whose contacts show the answer `false`: the persons
+    /// have opted out of the topic at the service, or the topic's default is `false`. Each key is there once, in the order
+    /// of the table. There are none unless the sync [checks the topic](SyncContacts::checks_topics). That method says when
+    /// not to believe them.
+    ///
+    /// Nothing is sent for them. A row is not among them if it or another row with the address has the opt-out or is not
+    /// subscribed, or if the contact is opted out of everything: see
+    /// [`opted_out_at_service`](Self::opted_out_at_service). Nor is it if this run counts its "yes" to the topic under
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent).
+    ///
+    /// # Example: a click on a preference page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("weekly", true);
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-topic-click-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = || [SyncRow::new(7, "ada@example.com")];
+    /// contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// contacts.unsubscribe("ada@example.com").topic("weekly").await?;
+    ///
+    /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_topics(["weekly"]).await?;
+    ///
+    /// assert_eq!(report.opted_out_of("weekly"), ["7"]);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn opted_out_of(&self, topic: impl AsRef<str>) -> &[String] {
+        let keys = self.opted_out_of.get(topic.as_ref());
+        keys.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns whether [`deletes_missing`](SyncContacts::deletes_missing) opted out nobody, because the key of a row
@@ -2434,9 +2664,12 @@ impl SyncReport {
         }
     }
 
-    /// Returns whether no row was refused, and none is subscribed although its contact is not.
+    /// Returns whether no row was refused, and none is subscribed, to everything or to a topic, although its contact is
+    /// not.
     pub(crate) fn is_whole(&self) -> bool {
-        self.changes.refused() + self.opt_ins_not_sent == 0 && self.opted_out_at_service.is_empty()
+        self.changes.refused() + self.opt_ins_not_sent == 0
+            && self.opted_out_at_service.is_empty()
+            && self.opted_out_of.values().all(Vec::is_empty)
     }
 
     /// Returns why the run has to be repeated or the table corrected.
@@ -2451,9 +2684,9 @@ impl SyncReport {
     }
 }
 
-/// As the result of a program: 0 if everything was done, 3 if a row was refused or is subscribed although its contact is
-/// not, and otherwise the [`exit_status`](crate::exit_status) of the error that [`finished`](SyncReport::finished)
-/// returns, which is printed.
+/// As the result of a program: 0 if everything was done, 3 if a row was refused or is subscribed, to everything or to a
+/// topic, although its contact is not, and otherwise the [`exit_status`](crate::exit_status) of the error that
+/// [`finished`](SyncReport::finished) returns, which is printed.
 impl Termination for SyncReport {
     fn report(self) -> ExitCode {
         match self.finished() {
@@ -2496,6 +2729,15 @@ impl fmt::Display for SyncReport {
                 f,
                 "; {count} opted out at the service, but not in the table"
             )?;
+        }
+        for (topic, keys) in &self.opted_out_of {
+            let count = keys.len();
+            if count > 0 {
+                write!(
+                    f,
+                    "; {count} opted out of {topic:?} at the service, but not in the table"
+                )?;
+            }
         }
         match self.missing_ignored {
             true => {

@@ -371,6 +371,56 @@ fn the_json_has_the_keys_of_the_rows_whose_contacts_have_opted_out_at_the_servic
 }
 
 #[test]
+fn with_checks_topic_a_topic_opt_out_is_sent_again_and_the_json_has_the_keys_of_each_topic() {
+    let folder = Folder::new("sync-checks-topic");
+    let server = MockServer::builder().topic("weekly", true);
+    let server = server.topic("offers", true).start_blocking();
+    let table = "id,email,weekly,offers\n1,ada@example.com,yes,yes\n2,bob@example.com,no,yes\n";
+    let file = folder.file("users.csv", table);
+    let maps = [
+        "--map",
+        "weekly=topic:weekly",
+        "--map",
+        "offers=topic:offers",
+    ];
+    let sync = |flags: &[&str]| {
+        let start = ["sync", &file, "--key", "id", "--yes"];
+        end(&mut audience_at(
+            &server,
+            &[&start[..], &maps, flags].concat(),
+        ))
+    };
+    assert_eq!(sync(&[]).code, Some(0));
+    for (call, address) in [
+        ("unsubscribe", "ada@example.com"),
+        ("subscribe", "bob@example.com"),
+    ] {
+        let arguments = ["contacts", call, address, "--topic", "weekly", "--yes"];
+        end(&mut audience_at(&server, &arguments));
+    }
+    changes(&server);
+
+    let topics = ["--checks-topic", "weekly", "--checks-topic", "offers"];
+    let dry = sync(&[&topics[..], &["--dry-run"]].concat());
+    let ended = sync(&[&topics[..], &["--json"]].concat());
+
+    assert_eq!((dry.code, ended.code), (Some(3), Some(3)), "{ended:?}");
+    let line = "1 rows are not opted out of the topic weekly, but their contacts are";
+    assert!(dry.stdout.contains(line), "{dry:?}");
+    assert!(!dry.stdout.contains("of the topic offers"), "{dry:?}");
+    let report = &ended.json()[0];
+    let keys = json!({"offers": [], "weekly": ["1"]});
+    assert_eq!(
+        (&report["opted_out_of"], &report["opted_out"]),
+        (&keys, &json!(1))
+    );
+    assert_eq!(
+        changes(&server),
+        ["/contacts/bob%40example.com/unsubscribe"]
+    );
+}
+
+#[test]
 fn a_full_plan_is_exit_status_1_even_if_every_row_was_sent() {
     let folder = Folder::new("sync-full");
     let server = MockServer::builder().start_blocking();

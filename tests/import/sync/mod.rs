@@ -10,6 +10,7 @@ mod model;
 mod moves;
 mod recreated;
 mod rows;
+mod topics;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
