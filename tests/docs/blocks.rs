@@ -190,7 +190,8 @@ mod opt_outs_for_the_table {
         }
 
         let report = sync().await.unwrap();
-        write_opt_outs(&report, &database, "2026-11-23 03:00:01").unwrap();
+        let keys = report.opted_out_at_service();
+        write_opt_outs(&database, "newsletter", keys, "2026-11-23 03:00:01").unwrap();
 
         std::fs::remove_file(&state).unwrap();
         let subscribed = "SELECT group_concat(id) FROM users WHERE newsletter = 1";
@@ -199,46 +200,39 @@ mod opt_outs_for_the_table {
             .unwrap();
         assert_eq!(subscribed, "2");
     }
-}
-
-mod topic_opt_outs_for_the_table {
-    block!("keeping-in-step.write_topic_opt_outs");
 
     #[tokio::test]
-    async fn an_opt_out_from_a_topic_is_written_unless_the_row_has_changed_since() {
-        let server = audience::mock::MockServer::builder()
-            .topic("weekly", true)
-            .start()
-            .await;
+    async fn an_opt_out_from_a_topic_is_written_into_its_column() {
+        use audience::import::{SyncRow, SyncState};
+
+        let name = format!("audience-guide-topics-{}.sync", std::process::id());
+        let state = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let server = audience::mock::MockServer::builder().topic("weekly", true);
+        let server = server.start().await;
         let contacts = server.client().contacts();
-        let addresses = ["ada", "bob", "cem", "dan", "eve"].map(|name| format!("{name}@x.io"));
-        for address in &addresses {
-            contacts.create(address.as_str()).await.unwrap();
-        }
-        for address in &addresses[..3] {
-            let call = contacts.unsubscribe(address);
-            call.topic("weekly").await.unwrap();
-        }
-        // A contact that cannot be read does not hold back those after it.
-        let body = r#"{"id": "con_9", "email": "eve@x.io", "unsubscribed": "?"}"#;
-        server.fault(audience::mock::Fault::wrong_body(body).path("/contacts/eve@x.io"));
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(super::schema()).unwrap();
         let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 1;
             INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
-            (1, 'ada@x.io', 'pro', 1, '2026-11-23 03:00:00'), (2, ' Bob@X.io', 'pro', 1, '2026-11-23 03:00:00'),
-            (3, 'cem@x.io', 'pro', 1, '2026-11-23 03:00:01'), (4, 'dan@x.io', 'pro', 1, '2026-11-23 03:00:00')";
+            (1, ' Ada@X.io', 'pro', 1, '2026-11-23 03:00:00'), (2, 'bob@x.io', 'pro', 1, '2026-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
+        let sync = || {
+            let rows = [SyncRow::new(1, " Ada@X.io"), SyncRow::new(2, "bob@x.io")];
+            let state = SyncState::open(&state).unwrap();
+            contacts.sync(rows, state).checks_topics(["weekly"])
+        };
+        sync().await.unwrap();
+        let opt_out = contacts.unsubscribe("ada@x.io").topic("weekly");
+        opt_out.await.unwrap();
 
-        write_topic_opt_outs(&contacts, &database, "2026-11-23 03:00:01")
-            .await
-            .unwrap();
+        let report = sync().await.unwrap();
+        let keys = report.opted_out_of("weekly");
+        write_opt_outs(&database, "weekly", keys, "2026-11-23 03:00:01").unwrap();
 
-        let subscribed = "SELECT group_concat(id) FROM users WHERE weekly = 1";
-        let subscribed: String = database
-            .query_row(subscribed, [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(subscribed, "3,4");
+        std::fs::remove_file(&state).unwrap();
+        let rows = "SELECT group_concat(weekly || newsletter) FROM users ORDER BY id";
+        let rows: String = database.query_row(rows, [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, "01,11");
     }
 }
 
