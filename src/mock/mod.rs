@@ -33,6 +33,7 @@
 //! | five hours of retries in a second | [`MockServer::advance`]: see [Time](#time) |
 //! | events for a webhook receiver | [`MockServer::send_event`]: see [Webhooks](#webhooks) |
 //! | mail that bounces or is opened | an [address](#mail), or [`MockServer::mail_outcome`] |
+//! | the form of a page of yours, filled in and sent as by a browser | [`HtmlForm`] |
 //! | the mistakes of a webhook receiver | [`examine`](examine()) |
 //! | a service that reads the interface document in another way | [`Dialect::all`] |
 //! | the service inside a `wiremock` server | [`MockService`] |
@@ -151,6 +152,7 @@ mod delivery;
 #[cfg(feature = "examine")]
 mod examine;
 mod faults;
+mod html_form;
 mod http;
 mod journal;
 mod page;
@@ -173,6 +175,7 @@ pub use examine::{
     Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
 };
 pub use faults::Fault;
+pub use html_form::HtmlForm;
 pub use journal::{HandledRequest, RecordedRequest};
 pub use service::contact::{EngagementKind, Reason};
 pub use service::dialect::{

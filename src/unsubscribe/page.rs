@@ -203,6 +203,8 @@ pub enum PageNotice {
 /// A page that [asks to confirm a signup](Self::is_confirmation) has one button, and two fields: `confirm`, with the
 /// value `yes`, and `page`, as above.
 ///
+/// In a test, `audience::mock::HtmlForm` (feature `mock`) reads the form of your page, and returns what a browser sends.
+///
 /// # Example: a template in the style of your site
 ///
 /// ```

@@ -12,7 +12,7 @@ use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
     SqliteStore, Store, Take, Token,
 };
-use audience::mock::{Dialect, Fault, MockServer};
+use audience::mock::{Dialect, Fault, HtmlForm, MockServer};
 use audience::unsubscribe::{
     ConsentError, ConsentPage, OfferedTopic, OptOutRecord, PageTexts, UnsubscribeLinks,
     UnsubscribeService,
@@ -76,9 +76,7 @@ pub(super) struct Reply {
 impl Reply {
     /// Returns whether the box of a topic is checked, as the page shows it.
     pub(super) fn is_checked(&self, topic: &str) -> bool {
-        let name = format!("name=\"topic:{topic}\" value=\"on\"");
-        let (_, rest) = self.body.split_once(&name).expect("the page has the box");
-        rest.starts_with(" checked")
+        HtmlForm::new(&self.body).is_checked(&format!("topic:{topic}"))
     }
 
     /// Returns the page without the number that each page has.
@@ -92,16 +90,17 @@ impl Reply {
         format!("{before}{start}\"{after}")
     }
 
-    /// Returns the fields that a browser sends if the visitor checks these boxes.
+    /// Returns the form as a browser sends it if these boxes are checked and no others.
     pub(super) fn form(&self, checked: &[&str]) -> String {
-        let mut fields = Vec::new();
-        for hidden in self.body.split("<input type=\"hidden\" name=\"").skip(1) {
-            let (name, rest) = hidden.split_once("\" value=\"").unwrap();
-            let (value, _) = rest.split_once('"').unwrap();
-            fields.push(format!("{name}={value}"));
+        let mut form = HtmlForm::new(&self.body);
+        for topic in ["news", "offers"] {
+            let name = format!("topic:{topic}");
+            form = match checked.contains(&topic) {
+                true => form.check(&name),
+                false => form.uncheck(&name),
+            };
         }
-        fields.extend(checked.iter().map(|topic| format!("topic:{topic}=on")));
-        fields.join("&")
+        form.body()
     }
 }
 
@@ -589,9 +588,10 @@ async fn a_page_that_knows_no_answers_has_no_boxes_and_its_buttons_opt_out() {
 
         assert_eq!(page.status, StatusCode::OK);
         assert!(page.body.contains("We cannot show your preferences"));
-        assert!(!page.body.contains("\"checkbox\"") && page.form(&[]).is_empty());
+        assert!(!page.body.contains("\"checkbox\""));
         assert!(page.body.contains("Unsubscribe from Newsletter"));
-        let out = post_form(&service, &url, "unsubscribe=topic").await;
+        let button = HtmlForm::new(&page.body).press("unsubscribe", "topic");
+        let out = post_form(&service, &url, &button.body()).await;
         assert_eq!(out.status, StatusCode::OK);
         assert!(out.body.contains("Saved.") && !out.body.contains("\"checkbox\""));
         let out = post_form(&service, &url, "unsubscribe=all").await;
@@ -648,7 +648,7 @@ async fn a_topic_that_the_service_does_not_have_has_no_box_that_opts_out_of_ever
     let url = links().link(ADA);
 
     let page = get(&service, &url).await;
-    post_form(&service, &url, &page.form(&["news"])).await;
+    post_form(&service, &url, &HtmlForm::new(&page.body).body()).await;
     service.worker().run_until_idle().await.unwrap();
 
     assert!(page.is_checked("news") && !page.body.contains("offres"));
@@ -1971,7 +1971,8 @@ async fn a_translation_has_its_own_links_texts_and_topics_and_the_functions_of_t
     let link = links_of_german.link(ADA);
     assert!(link.starts_with(base_url));
     let page = get(&german, &link).await;
-    let saved = post_form(&german, &link, &page.form(&["offers"])).await;
+    let form = HtmlForm::new(&page.body).check("topic:offers");
+    let saved = post_form(&german, &link, &form.body()).await;
 
     assert!(page.body.contains("<html lang=\"de\"") && page.body.contains("Ihre Newsletter"));
     assert!(page.body.contains("Angebote") && !page.body.contains("News<"));

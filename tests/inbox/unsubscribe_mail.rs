@@ -7,7 +7,7 @@ use std::time::Duration;
 use audience::contacts::NewContact;
 use audience::emails::Email;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
-use audience::mock::{Fault, MockServer, SeedContact};
+use audience::mock::{Fault, HtmlForm, MockServer, SeedContact};
 use audience::unsubscribe::{
     ConsentError, ConsentPage, OfferedTopic, UnsubscribeLinks, UnsubscribeService,
     UnsubscribeServiceBuilder,
@@ -173,7 +173,7 @@ async fn a_click_that_may_have_opted_in_does_not_do_it_again_when_its_page_is_lo
     let service = service_without_retries(&server);
     ask(&service, &["news"]).await.unwrap();
     let link = &sent_links(&server)[0];
-    let form = format!("{}&{CONFIRM}", get(&service, link).await.form(&[]));
+    let form = HtmlForm::new(get(&service, link).await.body).body();
     server.fault(Fault::close_after().path("*/subscribe").times(1));
 
     let failed = post(&service, link, FORM, form.clone()).await;
@@ -184,7 +184,7 @@ async fn a_click_that_may_have_opted_in_does_not_do_it_again_when_its_page_is_lo
 
     assert_eq!([failed.status, reloaded.status], [503, 503]);
     assert!(!server.contact(ADA).unwrap().topics["news"]);
-    let new_form = format!("{}&{CONFIRM}", reloaded.form(&[]));
+    let new_form = HtmlForm::new(reloaded.body).body();
     assert_eq!(post(&service, link, FORM, new_form).await.status, 200);
     assert!(server.contact(ADA).unwrap().topics["news"]);
 }
@@ -195,7 +195,7 @@ async fn a_click_that_sent_no_opt_in_can_be_repeated_by_loading_its_page_again()
     let service = service_without_retries(&server);
     ask(&service, &["news"]).await.unwrap();
     let link = &sent_links(&server)[0];
-    let form = format!("{}&{CONFIRM}", get(&service, link).await.form(&[]));
+    let form = HtmlForm::new(get(&service, link).await.body).body();
     server.fault(Fault::status(503).times(1));
 
     let failed = post(&service, link, FORM, form.clone()).await;

@@ -3,6 +3,7 @@
 
 mod contract;
 mod examine;
+mod html_form;
 mod openapi;
 mod page;
 mod program;
