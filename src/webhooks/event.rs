@@ -258,10 +258,10 @@ macro_rules! define_event_data {
             ///
             /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received mail.
             /// If one of them is missing, has another JSON type than the interface shows, or contains half a surrogate
-            /// pair, or if a member of its section occurs twice, the event is `Unknown`. If the type is known,
-            /// [`is_incomplete`](Self::is_incomplete) returns `true`, the verifier emits a
-            /// [warning](crate::webhooks#tracing), and an `Inbox` counts the event, so that a handler's `_ => {}` does
-            /// not hide it.
+            /// pair, if the `to` of sent mail is empty or white space, or if a member of its section occurs twice, the
+            /// event is `Unknown`. If the type is known, [`is_incomplete`](Self::is_incomplete) returns `true`, the
+            /// verifier emits a [warning](crate::webhooks#tracing), and an `Inbox` counts the event, so that a handler's
+            /// `_ => {}` does not hide it.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,

@@ -1,3 +1,4 @@
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -6,8 +7,8 @@ use crate::string_enum::string_enum;
 
 /// The `data` of an event about a sent message, for one recipient ([interface section 6.3](crate::interface#6.3)).
 ///
-/// Only `email_id` and `to` must be in the JSON, because they identify the message and its recipient. A member that is
-/// missing, `null` or no string is empty or `None`. In an [`Event`](super::Event), half a surrogate pair in another
+/// Only `email_id` and `to` must be in the JSON, because they identify the message and its recipient. A `to` that is empty
+/// or white space counts as missing. Another member that is missing, `null` or no string is empty or `None`. In an [`Event`](super::Event), half a surrogate pair in another
 /// member, such as at the end of a text that was cut, is read as U+FFFD.
 ///
 /// # Example: data for your own test
@@ -28,6 +29,7 @@ pub struct MailEvent {
     #[serde(default, deserialize_with = "text_or_empty")]
     pub from: String,
     /// The single recipient that this event is about.
+    #[serde(deserialize_with = "not_blank")]
     pub to: String,
     /// The message's subject; empty if the event does not state it.
     #[serde(default, deserialize_with = "text_or_empty")]
@@ -144,6 +146,15 @@ string_enum! {
         Transient = "Transient",
         /// `Undetermined`: the receiving server's response did not show which.
         Undetermined = "Undetermined",
+    }
+}
+
+/// Reads text that is more than white space. A handler that gets a complaint without an address would take it for done.
+fn not_blank<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.trim().is_empty() {
+        true => Err(D::Error::custom("the text is empty")),
+        false => Ok(text),
     }
 }
 

@@ -203,6 +203,25 @@ fn data_without_a_member_that_identifies_it_is_unknown() {
     }
 }
 
+#[test]
+fn mail_whose_recipient_is_empty_or_white_space_is_incomplete() {
+    for (event_type, _) in MAIL_TYPES {
+        for to in ["", " ", "\t\r\n\u{a0}"] {
+            let mut data = mail("", "");
+            data["to"] = to.into();
+
+            let event = event(event_type, &data);
+
+            assert!(event.data.is_incomplete(), "{data}");
+            let kept = EventData::Unknown {
+                event_type: (*event_type).into(),
+                data: data.clone(),
+            };
+            assert_eq!(event.data, kept, "{data}");
+        }
+    }
+}
+
 /// Values that are JSON, but no `serde_json::Value`, with the text that is read.
 const UNREPRESENTABLE: [(&str, &str); 6] = [
     (r#""Sale \ud83d""#, "Sale \u{fffd}"),
