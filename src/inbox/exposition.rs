@@ -101,7 +101,7 @@ struct Sample<'a> {
 
 type Counter = (&'static str, &'static str, fn(&InboxMetrics) -> u64);
 
-const COUNTERS: [Counter; 10] = [
+const COUNTERS: [Counter; 11] = [
     ("accepted", "Events stored for a worker.", |m| m.accepted),
     ("handled", "Events whose handler succeeded.", |m| m.handled),
     ("duplicates", "Deliveries that are duplicates.", |m| {
@@ -122,6 +122,11 @@ const COUNTERS: [Counter; 10] = [
         "incomplete",
         "Events of a known type whose data does not tell what they are about.",
         |m| m.incomplete,
+    ),
+    (
+        "unknown_type",
+        "Events of a type that this version of the crate does not know.",
+        |m| m.unknown_type,
     ),
     (
         "conflicts",
@@ -206,10 +211,11 @@ mod tests {
             failed: 5,
             parked: 6,
             incomplete: 7,
-            conflicts: 8,
-            leases_lost: 9,
+            unknown_type: 8,
+            conflicts: 9,
+            leases_lost: 10,
             store_errors: u64::MAX,
-            lag: Duration::from_secs(10),
+            lag: Duration::from_secs(14),
         };
         Sample {
             endpoint,
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_counter_and_gauge_has_its_value() {
-        let backlog = Backlog::new(10, 11, 12, Duration::from_millis(1_250));
+        let backlog = Backlog::new(11, 12, 13, Duration::from_millis(1_250));
 
         let text = render(&[sample("main", Some(backlog))]);
 
@@ -240,12 +246,13 @@ mod tests {
                 "audience_inbox_failed_total{endpoint=\"main\"} 5",
                 "audience_inbox_parked_total{endpoint=\"main\"} 6",
                 "audience_inbox_incomplete_total{endpoint=\"main\"} 7",
-                "audience_inbox_conflicts_total{endpoint=\"main\"} 8",
-                "audience_inbox_leases_lost_total{endpoint=\"main\"} 9",
+                "audience_inbox_unknown_type_total{endpoint=\"main\"} 8",
+                "audience_inbox_conflicts_total{endpoint=\"main\"} 9",
+                "audience_inbox_leases_lost_total{endpoint=\"main\"} 10",
                 "audience_inbox_store_errors_total{endpoint=\"main\"} 18446744073709551615",
-                "audience_inbox_backlog{endpoint=\"main\",state=\"waiting\"} 10",
-                "audience_inbox_backlog{endpoint=\"main\",state=\"in_progress\"} 11",
-                "audience_inbox_backlog{endpoint=\"main\",state=\"parked\"} 12",
+                "audience_inbox_backlog{endpoint=\"main\",state=\"waiting\"} 11",
+                "audience_inbox_backlog{endpoint=\"main\",state=\"in_progress\"} 12",
+                "audience_inbox_backlog{endpoint=\"main\",state=\"parked\"} 13",
                 "audience_inbox_lag_seconds{endpoint=\"main\"} 1.25",
             ]
         );
@@ -264,10 +271,10 @@ mod tests {
                 None => line.split('{').next().unwrap(),
             })
             .collect();
-        assert_eq!(lines(&text, "# HELP").len(), 12);
-        assert_eq!(lines(&text, "# TYPE").len(), 12);
+        assert_eq!(lines(&text, "# HELP").len(), 13);
+        assert_eq!(lines(&text, "# TYPE").len(), 13);
         metrics.dedup();
-        assert_eq!(metrics.len(), 12);
+        assert_eq!(metrics.len(), 13);
         assert!(text.ends_with('\n'));
     }
 

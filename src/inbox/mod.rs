@@ -281,7 +281,7 @@ use self::error::Failure;
 use self::store::DynStore;
 use crate::ConfigError;
 use crate::sync::Running;
-use crate::webhooks::{Event, EventId, VerifiedEvent};
+use crate::webhooks::{Event, EventData, EventId, VerifiedEvent};
 
 /// How many parked events one call returns.
 const PAGE: usize = 100;
@@ -506,7 +506,7 @@ impl Inbox {
         };
         // A worker of this process takes the event now instead of at its next poll.
         if receipt == Receipt::Accepted {
-            shared.count_if_incomplete(&delivery);
+            shared.count_if_unknown(&delivery);
             shared.accepted.notify_one();
         }
         report_receipt(&shared.settings.endpoint, &delivery.id, receipt);
@@ -1773,6 +1773,9 @@ pub struct InboxMetrics {
     /// [`EventData::is_incomplete`](crate::webhooks::EventData::is_incomplete). Each is counted when it is accepted, or
     /// when [`Inbox::handle`] calls the handler for it the first time.
     pub incomplete: u64,
+    /// Events of a type that this version of the crate does not know
+    /// ([`EventType::Other`](crate::webhooks::EventType::Other)). Each is counted as an incomplete one is.
+    pub unknown_type: u64,
     /// Deliveries whose id was received before with another body.
     pub conflicts: u64,
     /// Handlers that ended after their lease was lost, and [`Lease`]s that turned out to be lost.
@@ -1889,9 +1892,11 @@ impl Shared {
         receipt
     }
 
-    fn count_if_incomplete(&self, event: &Event) {
+    fn count_if_unknown(&self, event: &Event) {
         if event.data.is_incomplete() {
             self.count(|metrics| metrics.incomplete += 1);
+        } else if matches!(event.data, EventData::Unknown { .. }) {
+            self.count(|metrics| metrics.unknown_type += 1);
         }
     }
 
@@ -2002,7 +2007,7 @@ impl Shared {
 
         let event = delivery.into_event();
         if attempt.number() == 1 {
-            self.count_if_incomplete(&event);
+            self.count_if_unknown(&event);
         }
         let handler = async move { handler(event, attempt).await };
         match self.run(held, handler).await {

@@ -347,13 +347,21 @@ async fn a_complaint_without_its_address_is_counted_once() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_type_that_does_not_exist_yet_is_not_incomplete() {
+async fn an_event_of_a_type_that_does_not_exist_yet_is_counted_once_and_is_not_incomplete() {
     let body = r#"{"id": "evt_1", "type": "email.snoozed", "created_at": 1, "data": {}}"#;
-    let inbox = inbox();
+    let runs = Runs::default();
+    let (handled, accepted) = (inbox(), inbox());
 
-    assert!(inbox.accept(delivery_of(body)).await.is_success());
+    for _ in 0..2 {
+        let receipt = handled.handle(delivery_of(body), runs.handler()).await;
+        assert!(receipt.is_success());
+        assert!(accepted.accept(delivery_of(body)).await.is_success());
+    }
+    assert!(accepted.accept(delivery("evt_2")).await.is_success());
 
-    assert_eq!(inbox.metrics().incomplete, 0);
+    for metrics in [handled.metrics(), accepted.metrics()] {
+        assert_eq!((metrics.unknown_type, metrics.incomplete), (1, 0));
+    }
 }
 
 /// Serves a page of actix-web that handles `evt_1`, requests it once, and stops the server. Returns what the page
