@@ -335,7 +335,7 @@ pub(crate) fn decode_item<T: DeserializeOwned>(item: &RawValue, place: &str) -> 
     decoded.map_err(|_| {
         let mut deserializer = serde_json::Deserializer::from_str(item.get());
         match serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer) {
-            Ok(_) => format!("invalid response at {place}"),
+            Ok(_) => invalid_response(place),
             Err(error) => invalid_at(place, &error),
         }
     })
@@ -408,11 +408,19 @@ pub(crate) const NOT_SECONDS: &str =
 
 /// Says what is wrong with a part of a body, and where. `root` is the path of what was read.
 fn invalid_at(root: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let place = place(root, error.path());
+    let invalid = invalid_response(&place(root, error.path()));
     // Any other message is serde's, which quotes the value that it found.
     match error.inner().to_string().starts_with(NOT_SECONDS) {
-        true => format!("invalid response at {place}: {NOT_SECONDS}"),
-        false => format!("invalid response at {place}"),
+        true => format!("{invalid}: {NOT_SECONDS}"),
+        false => invalid,
+    }
+}
+
+fn invalid_response(place: &str) -> String {
+    match place {
+        // The path of the whole response.
+        "$" => "invalid response".to_owned(),
+        place => format!("invalid response at {place}"),
     }
 }
 
@@ -526,6 +534,7 @@ mod tests {
                 r#"[{"id": "#,
                 "the response is not valid JSON, at line 1, column 8",
             ),
+            ("{}", "invalid response"),
             (r#"[{"answers": {}}]"#, "invalid response at $[0]"),
             (
                 r#"[{"id": "x", "id": "y", "answers": {}}]"#,

@@ -470,12 +470,9 @@ async fn a_decode_error_names_the_operation_and_the_place() {
                 format!(r#"{{"{secret}"#),
                 "the response is not valid JSON, at line 1, column ",
             ),
-            (format!(r#""{secret}""#), "invalid response at $"),
-            ("null".to_owned(), "invalid response at $"),
-            (
-                format!(r#"{{"{secret}": "{secret}"}}"#),
-                "invalid response at $",
-            ),
+            (format!(r#""{secret}""#), "invalid response"),
+            ("null".to_owned(), "invalid response"),
+            (format!(r#"{{"{secret}": "{secret}"}}"#), "invalid response"),
         ] {
             let server = ScriptedServer::start([response(200, &body)]).await;
 
@@ -525,7 +522,7 @@ async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
 
         assert_eq!(
             error.to_string(),
-            "retrieve: invalid response at $",
+            "retrieve: invalid response",
             "without {member}"
         );
     }

@@ -83,7 +83,7 @@ async fn an_array_is_not_accepted_in_place_of_the_object_of_a_response() {
         let is_consent = operation.template().ends_with("subscribe");
         let place = match is_consent {
             true => "the response has no contact",
-            false => "invalid response at $",
+            false => "invalid response",
         };
         assert_decode_error(result, place);
     }
@@ -97,7 +97,7 @@ async fn a_list_does_not_end_with_an_array_in_place_of_a_page() {
     let counted = list.clone().count().await;
     let paged = list.pages().try_next().await;
 
-    let place = "invalid response at $";
+    let place = "invalid response";
     assert_decode_error(counted, place);
     assert_decode_error(paged, place);
 }
