@@ -38,6 +38,10 @@ pub fn normalized_address(address: &str) -> String {
 /// for the service to decide. White space around the address is ignored. A dry run of an import and of a sync uses the
 /// same rules.
 ///
+/// This function also refuses quotation marks that the address does not need: `"ada"@example.com` is the mailbox of
+/// `ada@example.com`, and may become another contact, with opt-outs of its own. Imports, syncs and all calls take such an
+/// address, because the service may have the contact. So do not check the address of an opt-out.
+///
 /// # Errors
 ///
 /// [`ErrorKind::Input`](crate::ErrorKind::Input). The text says what is wrong, and does not contain the address.
@@ -53,7 +57,8 @@ pub fn normalized_address(address: &str) -> String {
 /// ```
 #[cfg(feature = "client")]
 pub fn check_address(address: &str) -> Result<(), crate::Error> {
-    match address_problem(address) {
+    let problem = address_problem(address);
+    match problem.or(has_needless_quotes(address).then_some(NEEDLESS_QUOTES)) {
         None => Ok(()),
         Some(problem) => Err(crate::Error::input(problem).malformed_contact()),
     }
@@ -65,9 +70,13 @@ pub(crate) fn address_problem(address: &str) -> Option<&'static str> {
     check(address.trim()).err()
 }
 
+#[cfg(feature = "client")]
+const NEEDLESS_QUOTES: &str =
+    "the part before the @ has quotation marks that it does not need; leave them out";
+
 /// Returns whether an address is another spelling of the one without its quotation marks: `"ada"@example.com`.
-#[cfg(feature = "unsubscribe")]
-pub(crate) fn has_needless_quotes(address: &str) -> bool {
+#[cfg(feature = "client")]
+fn has_needless_quotes(address: &str) -> bool {
     let quoted = address.trim().strip_prefix('"');
     let parts = quoted.and_then(|address| address.rsplit_once("\"@"));
     parts.is_some_and(|(local, domain)| check(&format!("{local}@{domain}")).is_ok())
@@ -175,6 +184,17 @@ mod tests {
         let error = check_address(&address(255)).unwrap_err();
 
         assert_eq!(error.to_string(), "the address is longer than 254 bytes");
+    }
+
+    #[test]
+    fn quotation_marks_that_an_address_does_not_need_are_refused_only_before_a_signup() {
+        for address in ["\"ada\"@x.io", " \"Ada.L+news\"@X.io "] {
+            let error = check_address(address).unwrap_err();
+
+            assert!(error.to_string().contains("leave them out"), "{error}");
+            assert_eq!(address_problem(address), None, "the service may have it");
+        }
+        check_address("\"ada lovelace\"@x.io").unwrap();
     }
 
     #[test]

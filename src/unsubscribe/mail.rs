@@ -25,7 +25,6 @@ use super::service::{
     UnsubscribeService, failed_with,
 };
 use crate::Error;
-use crate::address::has_needless_quotes;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
 use crate::contacts::{Contact, NewContact, check_address, normalized_address};
@@ -170,9 +169,8 @@ impl UnsubscribeService {
     /// - [`ConsentError::NoTopic`] if no topic is left.
     /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
     ///   2,000 characters, because of long names or properties, or if a property is an infinite number or NaN.
-    /// - [`ConsentError::Service`] if the address is certainly none ([`check_address`]) or has quotation marks that it
-    ///   does not need (`"ada"@example.com`), or if the mail could not be sent. The next call tries again, without the
-    ///   wait of ten minutes.
+    /// - [`ConsentError::Service`] if [`check_address`] refuses the address, or if the mail could not be sent. The next
+    ///   call tries again, without the wait of ten minutes.
     /// - [`ConsentError::RefusedMail`] if the service refuses the mail to this address. Strangers must not learn that.
     /// - [`ConsentError::Store`] if the store fails.
     ///
@@ -222,13 +220,8 @@ impl UnsubscribeService {
         mail: impl FnOnce(&str) -> Email,
     ) -> Result<(), ConsentError> {
         let contact = contact.into();
+        // Needless quotation marks would make the mailbox another address for the limits.
         check_address(&contact.email)?;
-        // They would be another address for the limits, and the same mailbox.
-        if has_needless_quotes(&contact.email) {
-            let message =
-                "the part before the @ has quotation marks that it does not need; leave them out";
-            return Err(Error::input(message).malformed_contact().into());
-        }
         // Otherwise each click would fail.
         contact.check()?;
         let topics = topics.into_iter().map(Into::into);
