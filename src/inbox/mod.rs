@@ -1824,11 +1824,8 @@ impl Shared {
         if Handle::try_current().is_ok_and(|current| has_threads(&current)) {
             return None;
         }
-        // One that was shut down, such as that of another test, drops each task immediately.
-        let probe = runtime.spawn(pending::<()>());
-        let is_running = !probe.is_finished();
-        probe.abort();
-        is_running.then_some(runtime)
+        // It may have been the runtime of another test.
+        (!is_shut_down(runtime)).then_some(runtime)
     }
 
     fn key<'a>(&'a self, id: &'a EventId) -> EventKey<'a> {
@@ -1842,7 +1839,11 @@ impl Shared {
     fn purge_if_due(self: &Arc<Self>) {
         if self.purge_timer.is_due() {
             let shared = Arc::clone(self);
-            tokio::spawn(async move { shared.purge().await });
+            tokio::spawn(async move {
+                if let Some(error) = purge_failure(purge_all(shared.store.as_ref())).await {
+                    shared.store_failed("purge", &error);
+                }
+            });
         }
     }
 
@@ -2152,6 +2153,14 @@ fn has_threads(runtime: &Handle) -> bool {
     runtime.runtime_flavor() != RuntimeFlavor::CurrentThread
 }
 
+/// Returns whether a runtime was told to shut down. It then drops each new task immediately.
+fn is_shut_down(runtime: &Handle) -> bool {
+    let probe = runtime.spawn(pending::<()>());
+    let is_dropped = probe.is_finished();
+    probe.abort();
+    is_dropped
+}
+
 // Handlers that still run, the timer of the purge, and the messages for `tracing`.
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -2173,6 +2182,13 @@ async fn purge_all(store: &dyn DynStore) -> Result<u64, StoreError> {
             return Ok(purged);
         }
     }
+}
+
+/// Returns why a purge in the background failed. Its runtime may be shutting down, and may have dropped the task of the
+/// connection before that of the purge: this is no failure of the store.
+async fn purge_failure(purge: impl Future<Output = Result<u64, StoreError>>) -> Option<StoreError> {
+    let error = purge.await.err()?;
+    (!is_shut_down(&Handle::current())).then_some(error)
 }
 
 /// When the last failure of each operation of a store was logged. An outage of hours must not fill the log, so each
@@ -2286,6 +2302,10 @@ fn report_store_failure(operation: &'static str, error: &StoreError) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use tokio::runtime::Builder;
+
     use super::*;
 
     fn error(settings: &Settings) -> String {
@@ -2396,6 +2416,36 @@ mod tests {
             .check()
             .is_ok()
         );
+    }
+
+    #[test]
+    fn a_purge_whose_connection_is_closed_by_the_shutdown_of_the_runtime_did_not_fail() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).build();
+        let runtime = runtime.unwrap();
+        let failure = || Err(StoreError::unavailable("the connection was closed"));
+        let in_operation = runtime.block_on(purge_failure(async { failure() }));
+        assert!(in_operation.is_some());
+        let (connection, closed) = channel::<()>();
+        let (begin, begun) = channel();
+        let (end, ended) = channel();
+        runtime.spawn(async move {
+            let _connection = connection;
+            pending::<()>().await;
+        });
+        runtime.spawn(async move {
+            let purge = async move {
+                begin.send(()).unwrap();
+                // The other thread shuts the runtime down meanwhile.
+                closed.recv().unwrap_err();
+                failure()
+            };
+            end.send(purge_failure(purge).await.is_some()).unwrap();
+        });
+        begun.recv().unwrap();
+
+        drop(runtime);
+
+        assert!(!ended.recv().unwrap());
     }
 
     #[cfg(feature = "unsubscribe")]
