@@ -137,10 +137,11 @@ impl ConfirmOptIn {
             // The last request would subscribe the contact to each topic that is not known here.
             contact.require_topics()?;
         }
-        let others = contact.topics.into_iter();
         // A recorded "no" stays if the default of its topic changes.
-        let others = others.filter(|(_, answer)| is_paused || !answer);
-        let others = others.map(|(topic, _)| topic).collect();
+        let is_out = |topic: &&String| contact.topics.get(*topic) == Some(&false);
+        let others = contact.topic_names();
+        let others = others.filter(|topic| is_paused || is_out(topic));
+        let others = others.cloned().collect();
         self.record(others, is_paused).await.map_err(as_existing)
     }
 

@@ -414,8 +414,11 @@ impl Endpoint for Consent {
         let no = matches!(self.direction, Direction::Out);
         let has_answer = match &self.body.topic {
             None => contact.unsubscribed == no,
-            // A contact does not have to show every topic.
-            Some(topic) => contact.topics.get(topic) != Some(&no),
+            Some(topic) => match contact.topics.get(topic) {
+                Some(answer) => *answer != no,
+                // A contact does not have to show every topic. But `null` says nothing.
+                None => !contact.has_topic(topic),
+            },
         };
         has_answer && !are_different(&contact.email, &self.address)
     }

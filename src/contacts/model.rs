@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -57,8 +57,9 @@ pub struct Contact {
     /// When the contact was created.
     pub created_at: Timestamp,
     /// The contact's answer for each topic. If the contact never answered, it is the topic's default. A topic whose answer
-    /// is `null` is left out.
+    /// is `null` is left out: nobody knows whether the contact wants mail about it.
     pub topics: BTreeMap<String, bool>,
+    null_topics: BTreeSet<String>,
     shows_reason: bool,
     shows_topics: bool,
 }
@@ -126,6 +127,22 @@ impl Contact {
     #[must_use]
     pub fn shows_unsubscribe_reason(&self) -> bool {
         self.shows_reason || self.unsubscribe_reason.is_some()
+    }
+
+    /// Returns the names of all topics that the service shows, also of those whose answer is `null`.
+    pub(crate) fn topic_names(&self) -> impl Iterator<Item = &String> {
+        self.topics.keys().chain(self.null_topics())
+    }
+
+    /// Returns the topics whose answer is `null`.
+    pub(crate) fn null_topics(&self) -> impl Iterator<Item = &String> {
+        let topics = self.null_topics.iter();
+        // The program may have set an answer since.
+        topics.filter(move |topic| !self.topics.contains_key(*topic))
+    }
+
+    pub(crate) fn has_topic(&self, topic: &str) -> bool {
+        self.topics.contains_key(topic) || self.null_topics.contains(topic)
     }
 
     /// Returns whether no broadcast reaches the contact, whatever its topics. After a spam report, the flag may be
@@ -326,6 +343,7 @@ impl From<ContactRecord> for Contact {
             unsubscribe_reason: None,
             created_at: record.created_at,
             topics: BTreeMap::new(),
+            null_topics: BTreeSet::new(),
             shows_reason: false,
             shows_topics: false,
         }
@@ -376,6 +394,14 @@ fn present_text<'de, D: Deserializer<'de>, T: From<String>>(
 
 impl From<WireContact> for Contact {
     fn from(contact: WireContact) -> Self {
+        let shows_topics = contact.topics.is_some();
+        let (mut topics, mut null_topics) = (BTreeMap::new(), BTreeSet::new());
+        for (topic, answer) in contact.topics.into_iter().flatten() {
+            match answer {
+                Some(answer) => _ = topics.insert(topic, answer),
+                None => _ = null_topics.insert(topic),
+            }
+        }
         Self {
             id: contact.id,
             email: contact.email,
@@ -386,13 +412,9 @@ impl From<WireContact> for Contact {
             created_at: contact.created_at,
             shows_reason: contact.unsubscribe_reason.is_some(),
             unsubscribe_reason: contact.unsubscribe_reason.flatten(),
-            shows_topics: contact.topics.is_some(),
-            topics: contact
-                .topics
-                .into_iter()
-                .flatten()
-                .filter_map(|(topic, answer)| Some((topic, answer?)))
-                .collect(),
+            shows_topics,
+            topics,
+            null_topics,
         }
     }
 }
@@ -415,8 +437,14 @@ impl Serialize for Contact {
             unsubscribe_reason: Option<&'a str>,
             created_at: Timestamp,
             #[serde(skip_serializing_if = "Option::is_none")]
-            topics: Option<&'a BTreeMap<String, bool>>,
+            topics: Option<BTreeMap<&'a String, Option<bool>>>,
         }
+        let topics = || {
+            let answers = self.topics.iter();
+            let answers = answers.map(|(topic, answer)| (topic, Some(*answer)));
+            let without_answer = self.null_topics().map(|topic| (topic, None));
+            answers.chain(without_answer).collect()
+        };
         let reason = self.unsubscribe_reason.as_ref();
         // The service writes an empty text if there is no reason.
         let reason = reason.map_or("", UnsubscribeReason::as_str);
@@ -429,7 +457,7 @@ impl Serialize for Contact {
             unsubscribed: self.unsubscribed,
             unsubscribe_reason: self.shows_unsubscribe_reason().then_some(reason),
             created_at: self.created_at,
-            topics: self.shows_topics().then_some(&self.topics),
+            topics: self.shows_topics().then(topics),
         }
         .serialize(serializer)
     }

@@ -716,8 +716,7 @@ impl AnswerForm {
     /// If the contact shows its topics, and one of the form is not among them.
     fn plan(self, contact: &Contact, only_changed: bool) -> Result<Plan, InvalidForm> {
         let shows_topics = contact.shows_topics();
-        let is_unknown =
-            |(topic, _): &&(String, bool)| shows_topics && !contact.topics.contains_key(topic);
+        let is_unknown = |(topic, _): &&(String, bool)| shows_topics && !contact.has_topic(topic);
         // Checked before anything is sent: a misspelled topic must not leave half of a form recorded.
         if let Some(unknown) = self.0.iter().find(is_unknown).cloned() {
             return Err(self.invalid(unknown, Reason::UnknownTopic));

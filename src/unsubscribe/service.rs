@@ -2086,7 +2086,7 @@ impl OptOut {
         {
             Ok(contact) => match &self.topic {
                 // This opts out of all broadcasts, so that the opt-out is not lost.
-                Some(topic) if !contact.topics.contains_key(topic) => {
+                Some(topic) if !contact.has_topic(topic) => {
                     Ok(self.send_for(None, contacts).await?)
                 }
                 _ => Err(refusal.into()),
@@ -2126,7 +2126,7 @@ async fn send_opt_ins(
         // show.
         let contact = contacts.retrieve_own(address).await?;
         contact.require_topics()?;
-        others.extend(contact.topics.into_keys());
+        others.extend(contact.topic_names().cloned());
     }
     contacts
         .record_answers(address, topics, others, ends_pause)

@@ -298,3 +298,20 @@ async fn an_opt_out_of_everything_does_not_end_if_the_service_does_not_show_the_
     assert_eq!(sent(&server).len(), 1);
     assert!(server.contact(ADA).unwrap().unsubscribed);
 }
+
+#[tokio::test]
+async fn a_topic_that_was_not_chosen_is_opted_out_although_its_answer_is_null() {
+    let paused = SeedContact::new(ADA).unsubscribed(Reason::Manual);
+    // A new contact is looked for before it is created.
+    for (seed, earlier) in [(None, 1), (Some(paused), 0)] {
+        let (server, contacts) = start(seed).await;
+        let null = with_topics(true, &json!({"news": false, "offers": null}));
+        let null = Fault::wrong_body(null).method("GET").path("/contacts/*");
+        server.fault(null.after(earlier).times(1));
+
+        contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+
+        let ada = server.contact(ADA).unwrap();
+        assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+    }
+}

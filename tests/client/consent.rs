@@ -874,6 +874,30 @@ async fn a_topic_whose_answer_is_null_is_not_shown() {
         assert!(contact.shows_topics());
         assert!(!contact.reachability_for("news").is_reachable());
         assert!(contact.reachability_for("offers").is_reachable());
+        let stored = serde_json::to_value(&contact).unwrap();
+        assert_eq!(stored["topics"], json!({"news": null, "offers": true}));
+        assert_eq!(serde_json::from_value::<Contact>(stored).unwrap(), contact);
+    }
+}
+
+#[tokio::test]
+async fn a_null_answer_does_not_prove_that_an_opt_out_or_an_opt_in_was_recorded() {
+    let answers = json!({"news": null, "offers": true});
+    let contact = with(with(record(), "unsubscribed", false), "topics", answers);
+    let server =
+        respond_with(
+            move |request: &Request| match request.url.path().ends_with("/subscribe") {
+                true => status(204),
+                false => ok(&contact),
+            },
+        )
+        .await;
+    let contacts = contacts(server.uri());
+
+    for answer in [false, true] {
+        let error = contacts.set_topic(ADA, "news", answer).await.unwrap_err();
+
+        assert_eq!(error.outcome(), Outcome::Unknown, "{answer}: {error}");
     }
 }
 

@@ -845,3 +845,19 @@ async fn a_failed_form_has_its_cause_and_the_answers_that_needed_no_request() {
     assert!(unreached.source().is_some(), "{unreached}");
     assert_eq!(refused.unchanged(), &map([("a", true)]));
 }
+
+#[tokio::test]
+async fn a_topic_whose_answer_is_null_is_not_taken_for_a_misspelled_one() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let shown = serde_json::to_value(contacts.retrieve(ADA).await.unwrap()).unwrap();
+    let shown = with(shown, "topics", json!({"a": null, "b": true}));
+    let shown = Fault::wrong_body(shown.to_string()).method("GET").times(1);
+    server.fault(shown);
+
+    let form = [("a", false), ("b", true)];
+    let saved = contacts.set_topics(ADA, form).await.unwrap();
+
+    assert_eq!(saved.changed, map([("a", false)]));
+    assert_eq!(saved.unchanged, map([("b", true)]));
+    assert_eq!(saved.contact.topics.get("a"), Some(&false));
+}

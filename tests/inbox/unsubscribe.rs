@@ -749,6 +749,31 @@ async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that
     assert!(!ada.unsubscribed && ada.topics["offers"]);
 }
 
+/// Lets the mock show `null` as Ada's answer for a topic, whenever she is retrieved.
+async fn null_answer(server: &MockServer, topic: &str) {
+    let ada = server.client().contacts().retrieve(ADA).await.unwrap();
+    let mut ada = serde_json::to_value(ada).unwrap();
+    ada["topics"][topic] = serde_json::Value::Null;
+    let shown = Fault::wrong_body(ada.to_string());
+    server.fault(shown.method("GET").path("/contacts/*"));
+}
+
+#[tokio::test]
+async fn whoever_comes_back_gets_no_topic_whose_answer_is_null() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    null_answer(&server, "internal").await;
+    let url = links().link(ADA);
+    let page = get(&service, &url).await;
+
+    let saved = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(saved.status, StatusCode::OK);
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["offers"] && !ada.topics["internal"]);
+}
+
 #[tokio::test]
 async fn whoever_comes_back_after_an_opt_out_of_everything_gets_only_what_they_check() {
     let server = mock().await;
@@ -1803,6 +1828,22 @@ async fn an_opt_out_of_an_address_that_is_no_contact_is_done() {
 
         assert_eq!(service.pending().await.unwrap(), 0, "{dialect:?}");
     }
+}
+
+#[tokio::test]
+async fn a_400_of_a_gateway_opts_nobody_out_of_everything_because_an_answer_is_null() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    null_answer(&server, "news").await;
+    server.fault(Fault::status(400).path("*/unsubscribe").times(1));
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.failed, report.handled), (1, 1));
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && !ada.topics["news"]);
 }
 
 #[tokio::test]
