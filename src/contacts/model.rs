@@ -154,13 +154,24 @@ impl Contact {
     /// Fails if the service did not send the topics of a retrieved contact, although interface section 4.3 promises
     /// them. A caller that takes the opt-outs from the topics would lose them.
     pub(crate) fn require_topics(&self) -> Result<(), Error> {
-        if self.shows_topics() {
-            return Ok(());
+        match self.shows_topics() {
+            true => Ok(()),
+            false => Err(not_shown(
+                "the contact that was retrieved has no member `topics`, so its opt-outs are not known",
+            )),
         }
-        let error = Error::decode(
-            "the contact that was retrieved has no member `topics`, so its opt-outs are not known",
-        );
-        Err(error.with_outcome(Outcome::Unchanged).malformed_contact())
+    }
+
+    /// Fails if a retrieved contact does not show its answer for a topic.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn require_answer(&self, topic: &str) -> Result<(), Error> {
+        self.require_topics()?;
+        match self.null_topics().any(|name| name == topic) {
+            false => Ok(()),
+            true => Err(not_shown(
+                "the contact that was retrieved has `null` as its answer for the topic, so nobody knows whether it wants mail about it",
+            )),
+        }
     }
 
     /// Returns whether broadcasts can reach the contact, and if not, why. It says nothing about the answers for topics:
@@ -229,11 +240,17 @@ impl Contact {
             Reachability::Reachable => match self.topics.get(topic.as_ref()) {
                 Some(true) => Reachability::Reachable,
                 Some(false) => Reachability::TopicOptedOut,
+                None if self.has_topic(topic.as_ref()) => Reachability::NotShown,
                 None => Reachability::UnknownTopic,
             },
             unreachable => unreachable,
         }
     }
+}
+
+fn not_shown(problem: &'static str) -> Error {
+    let error = Error::decode(problem).with_outcome(Outcome::Unchanged);
+    error.malformed_contact()
 }
 
 /// Whether broadcasts can reach a contact, and if not, why: see [`Contact::reachability`] and
@@ -271,7 +288,8 @@ pub enum Reachability {
     TopicOptedOut,
     /// The contact does not show the topic, so the service has no such topic.
     UnknownTopic,
-    /// The contact comes from a response that does not show the topics: see [`Contact::shows_topics`]. Retrieve it.
+    /// The contact comes from a response that does not show the topics: see [`Contact::shows_topics`]. Retrieve it. Or its
+    /// answer for the topic is `null`.
     NotShown,
     /// The address is not one of your contacts. Only `UnsubscribeService::reachability` returns this and the next two.
     NoContact,
@@ -311,7 +329,7 @@ impl fmt::Display for Reachability {
                 "the contact opted out of the topic, or never answered and the topic's default is false"
             }
             Self::UnknownTopic => "there is no topic with this name",
-            Self::NotShown => "not known, because the response does not show the topics: retrieve the contact",
+            Self::NotShown => "not known, because the response does not show the topics, or has no answer for this one",
             Self::NoContact => "the address is no contact",
             Self::OptOutWaits => "an opt-out of the person is being recorded",
             Self::Bounced => "mail to the address has bounced for good",
@@ -911,6 +929,19 @@ mod tests {
         assert_eq!(short.reachability_for("news"), Reachability::NotShown);
         short.unsubscribed = true;
         assert_eq!(short.reachability_for("news"), Reachability::OptedOut);
+    }
+
+    #[test]
+    fn a_topic_whose_answer_is_null_is_no_unknown_topic() {
+        let value = json!({"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5,
+            "topics": {"news": null}});
+        let mut contact: Contact = serde_json::from_value(value).unwrap();
+
+        assert_eq!(contact.reachability(), Reachability::Reachable);
+        assert_eq!(contact.reachability_for("news"), Reachability::NotShown);
+        assert_eq!(contact.reachability_for("nwes"), Reachability::UnknownTopic);
+        contact.topics.insert("news".to_owned(), true);
+        assert_eq!(contact.reachability_for("news"), Reachability::Reachable);
     }
 
     #[test]

@@ -656,7 +656,8 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics.
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics, or
+    ///   `null` as its answer for this one.
     /// - [`ConsentError::Store`] if the store fails.
     /// - [`ConsentError::UnknownTopic`] if the contact has no such topic, because its name is misspelled.
     ///
@@ -690,7 +691,8 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics.
+    /// - [`ConsentError::Service`] if the contact cannot be retrieved, or if the response does not show its topics, or
+    ///   `null` as its answer for this one.
     /// - [`ConsentError::Store`] if the store fails.
     ///
     /// # Example: why somebody gets no newsletter
@@ -728,7 +730,7 @@ impl UnsubscribeService {
                 let reachability = contact.reachability_for(topic);
                 if reachability == Reachability::NotShown {
                     // Nobody knows whether the reader wants it, so this must not count as a "no".
-                    contact.require_topics()?;
+                    contact.require_answer(topic)?;
                 }
                 // The request may have waited long, and the worker, too: for the end of a 429.
                 if reachability.is_reachable() && self.has_pending(address, [topic]).await? {
