@@ -331,6 +331,9 @@ fn members(contact: &Contact) -> Vec<(String, String)> {
     for (topic, answer) in &contact.topics {
         members.push((format!("topic:{topic}"), answer.to_string()));
     }
+    for topic in contact.null_topics() {
+        members.push((format!("topic:{topic}"), String::new()));
+    }
     members
 }
 
@@ -591,8 +594,7 @@ impl ChangeAddress {
             ));
             return plan;
         }
-        let topics = old.topics.iter().filter(|(_, answer)| !**answer);
-        let topics = topics.map(|(topic, _)| printable(topic));
+        let topics = old.topic_opt_outs().map(|topic| printable(topic));
         let everything = old.is_opted_out().then(|| "everything".to_owned());
         let opt_outs: Vec<_> = everything.into_iter().chain(topics).collect();
         plan.push(match &*opt_outs {
@@ -620,7 +622,10 @@ fn arriving(contact: &Contact) -> String {
         return "not known, because the response does not show them".to_owned();
     }
     let topics = contact.topics.iter().filter(|(_, answer)| **answer);
-    let topics: Vec<_> = topics.map(|(topic, _)| printable(topic)).collect();
+    let topics = topics.map(|(topic, _)| printable(topic));
+    let not_known = contact.null_topics();
+    let not_known = not_known.map(|topic| format!("{} (not known)", printable(topic)));
+    let topics: Vec<_> = topics.chain(not_known).collect();
     match &*topics {
         [] => "none, because the contact is opted out of each".to_owned(),
         topics => topics.join(", "),

@@ -29,7 +29,8 @@ impl Contacts {
     ///    rounded (see [`PropertyValue`](super::PropertyValue)).
     /// 3. It records for the new contact every opt-out that the old one shows. An opt-out of everything gets the reason
     ///    `preferences`. If the new address was a contact already, it is retrieved before, and keeps its own opt-out of
-    ///    everything. For a topic that the old contact never answered, the default counts.
+    ///    everything. For a topic that the old contact never answered, the default counts. An answer that is `null` counts
+    ///    as an opt-out, because it may be one.
     /// 4. It retrieves the new contact, and then the old one again. If the old one has another opt-out by now, the call
     ///    repeats step 3 for it.
     /// 5. It opts the old contact out with the reason `manual`, unless it is opted out already.
@@ -176,7 +177,7 @@ impl ChangeAddress {
         let mut recorded = BTreeSet::new();
         let mut left = opt_outs(old);
         // Each round records at least one opt-out, so only a service that keeps adding topics reaches the bound.
-        let most = old.topics.len() + 1;
+        let most = old.topic_names().count() + 1;
         loop {
             // The opt-out of everything comes first: until then, broadcasts reach the new contact.
             for topic in left {
@@ -276,8 +277,8 @@ impl ChangeAddress {
 
 /// Returns the opt-outs that a contact shows. `None` is the opt-out of everything, and comes first.
 fn opt_outs(contact: &Contact) -> BTreeSet<Option<String>> {
-    let topics = contact.topics.iter().filter(|(_, answer)| !**answer);
-    let topics = topics.map(|(topic, _)| Some(topic.clone()));
+    let topics = contact.topic_opt_outs();
+    let topics = topics.map(|topic| Some(topic.clone()));
     let everything = contact.is_opted_out().then_some(None);
     everything.into_iter().chain(topics).collect()
 }

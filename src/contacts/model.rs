@@ -141,6 +141,14 @@ impl Contact {
         topics.filter(move |topic| !self.topics.contains_key(*topic))
     }
 
+    /// Returns the topics that another contact must not get because of this one: their answer is "no", or `null`, which
+    /// may be a "no".
+    pub(crate) fn topic_opt_outs(&self) -> impl Iterator<Item = &String> {
+        let answers = self.topics.iter().filter(|(_, answer)| !**answer);
+        let topics = answers.map(|(topic, _)| topic);
+        topics.chain(self.null_topics())
+    }
+
     pub(crate) fn has_topic(&self, topic: &str) -> bool {
         self.topics.contains_key(topic) || self.null_topics.contains(topic)
     }

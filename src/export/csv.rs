@@ -485,7 +485,11 @@ impl<'a> ExportedContact<'a> {
 
     fn topic(self, name: &str) -> Option<bool> {
         match self {
-            Self::Full(contact) => contact.topics.get(name).copied(),
+            Self::Full(contact) => match contact.topics.get(name) {
+                Some(answer) => Some(*answer),
+                // It may be a "no".
+                None => contact.has_topic(name).then_some(false),
+            },
             Self::Summary(_) => None,
         }
     }
@@ -506,7 +510,9 @@ impl<'a> ExportedContact<'a> {
             let is_it = |column: &ExportColumn| matches!(column, ExportColumn::Topic(name) if name == topic);
             columns.iter().any(is_it)
         };
-        object(contact.topics.iter().filter(|(name, _)| !has_column(name)))
+        let without_answer = contact.null_topics().map(|name| (name, &false));
+        let topics = contact.topics.iter().chain(without_answer);
+        object(topics.filter(|(name, _)| !has_column(name)))
     }
 
     /// Returns the properties without a column of their own, as a JSON object.
@@ -587,8 +593,8 @@ pub enum ExportColumn {
     UnsubscribeReason,
     /// `created_at`: in the form of RFC 3339, in UTC. An import ignores it.
     CreatedAt,
-    /// `topic:NAME`: `true` or `false`. If the contact never answered, it is the topic's default. Only in a full
-    /// export.
+    /// `topic:NAME`: `true` or `false`. If the contact never answered, it is the topic's default. It is also `false` if the
+    /// answer is `null`, so that an import elsewhere does not subscribe the contact. Only in a full export.
     Topic(String),
     /// `topics`: all topics without a column of their own, as a JSON object. Only in a full export.
     OtherTopics,
@@ -731,7 +737,7 @@ async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeS
     for address in newest {
         let options = contacts.patient(CallOptions::default());
         if let Some(contact) = contacts.find(address).options(options).await? {
-            return Ok(contact.topics.into_keys().collect());
+            return Ok(contact.topic_names().cloned().collect());
         }
         // The contact was deleted since it was listed. The next one has the same topics.
     }
@@ -840,6 +846,17 @@ mod tests {
             "pro,\"{\"\"seats\"\":3}\",true,\"{\"\"offers\"\":false}\"\n"
         );
         assert_eq!(csv.line(&Contact::new("c2", "b@x.io")), ",,,\n");
+    }
+
+    #[test]
+    fn a_topic_whose_answer_is_null_is_false() {
+        let json = r#"{"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5,
+            "topics": {"news": null, "offers": null}}"#;
+        let contact: Contact = serde_json::from_str(json).unwrap();
+
+        let csv = Csv::new(["topic:news", "topics"]);
+
+        assert_eq!(csv.line(&contact), "false,\"{\"\"offers\"\":false}\"\n");
     }
 
     #[test]

@@ -413,8 +413,8 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 /// The row has the contact's names and properties. An opt-out or a spam report becomes an [`OptOut::Everything`]: the
 /// reason `preferences` is kept, and any other reason becomes `manual`, because a sender cannot declare a complaint
 /// ([interface section 4.5](crate::interface#4.5)). Each topic that is `false` becomes an [`OptOut::Topic`], whether it
-/// is the contact's answer or the topic's default. A topic that is `true` is left out: an import does not subscribe a
-/// contact.
+/// is the contact's answer or the topic's default. So does one whose answer is `null`, which may be a "no". A topic that is
+/// `true` is left out: an import does not subscribe a contact.
 ///
 /// # Example: the lines of an export
 ///
@@ -432,6 +432,7 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 impl From<Contact> for ImportRow {
     fn from(contact: Contact) -> Self {
         let is_opted_out = contact.is_opted_out();
+        let topics: Vec<_> = contact.topic_opt_outs().cloned().collect();
         let mut new = NewContact::new(contact.email);
         new.first_name = contact.first_name;
         new.last_name = contact.last_name;
@@ -447,10 +448,8 @@ impl From<Contact> for ImportRow {
             };
             row = row.opt_out(OptOut::Everything(reason));
         }
-        for (topic, answer) in contact.topics {
-            if !answer {
-                row = row.opt_out(OptOut::Topic(topic));
-            }
+        for topic in topics {
+            row = row.opt_out(OptOut::Topic(topic));
         }
         row
     }

@@ -503,6 +503,26 @@ fn the_topics_that_arrive_are_retrieved_if_the_opt_in_does_not_show_them() {
 }
 
 #[test]
+fn a_topic_whose_answer_is_null_is_shown_without_an_answer() {
+    let server = server();
+    let ada = json!({"id": "con_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 5,
+        "topics": {"news": null, "offers": true}});
+    server.fault(Fault::wrong_body(ada.to_string()).path("/contacts/*"));
+    let show = ["contacts", "show", "ada@example.com"];
+    let subscribe = ["contacts", "subscribe", "ada@example.com", "--yes"];
+
+    let shown = end(&mut audience_at(&server, &show));
+    let json = end(audience_at(&server, &show).arg("--json"));
+    let subscribed = end(&mut audience_at(&server, &subscribe));
+
+    assert!(shown.stdout.contains("topic:news    -\n"), "{shown:?}");
+    let topics = &json.json()[0]["topics"];
+    assert_eq!(topics, &json!({"news": null, "offers": true}));
+    let said = "topics that arrive now: offers, news (not known)\n";
+    assert!(subscribed.stdout.ends_with(said), "{subscribed:?}");
+}
+
+#[test]
 fn an_opt_out_is_not_sent_and_may_be_repeated_after_the_404_of_a_gateway() {
     for body in ["{}", r#"{"error": {"code": "not_found", "message": "?"}}"#] {
         let server = server();

@@ -312,6 +312,18 @@ async fn an_address_is_not_changed_if_the_service_does_not_show_the_topics_of_th
 }
 
 #[tokio::test]
+async fn a_topic_whose_answer_is_null_goes_along_as_an_opt_out() {
+    let (server, contacts) = start(None, None).await;
+    let topics = json!({"news": true, "deals": null});
+    server.fault(retrieved(ADA, shown(ADA, "", &topics)));
+
+    contacts.change_address(ADA, NEW).await.unwrap();
+
+    let [_, new] = stored(&server);
+    assert_eq!(json!(new.answers), json!({"deals": false}));
+}
+
+#[tokio::test]
 async fn a_call_that_cannot_keep_up_with_the_opt_outs_fails_and_can_be_repeated() {
     let ada = contact(ADA, None).answer("news", false);
     let server = MockServer::builder().topic("news", true).seed_contact(ada);

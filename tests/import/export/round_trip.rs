@@ -152,6 +152,30 @@ async fn a_contact_that_reported_spam_is_not_subscribed_elsewhere_even_if_its_fl
 }
 
 #[tokio::test]
+async fn a_contact_is_not_subscribed_elsewhere_to_a_topic_whose_answer_is_null() {
+    let folder = Folder::new("round-trip-null");
+    let server = empty().seed_contact("a@x.io").start().await;
+    let shown = json!({"id": "con_1", "email": "a@x.io", "unsubscribed": false, "created_at": 1,
+        "topics": {"news": null, "offers": false}});
+    let shown = Fault::wrong_body(shown.to_string());
+    server.fault(shown.method("GET").path("/contacts/a@x.io"));
+    let formats: [(&str, Format); 2] = [
+        ("all.csv", Csv::all_columns().into()),
+        ("all.jsonl", JsonLines.into()),
+    ];
+
+    for (name, format) in formats {
+        let path = folder.file(name);
+        let list = server.client().contacts().list();
+        list.export(&path, format).full().await.unwrap();
+        let other = empty().start().await;
+        import(&other, &path).await;
+
+        assert!(!other.contact("a@x.io").unwrap().topics["news"], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn an_audience_exported_as_json_lines_and_imported_is_the_same() {
     let folder = Folder::new("round-trip-json");
     let server = server().await;
