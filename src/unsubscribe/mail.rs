@@ -339,14 +339,7 @@ impl UnsubscribeService {
             Err(error) => {
                 let (status, notice) = (error.visitor_status(), error.notice_of_confirmation());
                 #[cfg(feature = "tracing")]
-                match notice {
-                    PageNotice::OurFault => {
-                        tracing::error!(target: "audience::unsubscribe", error = with_causes(&error), "a confirmation failed");
-                    }
-                    _ => {
-                        tracing::warn!(target: "audience::unsubscribe", error = with_causes(&error), "a confirmation failed");
-                    }
-                }
+                error.log(notice, "a confirmation failed");
                 failed_with(status, self.page_of(confirmation, Some(notice)))
             }
         }

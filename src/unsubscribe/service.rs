@@ -960,12 +960,10 @@ impl UnsubscribeService {
                 return self.page(person, &shown, Some(PageNotice::Saved));
             }
             Err(error) => {
-                let status = error.visitor_status();
+                let notice = error.notice();
                 #[cfg(feature = "tracing")]
-                if ![StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
-                    tracing::error!(target: "audience::unsubscribe", error = with_causes(&error), "the opt-ins of a form failed");
-                }
-                (error.notice(), status)
+                error.log(notice, "the opt-ins of a form failed");
+                (notice, error.visitor_status())
             }
         };
         // The boxes are as they were: the boxes that the visitor has checked were not saved.
@@ -1823,6 +1821,20 @@ impl ConsentError {
         match self.may_succeed_later() {
             true => PageNotice::NotSaved,
             false => PageNotice::OurFault,
+        }
+    }
+
+    /// Logs why a click failed, unless that depends on the visitor: whoever has a link may be no contact. It is an ERROR if
+    /// each further click fails, too, until somebody has acted.
+    #[cfg(feature = "tracing")]
+    pub(super) fn log(&self, notice: PageNotice, message: &str) {
+        let error = with_causes(self);
+        match notice {
+            PageNotice::NotSubscribed => {}
+            PageNotice::OurFault => {
+                tracing::error!(target: "audience::unsubscribe", error, "{message}");
+            }
+            _ => tracing::warn!(target: "audience::unsubscribe", error, "{message}"),
         }
     }
 

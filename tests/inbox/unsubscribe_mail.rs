@@ -582,6 +582,30 @@ async fn boxes_that_cannot_be_saved_until_the_team_has_acted_say_so_and_are_logg
 }
 
 #[tokio::test]
+async fn a_click_that_fails_because_of_the_visitor_is_logged_neither_as_an_error_nor_as_a_warning()
+{
+    for has_reported_spam in [false, true] {
+        let log = Log::start();
+        let server = mock().await;
+        let service = service_without_retries(&server);
+        let link = super::unsubscribe::links().link(ADA);
+        let form = get(&service, &link).await.form(&["offers"]);
+        if has_reported_spam {
+            server.seed_contact(ADA);
+            server.report_spam(ADA);
+        }
+
+        let refused = post(&service, &link, FORM, form).await;
+
+        assert_eq!(refused.status, StatusCode::OK);
+        assert!(refused.body.contains("We cannot subscribe you"));
+        let events = log.events();
+        let of_clicks = events.iter().filter(|event| event.level <= Level::WARN);
+        assert_eq!(of_clicks.count(), 0, "{events:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_contact_who_reported_spam_reads_so() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
