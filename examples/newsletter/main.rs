@@ -135,7 +135,8 @@ async fn sign_up(
     let text = match status {
         StatusCode::OK => "Thank you. Please open the link in our mail.",
         StatusCode::UNPROCESSABLE_ENTITY => "Enter your address, and choose a newsletter.",
-        _ => "That did not work. Please try again in a minute.",
+        StatusCode::SERVICE_UNAVAILABLE => "That did not work. Please try again in a minute.",
+        _ => "Something is wrong on our side. Please try again tomorrow.",
     };
     (status, page(&format!("<p>{text}</p>")))
 }

@@ -103,7 +103,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
-/// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], such as 500, and a page that says so. With the feature `tracing`, an ERROR is logged |
+/// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], which is 500, or 422 if the service refused the address of a confirmation, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///
 /// The response to one click is the same whether or not the address is a contact. The page shows the contact's answers,
 /// to whoever has the link.
@@ -1694,16 +1694,19 @@ impl Shown {
 /// # Example: what the page says after a click
 ///
 /// ```
+/// use audience::StatusCode;
 /// use audience::unsubscribe::ConsentError;
 ///
 /// fn text(error: &ConsentError) -> &'static str {
 ///     match error {
 ///         ConsentError::OptedOut => "An opt-out of yours comes first. Please try again in a few minutes.",
 ///         ConsentError::Service(error) if error.is_complaint_locked() => "You reported our mail as spam.",
-///         _ => "That did not work. Please try again.",
+///         _ if error.visitor_status() == StatusCode::SERVICE_UNAVAILABLE => "That did not work. Please try again.",
+///         _ => "Something is wrong on our side. Please try again tomorrow.",
 ///     }
 /// }
 /// # assert!(text(&ConsentError::OptedOut).contains("comes first"));
+/// # assert!(text(&ConsentError::UnknownTopic).contains("wrong on our side"));
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -1760,10 +1763,12 @@ impl ConsentError {
     ///         StatusCode::OK => "Thank you. Please open the link in our mail.",
     ///         StatusCode::CONFLICT => "You reported our mail as spam.",
     ///         StatusCode::UNPROCESSABLE_ENTITY => "We cannot write to this address.",
-    ///         _ => "That did not work. Please try again in a few minutes.",
+    ///         StatusCode::SERVICE_UNAVAILABLE => "That did not work. Please try again in a few minutes.",
+    ///         _ => "Something is wrong on our side. Please try again tomorrow.",
     ///     }
     /// }
     /// # assert!(text(&ConsentError::OptedOut).contains("try again"));
+    /// # assert!(text(&ConsentError::UnknownTopic).contains("wrong on our side"));
     /// ```
     #[must_use]
     pub fn visitor_status(&self) -> StatusCode {

@@ -180,6 +180,23 @@ async fn a_reader_signs_up_with_two_clicks_and_leaves_with_one() {
 }
 
 #[tokio::test]
+async fn a_visitor_is_not_told_to_try_again_in_a_minute_if_the_team_has_to_act() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let server = topics().await;
+    let newsletter = start(&server, &database);
+    server.fault(Fault::status(401).path("/emails"));
+
+    let form = "address=ada%40x.io&topic=news";
+    let failed = newsletter.response(Method::POST, "/", form).await;
+
+    assert_eq!(failed.status(), 500);
+    let page = failed.text().await.unwrap();
+    assert!(page.contains("Something is wrong on our side"), "{page}");
+}
+
+#[tokio::test]
 async fn an_opt_out_that_the_service_does_not_have_yet_stops_mail_and_older_signups() {
     let Some(database) = postgres::database().await else {
         return;
