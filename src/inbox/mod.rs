@@ -141,7 +141,8 @@
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `id`, `receipt`, `status` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempts`, `remaining`, `error` (the text of the handler's error) |
-//! | `an opt-out could not be sent or recorded yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
+//! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
+//! | `an opt-out could not be recorded yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: the same |
 //! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `id`, `error` (the text of the handler's error): only `handle_in` |
 //! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `id`, `attempts` |
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
@@ -1135,6 +1136,16 @@ impl Inbox {
             ..Settings::default()
         };
         Self(Arc::new(Shared::new(Arc::new(store), settings)))
+    }
+
+    /// Returns an inbox of this kind in the same store.
+    pub(crate) fn with_endpoint(&self, endpoint: &str, failure: &'static str) -> Self {
+        let settings = Settings {
+            endpoint: endpoint.to_owned(),
+            own_failure: Some(failure),
+            ..self.0.settings.clone()
+        };
+        Self(Arc::new(Shared::new(Arc::clone(&self.0.store), settings)))
     }
 
     /// Stores an event for a worker, and returns when it is stored or waits already. The body is an envelope. Returns

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -84,7 +84,13 @@ pub struct Worker<F> {
     shared: Arc<Shared>,
     settings: WorkerSettings,
     handler: F,
+    /// Another inbox whose events it handles, too.
+    second: Option<(Arc<Shared>, BoxedHandler)>,
 }
+
+type BoxedHandler = Box<dyn Fn(Event, Attempt) -> Handling + Send + Sync>;
+
+type Handling = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>>;
 
 impl<F> Worker<F> {
     pub(super) fn new(shared: Arc<Shared>, handler: F) -> Self {
@@ -92,7 +98,15 @@ impl<F> Worker<F> {
             shared,
             settings: WorkerSettings::default(),
             handler,
+            second: None,
         }
+    }
+
+    /// Handles the events of another inbox, too, with the same settings. Its own events do not wait for these.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn and(mut self, inbox: &super::Inbox, handler: BoxedHandler) -> Self {
+        self.second = Some((Arc::clone(&inbox.0), handler));
+        self
     }
 
     /// Waits until its inbox runs nothing, also after the end of the worker.
@@ -331,8 +345,20 @@ where
         self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<WorkerReport, InboxError> {
-        let drain = Drain::new(self.shared, self.settings, self.handler);
-        drain.run_until(shutdown).await
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            shutdown.await;
+            drop(stop);
+        };
+        let (first, second) = self.drains();
+        let second = async move {
+            match second {
+                Some(drain) => drain.run_until(async { _ = stopped.await }).await,
+                None => Ok(WorkerReport::default()),
+            }
+        };
+        let (first, second) = tokio::join!(first.run_until(shutdown), second);
+        Ok(first?.plus(second?))
     }
 
     /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
@@ -369,8 +395,21 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn run_until_idle(self) -> Result<WorkerReport, InboxError> {
-        let drain = Drain::new(self.shared, self.settings, self.handler);
-        drain.run_until_idle().await
+        let (first, second) = self.drains();
+        let report = first.run_until_idle().await?;
+        // The handlers of the first inbox may have stored events in the second one.
+        match second {
+            Some(drain) => Ok(report.plus(drain.run_until_idle().await?)),
+            None => Ok(report),
+        }
+    }
+
+    fn drains(self) -> (Drain<F>, Option<Drain<BoxedHandler>>) {
+        let settings = self.settings.clone();
+        let second = self.second;
+        let second = second.map(|(shared, handler)| Drain::new(shared, settings, handler));
+        let first = Drain::new(self.shared, self.settings, self.handler);
+        (first, second)
     }
 }
 
@@ -833,6 +872,16 @@ enum EventOutcome {
 }
 
 impl WorkerReport {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            handled: self.handled + other.handled,
+            failed: self.failed + other.failed,
+            parked: self.parked + other.parked,
+            released: self.released + other.released,
+            lost: self.lost + other.lost,
+        }
+    }
+
     fn add(&mut self, outcome: EventOutcome) {
         match outcome {
             EventOutcome::Handled => self.handled += 1,

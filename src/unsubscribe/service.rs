@@ -14,6 +14,11 @@
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
 //! current one cannot be looked up, an event is stored that makes the worker do so. The contact of the current one may
 //! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too.
+//!
+//! If the application records the opt-outs, each one that was sent is stored a second time, under another endpoint, and
+//! then leaves the first one. So a record that fails is retried alone, and no opt-in waits for it. If the process dies
+//! before both are done, the opt-out is sent again, and stored under the same id: one record, unless the first was made
+//! already.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +63,11 @@ use crate::webhooks::{DataFrames, Event, EventData, EventId};
 use crate::{Error, ErrorKind, Missing, RetryPolicy, Timestamp};
 
 const ENDPOINT: &str = "unsubscribe";
+/// The endpoint of the opt-outs that were sent and are not recorded yet.
+const RECORDS_ENDPOINT: &str = "unsubscribe-records";
 const EVENT_TYPE: &str = "audience.opt_out";
-const NOT_DONE_YET: &str = "an opt-out could not be sent or recorded yet, and is retried";
+const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
+const NOT_RECORDED_YET: &str = "an opt-out could not be recorded yet, and is retried";
 const BODY_LIMIT: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the page waits for the contact.
@@ -128,7 +136,8 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// A token is checked before the body is read, so strangers store nothing. For one address, at most three opt-outs for
 /// each topic and four for everything wait in the store, however often somebody clicks. Usually it is one of each.
 /// Another one waits if the process of an opt-in died, if the current address could not be looked up, or while a contact
-/// is created.
+/// is created. While [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out) fails, the store has a record for each
+/// opt-out that was sent, at most one in a second.
 ///
 /// Up to 50 forms of an address opt in in a day. After that, the opt-outs of a form are stored as always, and the page
 /// says to try again later.
@@ -171,6 +180,8 @@ pub(super) struct Shared {
     pub(super) links: UnsubscribeLinks,
     pub(super) contacts: Contacts,
     pub(super) inbox: Inbox,
+    /// The opt-outs that were sent, for the application to record them.
+    records: Inbox,
     pub(super) topics: Vec<OfferedTopic>,
     pub(super) texts: PageTexts,
     template: Option<Template>,
@@ -189,16 +200,19 @@ type Template = Arc<dyn Fn(&PreferencePage<'_>) -> String + Send + Sync>;
 impl UnsubscribeService {
     /// Starts building a service that stores opt-outs in this store and sends them with these contacts.
     ///
-    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there.
+    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there, and those that
+    /// your program [records](UnsubscribeServiceBuilder::record_opt_out) have `unsubscribe-records` afterwards.
     pub fn builder(
         links: UnsubscribeLinks,
         contacts: Contacts,
         store: impl Store,
     ) -> UnsubscribeServiceBuilder {
+        let inbox = Inbox::of_own_events(store, ENDPOINT, LEASE, NOT_SENT_YET);
         UnsubscribeServiceBuilder(Shared {
             links,
             contacts,
-            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE, NOT_DONE_YET),
+            records: inbox.with_endpoint(RECORDS_ENDPOINT, NOT_RECORDED_YET),
+            inbox,
             topics: Vec::new(),
             texts: PageTexts::default(),
             template: None,
@@ -265,8 +279,11 @@ impl UnsubscribeService {
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
     ///   such an address. The links of such an address are invalid.
     ///
-    /// With the feature `tracing`, each failed attempt is a warning:
-    /// `an opt-out could not be sent or recorded yet, and is retried`.
+    /// The worker also calls the function of [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out). Each record
+    /// counts as one more event in its [report](crate::inbox::WorkerReport).
+    ///
+    /// With the feature `tracing`, each failed attempt is a warning: `an opt-out could not be sent yet, and is retried`, or
+    /// `an opt-out could not be recorded yet, and is retried`.
     ///
     /// The type of the handler has no name, so a struct cannot hold the worker. Keep the service, which can be cloned,
     /// and call this method when you run the worker.
@@ -309,19 +326,28 @@ impl UnsubscribeService {
                 match kind {
                     // No person has asked for it.
                     Kind::NewContact => Ok(()),
-                    _ => service.record_opt_out(record).await,
+                    _ => service.store_record(record).await,
                 }
             })
         };
-        self.0
-            .inbox
-            .worker(send)
-            .max_attempts(u32::MAX)
-            .backoff(Duration::from_secs(5), Duration::from_secs(300))
+        let worker = self.0.inbox.worker(send).max_attempts(u32::MAX);
+        let worker = worker.backoff(Duration::from_secs(5), Duration::from_secs(300));
+        if self.0.record_opt_out.is_none() {
+            return worker;
+        }
+        let service = self.clone();
+        let record = move |event: Event, _: Attempt| -> Sending {
+            let service = service.clone();
+            Box::pin(async move {
+                let stored_at = event.created_at;
+                let record = OptOut::of(event)?.record(stored_at);
+                service.record_opt_out(record).await
+            })
+        };
+        worker.and(&self.0.records, Box::new(record))
     }
 
-    /// Returns how many opt-outs are stored and not sent yet, or not
-    /// [recorded](UnsubscribeServiceBuilder::record_opt_out) yet. Alert your team if it stays above 0 for longer than the
+    /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the
     /// longest outage that you expect.
     ///
     /// # Errors
@@ -775,6 +801,21 @@ impl UnsubscribeService {
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.0.inbox
+    }
+
+    /// Stores an opt-out that was sent, for the application to record it.
+    async fn store_record(&self, record: OptOutRecord) -> Result<(), SendError> {
+        if self.0.record_opt_out.is_none() {
+            return Ok(());
+        }
+        let (id, opt_out) = OptOut::of_record(&record);
+        // Nobody holds this id.
+        let stored = self.0.records.store_own(&id, &opt_out.envelope(&id)).await;
+        match stored {
+            Ok(_) => Ok(()),
+            // A full store may have no room before the opt-out has left it.
+            Err(_) => self.record_opt_out(record).await,
+        }
     }
 
     /// Lets the application record an opt-out that was sent.
@@ -1549,12 +1590,14 @@ impl UnsubscribeServiceBuilder {
     /// keeps no opt-out from being sent. If the address is no contact, it is called, too. The value in its `Ok`, such as a
     /// count of rows, is not used. Default: none.
     ///
-    /// It has 2 s. If it fails, takes longer or panics, the opt-out stays in the store, and the worker retries it as after
-    /// any failure: it sends the opt-out again and calls the function again. Sending it again changes nothing, unless
-    /// another program has opted the contact in meanwhile. The function is called at least once, also if the program is
-    /// killed in between. It may be called again with the same record: make the address, the topic and the time the
-    /// primary key. Until it has succeeded, the opt-out [waits](UnsubscribeService::pending) as if it was not sent yet:
-    /// the address gets no mail, and this service refuses an opt-in.
+    /// It has 2 s. If it fails, takes longer or panics, the worker calls it again: after 5 s, then after twice as long each
+    /// time, up to 5 minutes. The opt-out is not sent again, and is no longer [pending](UnsubscribeService::pending), so
+    /// the person can opt in meanwhile. The function is called at least once, also if the program is killed in between. It
+    /// may be called again with the same record: make the address, the topic and the time the primary key.
+    ///
+    /// Until it has succeeded, the record is in the store of the opt-outs, with the endpoint `unsubscribe-records`. If the
+    /// store fails, the worker calls the function immediately. If both fail, or the program is killed before the record is
+    /// stored, the opt-out is sent again.
     ///
     /// - If somebody clicks again while an opt-out waits, there is one record, with the time of the first click. After
     ///   that, a further click makes a further record.
@@ -1589,7 +1632,7 @@ impl UnsubscribeServiceBuilder {
     ///     })
     ///     .build();
     /// # service.opt_out("ada@example.com", None).await?;
-    /// # assert_eq!(service.worker().run_until_idle().await?.handled, 1);
+    /// # assert_eq!(service.worker().run_until_idle().await?.handled, 2);
     /// # Ok(()) }
     /// ```
     pub fn record_opt_out<F, Fut, T, E>(mut self, function: F) -> Self
@@ -1989,6 +2032,21 @@ impl OptOut {
             kind: Kind::NewAddress,
             ..Self::new(address, topic)
         }
+    }
+
+    /// The opt-out of a record, which has the time of the click, with its id: two opt-outs of one topic are two records.
+    fn of_record(record: &OptOutRecord) -> (EventId, Self) {
+        let (address, topic) = (&record.address, record.topic.as_deref());
+        let made_at = record.made_at;
+        let name = match topic {
+            None => made_at.to_string(),
+            Some(topic) => format!("{made_at}\n{topic}"),
+        };
+        let opt_out = Self {
+            made_at: Some(made_at),
+            ..Self::new(address, topic)
+        };
+        (Self::id("record", address, Some(&name)), opt_out)
     }
 
     fn record(&self, stored_at: Timestamp) -> OptOutRecord {

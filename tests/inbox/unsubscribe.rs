@@ -26,7 +26,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use support::trace_log::Log;
-use support::{ADA, DatabaseFile};
+use support::{ADA, DatabaseFile, in_time};
 use tower::ServiceExt;
 
 use super::faulty_store::FaultyStore;
@@ -1109,7 +1109,7 @@ async fn a_failed_attempt_is_logged_as_an_opt_out_that_is_retried() {
 
     let text = log.text();
     assert!(
-        text.contains("an opt-out could not be sent or recorded yet, and is retried"),
+        text.contains("an opt-out could not be sent yet, and is retried"),
         "{text}"
     );
     assert!(
@@ -2316,7 +2316,7 @@ async fn an_opt_out_from_a_topic_that_does_not_exist_is_recorded_with_this_topic
 }
 
 #[tokio::test]
-async fn a_record_that_fails_is_retried_and_the_service_has_the_opt_out_before() {
+async fn a_record_that_fails_is_retried_and_the_opt_out_is_not_sent_again() {
     for recorder in [Recorder::Fails, Recorder::Panics, Recorder::Hangs] {
         let log = Log::start();
         let server = Arc::new(mock().await);
@@ -2327,24 +2327,24 @@ async fn a_record_that_fails_is_retried_and_the_service_has_the_opt_out_before()
 
         let report = service.worker().run_until_idle().await.unwrap();
 
-        assert_eq!((report.handled, report.failed), (0, 1));
+        assert_eq!((report.handled, report.failed), (1, 1));
         assert!(!server.contact(ADA).unwrap().topics["news"]);
+        let first = records.lock().unwrap().clone();
         assert_eq!(take(&records).len(), 1);
-        // Until it is recorded, it waits like any other.
-        assert_eq!(service.pending().await.unwrap(), 1);
-        assert!(!service.may_send(ADA, "news").await.unwrap());
-        let opted_in = service.subscribe(ADA, ["news"]).await;
-        assert!(matches!(opted_in, Err(ConsentError::OptedOut)));
+        // The service has it.
+        assert_eq!(service.pending().await.unwrap(), 0);
+        assert!(!service.has_pending(ADA, ["news"]).await.unwrap());
         let text = log.text();
         for expected in [
             "an opt-out could not be recorded",
-            "an opt-out could not be sent or recorded yet, and is retried",
+            "an opt-out could not be recorded yet, and is retried",
             "the opt-out was sent, but could not be recorded by `record_opt_out`",
         ] {
             assert!(text.contains(expected), "{text}");
         }
         assert!(!text.contains("ada@"), "{text}");
 
+        server.clear_requests();
         // It has the backoff of an opt-out, also after a restart.
         let (service, records) = recording(&server, store, Recorder::Works);
         service.worker().run_until_idle().await.unwrap();
@@ -2353,14 +2353,89 @@ async fn a_record_that_fails_is_retried_and_the_service_has_the_opt_out_before()
         let report = service.worker().run_until_idle().await.unwrap();
 
         assert_eq!((report.handled, report.failed), (1, 0));
-        assert_eq!(take(&records), [(ADA.to_owned(), Some("news".to_owned()))]);
-        assert_eq!(service.pending().await.unwrap(), 0);
+        assert_eq!(std::mem::take(&mut *records.lock().unwrap()), first);
+        assert!(server.requests().is_empty());
         service.subscribe(ADA, ["news"]).await.unwrap();
         clock.advance(MINUTES);
         service.worker().run_until_idle().await.unwrap();
         assert_eq!(take(&records), []);
         assert!(server.contact(ADA).unwrap().topics["news"]);
     }
+}
+
+#[tokio::test]
+async fn while_a_record_waits_an_opt_in_succeeds_and_no_attempt_undoes_it() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let fails = Arc::new(AtomicBool::new(true));
+    let (is_down, records) = (Arc::clone(&fails), Records::default());
+    let got = Arc::clone(&records);
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, clock.store())
+        .record_opt_out(move |opt_out| {
+            let is_down = is_down.load(Ordering::SeqCst);
+            got.lock().unwrap().push(opt_out);
+            std::future::ready(if is_down { Err("down") } else { Ok(()) })
+        })
+        .build();
+    let out_and_in = async || {
+        service.opt_out(ADA, Some("news")).await.unwrap();
+        service.worker().run_until_idle().await.unwrap();
+        assert!(!server.contact(ADA).unwrap().topics["news"]);
+        service.subscribe(ADA, ["news"]).await.unwrap();
+    };
+
+    out_and_in().await;
+    // An opt-out in the same second would be the same record.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    out_and_in().await;
+    assert_eq!(records.lock().unwrap().len(), 2);
+    fails.store(false, Ordering::SeqCst);
+    clock.advance(MINUTES);
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (2, 0));
+    let mut records = std::mem::take(&mut *records.lock().unwrap());
+    records.sort_by_key(|record| record.made_at);
+    assert_eq!(records[0], records[1]);
+    assert_eq!(records[2], records[3]);
+    assert!(server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_leaves_a_store_that_has_no_room_for_its_record() {
+    let server = Arc::new(mock().await);
+    let store = MemoryStore::builder().capacity(1).build();
+    let (service, records) = recording(&server, store, Recorder::Works);
+    service.opt_out(ADA, Some("news")).await.unwrap();
+
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (1, 0));
+    assert_eq!(take(&records), [(ADA.to_owned(), Some("news".to_owned()))]);
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_worker_that_runs_records_soon_and_stops_when_it_is_told_to() {
+    let server = Arc::new(mock().await);
+    let (service, records) = recording(&server, MemoryStore::new(), Recorder::Works);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = service.worker();
+    let worker = tokio::spawn(worker.run_until(async { stopped.await.unwrap() }));
+
+    service.opt_out(ADA, None).await.unwrap();
+    let is_recorded = async {
+        while records.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    in_time(is_recorded).await;
+    stop.send(()).unwrap();
+    let report = in_time(worker).await.unwrap().unwrap();
+
+    assert_eq!((report.handled, report.failed), (2, 0));
+    assert_eq!(take(&records), [(ADA.to_owned(), None)]);
 }
 
 #[tokio::test]
