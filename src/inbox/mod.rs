@@ -1250,6 +1250,12 @@ impl Inbox {
         self.in_time("claim", shared.store.claim(claim)).await
     }
 
+    /// Returns whether to log a failure of the application's own code now: once a minute, as those of the store.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn logs_failure(&self, operation: &'static str) -> bool {
+        self.0.failures.is_due(operation)
+    }
+
     /// Awaits a call of the store, but not for longer than the service waits for a response.
     async fn in_time<T>(
         &self,
@@ -2209,14 +2215,21 @@ struct FailureLog(Mutex<BTreeMap<&'static str, Instant>>);
 
 impl FailureLog {
     fn report(&self, operation: &'static str, error: &StoreError) {
+        if self.is_due(operation) {
+            report_store_failure(operation, error);
+        }
+    }
+
+    /// Returns whether to log a failure of this operation now.
+    fn is_due(&self, operation: &'static str) -> bool {
         let now = Instant::now();
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = logged.get(operation);
-        if last.is_none_or(|&last| now - last >= REPORT_INTERVAL) {
+        let is_due = last.is_none_or(|&last| now - last >= REPORT_INTERVAL);
+        if is_due {
             logged.insert(operation, now);
-            drop(logged);
-            report_store_failure(operation, error);
         }
+        is_due
     }
 
     fn clear(&self) {

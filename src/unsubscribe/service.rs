@@ -823,10 +823,13 @@ impl UnsubscribeService {
         let Some(function) = self.0.record_opt_out.clone() else {
             return Ok(());
         };
-        recorded(move || function(record)).await.map_err(|error| {
+        recorded(move || function(record)).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
-            tracing::error!(target: "audience::unsubscribe", error = with_causes(&*error), "an opt-out could not be recorded");
-            NotRecorded(error).into()
+            if self.0.records.logs_failure("record") {
+                tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "an opt-out could not be recorded");
+            }
+            // The text of the application's error may have the address.
+            "the opt-out was sent, but could not be recorded by `record_opt_out`".into()
         })
     }
 
@@ -1607,7 +1610,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// Set the same function in each process that runs the worker.
     ///
-    /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
+    /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes, and once a minute at
+    /// most.
     ///
     /// # Example: a record of the opt-outs
     ///
@@ -1944,11 +1948,6 @@ impl fmt::Debug for OptOutRecord {
 }
 
 // What is stored, and how it is sent.
-
-/// The text of this error is stored and logged.
-#[derive(Debug, thiserror::Error)]
-#[error("the opt-out was sent, but could not be recorded by `record_opt_out`")]
-struct NotRecorded(#[source] SendError);
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 

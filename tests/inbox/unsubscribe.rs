@@ -9,8 +9,8 @@ use std::time::Duration;
 use audience::contacts::Reachability;
 use audience::inbox::conformance::ClockJump;
 use audience::inbox::{
-    EventKey, Fingerprint, HeldClaim, InboxError, MemoryStore, NewClaim, NewDelivery, RedisStore,
-    SqliteStore, Store, Take, Token,
+    EventKey, Fingerprint, HeldClaim, Inbox, InboxError, MemoryStore, NewClaim, NewDelivery,
+    RedisStore, SqliteStore, Store, Take, Token,
 };
 use audience::mock::{Dialect, Fault, HtmlForm, MockServer};
 use audience::unsubscribe::{
@@ -2361,6 +2361,39 @@ async fn a_record_that_fails_is_retried_and_the_opt_out_is_not_sent_again() {
         assert_eq!(take(&records), []);
         assert!(server.contact(ADA).unwrap().topics["news"]);
     }
+}
+
+#[tokio::test]
+async fn the_error_of_a_record_is_logged_once_a_minute_and_not_stored() {
+    let log = Log::start();
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store.clone())
+        .record_opt_out(|opt_out| {
+            let error = format!("{} is there already", opt_out.address);
+            std::future::ready(Err::<(), _>(error))
+        })
+        .build();
+    for topic in ["news", "offers"] {
+        service.opt_out(ADA, Some(topic)).await.unwrap();
+    }
+
+    let worker = service.worker().max_attempts(1);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.parked), (2, 2));
+    let records = Inbox::builder(store).endpoint("unsubscribe-records");
+    for parked in records.build().unwrap().parked().await.unwrap() {
+        let reason = "the opt-out was sent, but could not be recorded by `record_opt_out`";
+        assert_eq!(parked.reason, reason);
+    }
+    let events = log.events().into_iter();
+    let has_address = |error: &String| error.contains(ADA);
+    let with_address = events.filter(|event| event.fields.get("error").is_some_and(has_address));
+    let messages: Vec<_> = with_address
+        .map(|event| event.fields["message"].clone())
+        .collect();
+    assert_eq!(messages, ["an opt-out could not be recorded"]);
 }
 
 #[tokio::test]
