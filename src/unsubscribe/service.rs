@@ -904,12 +904,7 @@ impl UnsubscribeService {
 
     /// Returns the person whom a link concerns.
     async fn person(&self, linked: Target) -> Person {
-        let current = self.current(&linked.address).await;
-        #[cfg(feature = "tracing")]
-        if let Err(error) = &current {
-            tracing::warn!(target: "audience::unsubscribe", error = with_causes(&**error), "a current address could not be looked up");
-        }
-        let current = match current {
+        let current = match self.current(&linked.address).await {
             Ok(None) => Current::Linked,
             Ok(Some(address)) => Current::Another(address),
             Err(_) => Current::Unknown,
@@ -919,6 +914,15 @@ impl UnsubscribeService {
 
     /// Returns the current address of the person who had this address. `None` if it is the same.
     async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
+        self.find_current(address).await.map_err(|_error| {
+            #[cfg(feature = "tracing")]
+            tracing::warn!(target: "audience::unsubscribe", error = with_causes(&*_error), "a current address could not be looked up");
+            // The text of the application's error may have an address.
+            "the function of `current_address` failed".into()
+        })
+    }
+
+    async fn find_current(&self, address: &str) -> Result<Option<String>, SendError> {
         let Some(find) = self.0.current_address.clone() else {
             return Ok(None);
         };

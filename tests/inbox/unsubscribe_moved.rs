@@ -259,6 +259,23 @@ async fn if_the_current_address_is_not_found_the_opt_out_is_stored_and_the_worke
 }
 
 #[tokio::test]
+async fn the_error_of_a_look_for_the_current_address_is_not_stored() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .current_address(|old| ready(Err(format!("{old} is there twice"))))
+        .build();
+    service.opt_out(OLD, Some("news")).await.unwrap();
+
+    let worker = service.worker().max_attempts(1);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.parked), (1, 1));
+    let parked = service.inbox().parked().await.unwrap();
+    assert_eq!(parked[0].reason, "the function of `current_address` failed");
+}
+
+#[tokio::test]
 async fn an_opt_out_whose_current_address_was_found_later_is_sent() {
     let server = mock().await;
     let fails = Arc::new(AtomicBool::new(true));
