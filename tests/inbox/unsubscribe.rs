@@ -2436,6 +2436,25 @@ async fn while_a_record_waits_an_opt_in_succeeds_and_no_attempt_undoes_it() {
 }
 
 #[tokio::test]
+async fn an_opt_out_that_is_sent_twice_because_of_a_kill_waits_as_one_record() {
+    let server = Arc::new(mock().await);
+    let clock = TestClock::new();
+    let store = clock.store();
+    let (service, _) = recording(&server, store.clone(), Recorder::Fails);
+    // The program was killed after the record was stored, and before the opt-out had left the store.
+    for _ in 0..2 {
+        store_opt_out(&store, 1_700_000_000, r#"{"address": "ada@example.com"}"#).await;
+        service.worker().run_until_idle().await.unwrap();
+    }
+
+    let (service, records) = recording(&server, store, Recorder::Works);
+    clock.advance(MINUTES);
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(take(&records), [(ADA.to_owned(), None)]);
+}
+
+#[tokio::test]
 async fn an_opt_out_leaves_a_store_that_has_no_room_for_its_record() {
     let server = Arc::new(mock().await);
     let store = MemoryStore::builder().capacity(1).build();
