@@ -791,7 +791,22 @@ async fn other_secret(run: &Run) -> Grade {
     let event = run.event();
     let outcome = post(run, signed_by_a_stranger(run, &event), &event.body).await;
     run.accepts_forgeries.set(outcome.is_success());
-    refused(&outcome, &event, BY_A_STRANGER, FORGED, COMPARE)
+    let grade = refused(&outcome, &event, BY_A_STRANGER, FORGED, COMPARE);
+    if outcome.is_success() {
+        return grade;
+    }
+    grade.and(no_secret(run).await)
+}
+
+/// A receiver that takes several secrets may take an empty one for a secret that is not set.
+async fn no_secret(run: &Run) -> Grade {
+    let event = run.event();
+    let headers = signed_as(&event, "", &now().to_string());
+    let outcome = post(run, headers, &event.body).await;
+    let what = "a delivery that is signed with an empty secret";
+    let remedy = "Look for a secret that is not set, such as the old one of a rotation. Leave it out, or make the receiver \
+        fail to start.";
+    refused(&outcome, &event, what, FORGED, remedy)
 }
 
 /// A forged delivery, and then its event as the service delivers it.

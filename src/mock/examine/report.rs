@@ -294,7 +294,7 @@ checks! {
     /// Two opens that differ only by their id are two events, and so is a click with the same timestamp
     /// ([interface section 6.5](crate::interface#6.5)).
     DistinctIds = "distinct-ids", "events that differ only by id";
-    /// A delivery that is signed with another secret is rejected.
+    /// A delivery that is signed with another secret is rejected, and so is one that is signed with an empty secret.
     OtherSecret = "other-secret", "signed with another secret";
     /// A genuine event has its effect, even if a forged delivery with the same id was sent before.
     ForgedId = "forged-id", "genuine, after a forgery of its id";

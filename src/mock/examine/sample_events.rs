@@ -329,7 +329,7 @@ pub(super) fn misreadings(event: &SampleEvent, secret: &str, now: SystemTime) ->
 }
 
 /// Returns the headers of a delivery whose timestamp is any text, and whose signature is right.
-pub(super) fn signed_as(event: &SampleEvent, secret: &str, timestamp: &'static str) -> HeaderMap {
+pub(super) fn signed_as(event: &SampleEvent, secret: &str, timestamp: &str) -> HeaderMap {
     let parts = [timestamp.as_bytes(), b".", &event.body];
     let signature = hex::encode(mac(secret.as_bytes(), &parts));
     headers(event, timestamp, &signature).expect("the texts of this program are valid in a header")

@@ -102,6 +102,10 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::SignsTheBodyAlone => (&[Genuine], "computes the signature over the body alone"),
         Planted::ExpectsBase64 => (&[Genuine], "expects the signature in base64"),
         Planted::HasNoSecret => (&[Genuine], "it has no secret"),
+        Planted::AlsoAcceptsNoSecret => (
+            &[OtherSecret],
+            "accepted a delivery that is signed with an empty secret",
+        ),
         Planted::TrimsTheBody => (&[RawBody], "removes the white space around the body"),
         Planted::RemembersForgedIds => (&[ForgedId], "after a forged delivery with the same id"),
         Planted::HasASlowClock => (&[Clock], "behind this machine's"),

@@ -89,6 +89,9 @@ impl FaultyVerification {
                 signature.len() >= 16 && expected.starts_with(signature)
             }
             Some(Planted::IgnoresCase) => expected.eq_ignore_ascii_case(signature),
+            Some(Planted::AlsoAcceptsNoSecret) => {
+                signature == expected || signature == without_secret(seconds, body)
+            }
             Some(Planted::RemembersSignatures) => {
                 let mut known = self.right_signatures.lock().unwrap();
                 known.contains(signature)
@@ -150,9 +153,7 @@ impl FaultyVerification {
                 sign(&ascii.collect::<Vec<_>>())
             }
             Some(Planted::SignsTheBodyAlone) => mac(SECRET, body),
-            Some(Planted::HasNoSecret) => {
-                mac("", &[format!("{timestamp}.").as_bytes(), body].concat())
-            }
+            Some(Planted::HasNoSecret) => without_secret(timestamp, body),
             Some(Planted::TrimsTheBody) => sign(body.trim_ascii()),
             Some(Planted::ChangesLineEndings) => {
                 let text = String::from_utf8_lossy(body);
@@ -162,6 +163,11 @@ impl FaultyVerification {
             _ => sign(body),
         }
     }
+}
+
+/// The signature with an empty secret, which anyone can compute.
+fn without_secret(timestamp: u64, body: &[u8]) -> String {
+    mac("", &[format!("{timestamp}.").as_bytes(), body].concat())
 }
 
 fn now() -> u64 {

@@ -44,6 +44,7 @@ enum_with_all! {
         ExpectsBase64,
         HasASlowClock,
         HasNoSecret,
+        AlsoAcceptsNoSecret,
         TrimsTheBody,
         RemembersForgedIds,
         MeasuresCreatedAtToo,
