@@ -494,7 +494,7 @@ pub(super) struct ExamineOptions {
 }
 
 const EXPLANATION: &str = "\
-Sends about 80 genuine and forged deliveries to the receiver, and explains for each mistake why it matters and how to
+Sends about 90 genuine and forged deliveries to the receiver, and explains for each mistake why it matters and how to
 fix it. With --probe, it sends 130 more. Run it only against a test system: the receiver acts on the genuine events. Their ids start with evt_examine_
 and are new in each run. The report cites sections of docs/interface.md.
 

@@ -138,6 +138,7 @@ fn deliveries<'a>(check: Check, run: &'a Run) -> Option<Pin<Box<dyn Future<Outpu
         Check::TamperedBody => Box::pin(tampered_body(run)),
         Check::MissingSignature => Box::pin(missing_signature(run)),
         Check::MissingEventHeader => Box::pin(missing_event_header(run)),
+        Check::OtherContentType => Box::pin(other_content_type(run)),
         Check::EmptySignature => Box::pin(empty_signature(run)),
         Check::CutSignature => Box::pin(cut_signature(run)),
         Check::UppercaseSignature => Box::pin(uppercase_signature(run)),
@@ -894,6 +895,48 @@ async fn missing_event_header(run: &Run) -> Grade {
     let remedy = "Verify the signature of every request to this URL, whatever other headers it has. Use webhook-event at most \
         for logs.";
     refused(&outcome, &event, what, FORGED, remedy)
+}
+
+/// Forged deliveries that are not declared as JSON. A receiver that verifies the signature while it parses JSON may not
+/// verify theirs.
+async fn other_content_type(run: &Run) -> Grade {
+    if run.accepts_forgeries.get() {
+        return Grade::not_seen(SAME_FAULT);
+    }
+    let form = run.event();
+    let fields = format!("id={}&type={}&data[to]=a", form.id, form.event_type);
+    let form = form.with_body(fields);
+    let mut grade = Grade::passed("");
+    for (event, content_type, what) in [
+        (
+            run.event(),
+            Some("text/plain"),
+            "a forged delivery with the content type text/plain",
+        ),
+        (
+            run.event(),
+            None,
+            "a forged delivery without a content type",
+        ),
+        (
+            form,
+            Some("application/x-www-form-urlencoded"),
+            "a forged delivery that is a form",
+        ),
+    ] {
+        let headers = signed_by_a_stranger(run, &event);
+        let request = || {
+            let mut request = Outgoing::post(headers.clone(), event.body.clone());
+            request.content_type = content_type;
+            request
+        };
+        let outcome = run.post_patiently(request).await;
+        let remedy = "Verify the signature of every request to this URL, whatever its content type. In Express, \
+            `express.json({verify})` verifies only JSON: use `express.raw({type: () => true})` for this route, and verify in \
+            the handler.";
+        grade = grade.and(refused(&outcome, &event, what, FORGED, remedy));
+    }
+    grade
 }
 
 async fn empty_signature(run: &Run) -> Grade {
@@ -1690,6 +1733,33 @@ mod tests {
         assert_eq!(grade.verdict, Verdict::Failed);
         let reason = &grade.findings[0].reason;
         assert!(reason.contains("no longer accepts connections"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_does_not_verify_one_content_type_is_told_which() {
+        for (unverified, words) in [
+            (Some("text/plain"), "with the content type text/plain"),
+            (None, "without a content type"),
+            (Some("application/x-www-form-urlencoded"), "that is a form"),
+        ] {
+            let run = run_with(move |headers, _| {
+                let content_type = headers.get("content-type");
+                match content_type.map(|value| value.to_str().unwrap()) == unverified {
+                    true => StatusCode::OK,
+                    false => StatusCode::UNAUTHORIZED,
+                }
+            })
+            .await;
+
+            let grade = other_content_type(&run).await;
+
+            assert_eq!(grade.verdict, Verdict::Failed);
+            let [finding] = &grade.findings[..] else {
+                panic!("the others are rejected: {grade:?}");
+            };
+            assert!(finding.problem.contains(words), "{finding:?}");
+            assert_eq!(grade.expected.len(), 2);
+        }
     }
 
     #[tokio::test]

@@ -103,6 +103,8 @@ pub(super) enum Pace {
 pub(super) struct Outgoing {
     method: Method,
     headers: HeaderMap,
+    /// The content type of a POST.
+    pub(super) content_type: Option<&'static str>,
     body: Bytes,
     pub(super) pace: Pace,
     /// Waits for the others after connecting, so that all requests are sent simultaneously.
@@ -114,6 +116,7 @@ impl Outgoing {
         Self {
             method: Method::POST,
             headers,
+            content_type: Some("application/json"),
             body,
             pace: Pace::AtOnce,
             together: None,
@@ -181,8 +184,10 @@ fn http_request(url: &HttpUrl, outgoing: Outgoing) -> Result<Request<PacedBody>,
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, AGENT);
     if outgoing.method == Method::POST {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_LENGTH, outgoing.body.len().into());
+        if let Some(content_type) = outgoing.content_type {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
     }
     headers.extend(outgoing.headers);
     let body = PacedBody::new(outgoing.body, outgoing.pace);

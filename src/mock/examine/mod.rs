@@ -31,7 +31,7 @@ pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict
 
 /// Examines a webhook receiver, in any language.
 ///
-/// The receiver gets about 80 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old
+/// The receiver gets about 90 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old
 /// and slow ones. With a [`probe`](ExamineReceiver::probe), it gets 130 more. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For
 /// each mistake, it says what is wrong, why it matters and how to fix it.
 ///

@@ -304,6 +304,8 @@ checks! {
     MissingSignature = "missing-signature", "no signature header";
     /// A forged delivery without `webhook-event` is rejected.
     MissingEventHeader = "missing-event-header", "forged, without an event header";
+    /// A forged delivery as `text/plain`, without a content type, or as a form is rejected.
+    OtherContentType = "other-content-type", "forged, with other content types";
     /// An empty signature is rejected.
     EmptySignature = "empty-signature", "an empty signature";
     /// The first half of the right signature is rejected.

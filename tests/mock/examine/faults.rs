@@ -19,6 +19,7 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         TamperedBody,
         MissingSignature,
         MissingEventHeader,
+        OtherContentType,
         EmptySignature,
         CutSignature,
         UppercaseSignature,
@@ -125,6 +126,10 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::SkipsWithoutAnyHeader => (
             &[MissingSignature],
             "accepted an event without any of the three headers",
+        ),
+        Planted::SkipsWithoutAJsonType => (
+            &[OtherContentType],
+            "accepted a forged delivery with the content type text/plain",
         ),
         Planted::RemembersFewIds => (
             &[LaterDuplicate, DuplicateAfterMany],

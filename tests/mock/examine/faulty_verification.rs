@@ -44,6 +44,11 @@ impl FaultyVerification {
         if self.has(Planted::AcceptsEverything) {
             return Ok(());
         }
+        if self.has(Planted::SkipsWithoutAJsonType)
+            && text("content-type") != Some("application/json")
+        {
+            return Ok(());
+        }
         let are_missing = |names: &[&str]| names.iter().all(|name| !headers.contains_key(*name));
         let skipped = match self.fault {
             Some(Planted::SkipsWithoutAnEventHeader) => &["webhook-event"][..],

@@ -53,6 +53,7 @@ enum_with_all! {
         RefusesNewMembersOfTheEnvelope,
         SkipsWithoutAnEventHeader,
         SkipsWithoutAnyHeader,
+        SkipsWithoutAJsonType,
         RemembersFewIds,
         ComparesTimestamps,
         ChangesLineEndings,

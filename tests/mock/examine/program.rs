@@ -47,7 +47,7 @@ async fn the_exit_status_says_whether_the_receiver_passed() {
     let unknown = examine(&[&good.url, "--only", "no-such-check"]).await;
 
     assert_eq!(passed.status.code(), Some(0), "{}", stdout(&passed));
-    assert!(stdout(&passed).contains("PASSED: 34 checks, 34 passed, 0 failed"));
+    assert!(stdout(&passed).contains("PASSED: 35 checks, 35 passed, 0 failed"));
     assert_eq!(failed.status.code(), Some(1), "{}", stdout(&failed));
     assert!(stdout(&failed).contains("accepted a delivery that was signed 301 s ago"));
     assert_eq!(unreachable.status.code(), Some(2));
@@ -213,7 +213,7 @@ print(len(cases), count("skipped"))
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     // On Windows, it ends with CRLF.
-    assert_eq!(stdout(&output).trim_end(), "34 8", "{stderr}");
+    assert_eq!(stdout(&output).trim_end(), "35 8", "{stderr}");
 }
 
 fn file(name: &str) -> PathBuf {
