@@ -746,9 +746,10 @@ fn is_cut(outcome: &Outcome) -> bool {
 /// The timestamp of the deliveries of [`distinct_ids`], in seconds from now. No other delivery has it.
 const UNUSED: i64 = -20;
 
-/// Two opens in the same second by the same recipient, and another event, with the same signed time.
+/// Two opens in the same second by the same recipient, and two other events whose ids differ only in case, all with the
+/// same signed time.
 ///
-/// The counts of these three events show how a receiver recognizes an event.
+/// The counts of these four events show how a receiver recognizes an event.
 async fn distinct_ids(run: &Run) -> Grade {
     let first = run.event_of(EventType::Opened);
     let id = run.id();
@@ -762,15 +763,19 @@ async fn distinct_ids(run: &Run) -> Grade {
         id,
         event_type: first.event_type.clone(),
     };
-    // A receiver that recognizes events by their timestamp acts only on the first of the three.
+    let id = run.id();
+    let third = SampleEvent::new(format!("{id}_a"), run.basis.clone(), now());
+    // Its type shows which of the two a probe tells about, if the probe does not compare the case either.
+    let fourth = SampleEvent::new(format!("{id}_A"), EventType::Opened, now());
+    // A receiver that recognizes events by their timestamp acts only on the first of the four.
     let signed = shifted(SystemTime::now(), UNUSED);
     let mut grade = Grade::passed("");
-    for event in [first, second, run.event()] {
+    for event in [first, second, third, fourth] {
         let headers = run.signer.sign(&event.event_type, signed, &event.body);
         let request = || Outgoing::post(headers.clone(), event.body.clone());
         let outcome = run.post_patiently(request).await;
         let remedy = "Recognize an event by its `id` alone.";
-        let delivery = "One of three events with the same timestamp and different ids";
+        let delivery = "One of four events with the same timestamp and different ids";
         let accepted = accepted(&outcome, delivery, remedy, run.timeout);
         grade = grade.and(with_expectation(accepted, &event, Effect::Once));
     }

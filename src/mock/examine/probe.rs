@@ -84,7 +84,7 @@ impl Probe<'_> {
             let of_check = counts
                 .iter()
                 .filter(|(place, ..)| grades[*place].0 == check);
-            of_check.map(|(.., counted)| counted.count).collect()
+            of_check.map(|(.., counted)| counted).collect()
         };
         let identity = Identity::of(counts_of);
         let lost = counts
@@ -141,6 +141,8 @@ enum Identity {
     Timestamp,
     /// By members other than the id.
     OtherMembers,
+    /// By the id, but without its case.
+    IdWithoutCase,
     /// By the id, together with the timestamp or the signature.
     IdOfAttempt,
     /// By the id, but the application remembers only the last ids.
@@ -148,19 +150,33 @@ enum Identity {
 }
 
 impl Identity {
-    fn of(counts_of: impl Fn(Check) -> Vec<u64>) -> Self {
-        // The second event differs from the first by its id, and the third by all but its timestamp.
-        match counts_of(Check::DistinctIds)[..] {
-            [first, 0, 0] if first > 0 => return Self::Timestamp,
-            [first, 0, _] if first > 0 => return Self::OtherMembers,
-            _ => {}
+    fn of<'a>(counts_of: impl Fn(Check) -> Vec<&'a EventCount>) -> Self {
+        if let [first, second, third, fourth] = counts_of(Check::DistinctIds)[..] {
+            // The second event differs from the first by its id, and the third by all but its timestamp.
+            match [first, second, third].map(|counted| counted.count) {
+                [1.., 0, 0] => return Self::Timestamp,
+                [1.., 0, _] => return Self::OtherMembers,
+                // The fourth has the third one's id in another case, and the second one's type.
+                [_, 1.., 1..] if fourth.count == 0 => return Self::IdWithoutCase,
+                [_, _, 1..]
+                    if fourth.event_type == third.event_type
+                        && third.event_type != second.event_type =>
+                {
+                    return Self::IdWithoutCase;
+                }
+                _ => {}
+            }
         }
         let duplicates = [
             Check::Duplicate,
             Check::DuplicateAfterMany,
             Check::LaterDuplicate,
         ];
-        match duplicates.map(|check| counts_of(check).iter().sum::<u64>()) {
+        let total = |check| {
+            let counts = counts_of(check).into_iter();
+            counts.map(|counted| counted.count).sum::<u64>()
+        };
+        match duplicates.map(total) {
             [1, 1, later] if later > 1 => Self::IdOfAttempt,
             [1, after_many, _] if after_many > 1 => Self::LastIds,
             _ => Self::Id,
@@ -194,7 +210,11 @@ fn judge(
         (_, 0) => Grade::passed(""),
         (_, 1) => match &counted.event_type {
             Some(of_application) if *of_application != expectation.event_type => {
-                Grade::failed(acted, wrong_type(of_application, &expectation.event_type))
+                let finding = match (identity, check) {
+                    (Identity::IdWithoutCase, Check::DistinctIds) => lost(check, identity),
+                    _ => wrong_type(of_application, &expectation.event_type),
+                };
+                Grade::failed(acted, finding)
             }
             None if check == Check::EventHeader => Grade::not_seen(
                 "the probe's response has no `type`, so the type that the application acted on is unknown",
@@ -224,6 +244,12 @@ fn lost(check: Check, identity: Identity) -> Finding {
             "The receiver accepted an event, and the application took it for a duplicate of another event. Both have different \
              ids.",
             BY_ID,
+        ),
+        (Identity::IdWithoutCase, Check::DistinctIds) => (
+            "The receiver accepted an event, and the application took it for a duplicate of another event. Their ids differ in \
+             the case of a letter.",
+            "Compare each character of the ids, with its case. Some databases ignore the case by default: in MySQL, give the \
+             column of the ids a binary collation such as utf8mb4_bin.",
         ),
         (_, Check::ForgedId) => (
             "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
@@ -308,28 +334,75 @@ mod tests {
     #[test]
     fn the_counts_show_how_an_application_recognizes_a_duplicate() {
         for (distinct, duplicates, identity) in [
-            ([1, 1, 1], [1, 1, 1], Identity::Id),
+            ([1, 1, 1, 1], [1, 1, 1], Identity::Id),
             // No duplicate is recognized.
-            ([1, 1, 1], [2, 2, 2], Identity::Id),
-            ([1, 1, 1], [1, 1, 2], Identity::IdOfAttempt),
-            ([1, 1, 1], [1, 2, 2], Identity::LastIds),
-            ([1, 0, 0], [1, 1, 1], Identity::Timestamp),
-            ([1, 0, 1], [1, 1, 2], Identity::OtherMembers),
-            // It acts on no event of the first type, or on none at all.
-            ([0, 0, 1], [1, 1, 1], Identity::Id),
-            ([0, 0, 0], [0, 0, 0], Identity::Id),
+            ([1, 1, 1, 1], [2, 2, 2], Identity::Id),
+            ([1, 1, 1, 1], [1, 1, 2], Identity::IdOfAttempt),
+            ([1, 1, 1, 1], [1, 2, 2], Identity::LastIds),
+            ([1, 0, 0, 0], [1, 1, 1], Identity::Timestamp),
+            ([1, 0, 1, 1], [1, 1, 2], Identity::OtherMembers),
+            ([1, 1, 1, 0], [1, 1, 1], Identity::IdWithoutCase),
+            // It acts on no event of the first type, or of the third one's, or on none at all.
+            ([0, 0, 1, 0], [1, 1, 1], Identity::Id),
+            ([1, 1, 0, 0], [1, 1, 1], Identity::Id),
+            ([0, 0, 0, 0], [0, 0, 0], Identity::Id),
         ] {
+            let [distinct, duplicates] = [&distinct[..], &duplicates[..]].map(|counts| {
+                let counts = counts.iter().map(|count| counted(*count, None));
+                counts.collect::<Vec<_>>()
+            });
+
             let of_counts = Identity::of(|check| match check {
-                Check::DistinctIds => distinct.to_vec(),
-                Check::Duplicate => vec![duplicates[0]],
-                Check::DuplicateAfterMany => vec![duplicates[1]],
-                Check::LaterDuplicate => vec![duplicates[2]],
+                Check::DistinctIds => distinct.iter().collect(),
+                Check::Duplicate => vec![&duplicates[0]],
+                Check::DuplicateAfterMany => vec![&duplicates[1]],
+                Check::LaterDuplicate => vec![&duplicates[2]],
                 _ => Vec::new(),
             });
 
             assert_eq!(of_counts, identity, "{distinct:?} {duplicates:?}");
         }
         assert_eq!(Identity::of(|_| Vec::new()), Identity::Id);
+    }
+
+    fn counted(count: u64, event_type: Option<&str>) -> EventCount {
+        EventCount {
+            count,
+            event_type: event_type.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_probe_that_ignores_the_case_too_shows_it_by_the_type_of_the_event() {
+        for (types, identity) in [
+            (["opened", "opened", "sent", "opened"], Identity::Id),
+            (
+                ["opened", "opened", "sent", "sent"],
+                Identity::IdWithoutCase,
+            ),
+            // The application has one name for all types.
+            (["any", "any", "any", "any"], Identity::Id),
+        ] {
+            let distinct = types.map(|event_type| counted(1, Some(event_type)));
+
+            let of_counts = Identity::of(|check| match check {
+                Check::DistinctIds => distinct.iter().collect(),
+                _ => Vec::new(),
+            });
+
+            assert_eq!(of_counts, identity, "{types:?}");
+        }
+        let expectation = Expectation {
+            event_id: "evt_1_A".into(),
+            event_type: "opened".into(),
+            effect: Effect::Once,
+        };
+        let of_the_other = counted(1, Some("sent"));
+        let identity = Identity::IdWithoutCase;
+        let judged = judge(Check::DistinctIds, &expectation, &of_the_other, identity);
+        assert_eq!(judged.findings, [lost(Check::DistinctIds, identity)]);
+        let judged = judge(Check::Genuine, &expectation, &of_the_other, identity);
+        assert_eq!(judged.findings, [wrong_type("sent", "opened")]);
     }
 
     #[test]
@@ -346,6 +419,12 @@ mod tests {
                 Check::Genuine,
                 "Both have different ids",
                 BY_ID,
+            ),
+            (
+                Identity::IdWithoutCase,
+                Check::DistinctIds,
+                "Their ids differ in the case of a letter",
+                "a binary collation",
             ),
             (
                 Identity::Id,
@@ -417,10 +496,7 @@ mod tests {
                 event_type: "email.sent".into(),
                 effect,
             };
-            let counted = EventCount {
-                count,
-                event_type: None,
-            };
+            let counted = counted(count, None);
 
             let judged = judge(Check::Duplicate, &expectation, &counted, Identity::Id);
 
@@ -436,10 +512,7 @@ mod tests {
             effect: Effect::Once,
         };
         let verdict = |check, event_type: Option<&str>| {
-            let counted = EventCount {
-                count: 1,
-                event_type: event_type.map(Into::into),
-            };
+            let counted = counted(1, event_type);
             judge(check, &expectation, &counted, Identity::Id).verdict
         };
 

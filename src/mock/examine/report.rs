@@ -291,8 +291,8 @@ checks! {
     DuplicateAfterMany = "duplicate-after-many", "the same event after 130 others";
     /// 20 simultaneous deliveries of the same event have one effect.
     ConcurrentDuplicates = "concurrent-duplicates", "20 simultaneous duplicates";
-    /// Two opens that differ only by their id are two events, and so is a click with the same timestamp
-    /// ([interface section 6.5](crate::interface#6.5)).
+    /// Two opens that differ only by their id are two events, even if they have the same timestamp, and so are two events
+    /// whose ids differ only in the case of a letter ([interface section 6.5](crate::interface#6.5)).
     DistinctIds = "distinct-ids", "events that differ only by id";
     /// A delivery that is signed with another secret is rejected, and so is one that is signed with an empty secret.
     OtherSecret = "other-secret", "signed with another secret";

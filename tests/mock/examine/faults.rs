@@ -83,6 +83,9 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
             &[DistinctIds],
             "a duplicate of another event. Both have different ids",
         ),
+        Planted::ComparesIdsWithoutCase => {
+            (&[DistinctIds], "Their ids differ in the case of a letter")
+        }
         Planted::RefusesDuplicates => (
             &[
                 Duplicate,

@@ -215,6 +215,9 @@ impl App {
             event["id"] = Value::Null;
             return event.to_string();
         }
+        if self.has(Planted::ComparesIdsWithoutCase) {
+            return event["id"].to_string().to_lowercase();
+        }
         event["id"].to_string()
     }
 

@@ -32,6 +32,7 @@ enum_with_all! {
         ActsOnDuplicates,
         ComparesIdAndTimestamp,
         ComparesABodyWithoutItsId,
+        ComparesIdsWithoutCase,
         RefusesDuplicates,
         ChecksThenActs,
         LosesOneType,
