@@ -1368,8 +1368,8 @@ const SLOW_ATTEMPTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a receiver has to notice that connections have ended.
 const CLOSING: Duration = Duration::from_millis(500);
-/// The length of a status line up to its code.
-const STATUS_LINE: usize = "HTTP/1.1 200".len();
+/// How many bytes of a response are read to find its headers.
+const LONGEST_HEAD: usize = 64 * 1024;
 
 async fn slow_body(run: &Run) -> Grade {
     let event = run.event();
@@ -1412,12 +1412,12 @@ async fn another_is_served(run: &Run) -> bool {
 /// Sends half of a body and ends the connection. Then the receiver has to accept the next delivery.
 async fn cut_connection(run: &Run) -> Grade {
     let cut = run.event();
-    let status = send_half(run, &cut).await;
+    let response = send_half(run, &cut).await;
     let event = run.event();
     let afterwards = run.deliver(&event).await;
 
-    let grade = match status {
-        Some(status @ 200..300) => Grade::failed(
+    let grade = match response {
+        Some((status @ 200..300, _)) => Grade::failed(
             status.to_string(),
             Finding::new(
                 "The receiver accepted a delivery although only half of its body had arrived when the connection ended.",
@@ -1425,8 +1425,8 @@ async fn cut_connection(run: &Run) -> Grade {
                 "Reject a body that is shorter than its Content-Length, and verify the signature over the bytes that arrived.",
             ),
         ),
-        Some(429) => Grade::not_seen(LIMITED).expect(cut.expect(Effect::Never)),
-        Some(status) => Grade::passed(status.to_string()).expect(cut.expect(Effect::Never)),
+        Some((429, _) | (503, true)) => Grade::not_seen(LIMITED).expect(cut.expect(Effect::Never)),
+        Some((status, _)) => Grade::passed(status.to_string()).expect(cut.expect(Effect::Never)),
         None => Grade::passed("closed").expect(cut.expect(Effect::Never)),
     };
     let remedy = "Look at the receiver's log: the interrupted request left the receiver stuck, or crashed it. Handle the error \
@@ -1436,9 +1436,9 @@ async fn cut_connection(run: &Run) -> Grade {
     grade.and(with_expectation(accepted, &event, Effect::Once))
 }
 
-/// Sends the headers and half of the body, ends the sending side, and returns the status of the response, if there is
-/// one. The connection is closed after that.
-async fn send_half(run: &Run, event: &SampleEvent) -> Option<u16> {
+/// Sends the headers and half of the body, and ends the sending side. Returns the status of the response, if there is
+/// one, and whether it has `Retry-After`. The connection is closed after that.
+async fn send_half(run: &Run, event: &SampleEvent) -> Option<(u16, bool)> {
     let mut head = format!(
         "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
         run.url.path_and_query,
@@ -1455,29 +1455,37 @@ async fn send_half(run: &Run, event: &SampleEvent) -> Option<u16> {
     head.extend_from_slice(b"\r\n");
     head.extend_from_slice(&event.body[..event.body.len() / 2]);
 
+    let mut response = Vec::new();
     let exchange = async {
         let address = (run.url.host.as_str(), run.url.port);
-        let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(&head).await.ok()?;
-        stream.shutdown().await.ok()?;
-        let mut response = [0; STATUS_LINE];
-        let mut length = 0;
-        while length < STATUS_LINE {
-            match stream.read(&mut response[length..]).await {
-                Ok(0) | Err(_) => break,
-                Ok(read) => length += read,
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(&head).await?;
+        stream.shutdown().await?;
+        while !has_headers(&response) && response.len() < LONGEST_HEAD {
+            if stream.read_buf(&mut response).await? == 0 {
+                break;
             }
         }
         // A connection that is closed before the receiver has written everything is an error in its log.
         let mut nowhere = tokio::io::sink();
         let rest = tokio::io::copy(&mut stream, &mut nowhere);
         let _ = tokio::time::timeout(CLOSING, rest).await;
-        status_of(&response[..length])
+        std::io::Result::Ok(())
     };
-    tokio::time::timeout(PATIENCE.max(run.timeout / 2), exchange)
-        .await
-        .ok()
-        .flatten()
+    // A part of a response counts, too.
+    let _ = tokio::time::timeout(PATIENCE.max(run.timeout / 2), exchange).await;
+    Some((status_of(&response)?, has_retry_after(&response)))
+}
+
+/// Returns whether a response that starts with these bytes has arrived up to its body.
+fn has_headers(response: &[u8]) -> bool {
+    response.windows(4).any(|bytes| bytes == b"\r\n\r\n")
+}
+
+fn has_retry_after(response: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(response).to_ascii_lowercase();
+    let mut lines = head.lines().take_while(|line| !line.is_empty());
+    lines.any(|line| line.starts_with("retry-after:"))
 }
 
 /// Returns the status of a response that starts with these bytes.
@@ -1508,7 +1516,7 @@ mod tests {
 
     use http::header::RETRY_AFTER;
     use http::{Response, StatusCode};
-    use tokio::net::TcpSocket;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
     use crate::mock::examine::tests::{response, run_at, run_with};
@@ -1875,6 +1883,52 @@ mod tests {
     fn times_near_the_ends_of_the_clock_do_not_panic() {
         assert!(!stayed_on_its_side(UNIX_EPOCH, UNIX_EPOCH, -301));
         assert!(until_next_second(UNIX_EPOCH) <= Duration::from_secs(1));
+    }
+
+    /// Responds to two deliveries, the first of which is cut. Returns the URL.
+    async fn respond_to_a_cut(response: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            for response in [response, "HTTP/1.1 204 No Content\r\n\r\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"}}") {
+                    if stream.read_buf(&mut request).await.unwrap() == 0 {
+                        break;
+                    }
+                }
+                stream.write_all(response.as_bytes()).await.unwrap();
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn a_503_to_half_of_a_body_shows_nothing_if_it_has_retry_after() {
+        for (response, verdict) in [
+            ("HTTP/1.1 429 X\r\n\r\n", Verdict::NotSeen),
+            (
+                "HTTP/1.1 503 X\r\nRetry-After: 120\r\n\r\n",
+                Verdict::NotSeen,
+            ),
+            (
+                "HTTP/1.1 503 X\r\n\r\nretry-after: 120\r\n",
+                Verdict::Passed,
+            ),
+            (
+                "HTTP/1.1 400 X\r\nretry-after: 120\r\n\r\n",
+                Verdict::Passed,
+            ),
+            ("HTTP/1.1 200", Verdict::Failed),
+            ("", Verdict::Passed),
+        ] {
+            let run = run_at(&respond_to_a_cut(response).await);
+
+            let grade = cut_connection(&run).await;
+
+            assert_eq!(grade.verdict, verdict, "{response}: {grade:?}");
+        }
     }
 
     #[test]
