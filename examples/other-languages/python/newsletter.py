@@ -11,12 +11,11 @@ import secrets
 import socket
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 
 
 TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+LONGEST_RESPONSE = 16 * 1024 * 1024  # bytes; the JSON of a longer one is cut, and so refused
 
 
 class Refused(Exception):
@@ -29,14 +28,6 @@ class Refused(Exception):
 
 class Unusable(Exception):
     """A response that is not what the service sends: a gateway may have sent it."""
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None  # a redirect is a failure: it could lead the key to another host
-
-
-OPENER = urllib.request.build_opener(NoRedirects)
 
 
 class Newsletter:
@@ -220,24 +211,49 @@ class Newsletter:
 
     def _send(self, method, path, body=None, attempts=1, timeout=30):
         """Sends a request, and returns the response's body. Only what may safely be repeated has several attempts."""
-        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.service_url + path, data, headers, method=method)
         while True:
             attempts -= 1
+            seconds = 1
             try:
-                with OPENER.open(request, timeout=timeout) as response:
-                    return response.read()
-            except urllib.error.HTTPError as error:
-                seconds = error.headers.get("retry-after", "")
+                response, text = self._exchange(method, path, body, timeout)
+                if 200 <= response.status < 300:
+                    return text
+                seconds = response.headers.get("retry-after", "")
                 seconds = int(seconds) if seconds.isdecimal() else 1
-                if error.code not in TRANSIENT or attempts == 0 or seconds > 60:  # others wait for the address, too
-                    raise Refused(error.code, error.read().decode(errors="replace")) from error
-                self.wait(seconds)
+                is_over = attempts == 0 or seconds > 60  # others wait for the address, too
+                if response.status not in TRANSIENT or is_over:  # a redirect could lead the key to another host
+                    raise Refused(response.status, text.decode(errors="replace"))
             except (OSError, http.client.HTTPException):  # no connection, one that broke, or a timeout
                 if attempts == 0:
                     raise
-                self.wait(1)
+            self.wait(seconds)
+
+    def _exchange(self, method, path, body, timeout):
+        """Sends a request once. Returns the response and its body, which end within `timeout` after the connection.
+
+        The timeout of a socket is that of each read, so a response that arrives byte by byte would never reach it.
+        """
+        service = urllib.parse.urlsplit(self.service_url)
+        is_https = service.scheme == "https"
+        connection_type = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        with contextlib.closing(connection_type(service.netloc, timeout=timeout)) as connection:
+            connection.connect()
+            end = time.monotonic() + timeout
+            watch = threading.Timer(timeout, connection.sock.shutdown, [socket.SHUT_RDWR])  # ends each read
+            watch.start()
+            try:
+                connection.request(method, service.path + path, data, headers)
+                response = connection.getresponse()
+                text = response.read(LONGEST_RESPONSE)
+            finally:
+                watch.cancel()
+            if time.monotonic() >= end:
+                raise TimeoutError("the response did not end in time")
+            if response.length and len(text) < LONGEST_RESPONSE:
+                raise http.client.IncompleteRead(text, response.length)
+            return response, text
 
 
 def is_opted_out(contact):
@@ -249,7 +265,7 @@ def was_not_sent(error):
     """Whether the service has certainly not applied a request: it refused it, or there was no connection."""
     if isinstance(error, Refused):
         return error.status == 501 or 400 <= error.status < 500 and error.status != 408
-    return isinstance(getattr(error, "reason", None), (ConnectionRefusedError, socket.gaierror))
+    return isinstance(error, (ConnectionRefusedError, socket.gaierror))
 
 
 def normalized(address):

@@ -5,7 +5,9 @@ import contextlib
 import http.client
 import http.server
 import os
+import socket
 import threading
+import time
 
 from fixtures import SECRET
 from newsletter import Refused, Unusable, serve_webhooks
@@ -366,6 +368,53 @@ def test_nobody_waits_for_an_hour(mock, newsletter):
         newsletter.confirm(mailed_token(mock))
 
     assert waits == []
+
+
+@contextlib.contextmanager
+def slow_server(start, byte):
+    """Responds with `start` and then, for 5 s, a byte each 50 ms."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def respond():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(start)
+                for _ in range(100):
+                    time.sleep(0.05)
+                    connection.sendall(byte)
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_timeout_is_that_of_the_whole_response(mock, newsletter):
+    head = b"HTTP/1.1 200 OK\r\n"
+    for start in [b"", head, head + b"\r\n", head + b"content-length: 100\r\n\r\n"]:
+        with slow_server(start, b"x") as newsletter.service_url:
+            began = time.monotonic()
+            try:
+                newsletter._send("GET", "/contacts", timeout=0.5)
+                raise AssertionError("it waited")
+            except (OSError, http.client.HTTPException):
+                assert time.monotonic() - began < 4
+
+
+def test_a_response_without_its_end_is_no_response(mock, newsletter):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        newsletter.service_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def respond():
+            for body in [b"{", b"{}"]:
+                with listener.accept()[0] as connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n" + body)
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        assert newsletter._send("GET", "/contacts", attempts=2) == b"{}"
+        thread.join()
 
 
 def test_a_redirect_is_not_followed(mock, newsletter):
