@@ -55,7 +55,9 @@ export class Newsletter {
       text: `https://example.com/confirm?token=${token}`,
     };
     try {
-      return parsed(await this.#send("POST", "/emails", mail)).id;
+      const { id } = parsed(await this.#send("POST", "/emails", mail));
+      if (typeof id !== "string") throw new Unusable("the mail has no id");
+      return id;
     } catch (error) {
       this.mailedAt.delete(address); // the visitor can try again immediately
       // Otherwise it may have been sent, and counts: a stranger could have it sent again and again.
@@ -243,7 +245,8 @@ function normalized(address) {
 function parsed(text) {
   let value;
   try { value = JSON.parse(text); } catch { /* a page, or nothing */ }
-  if (value === null || typeof value !== "object") throw new Unusable("the response is no JSON object");
+  const isObject = value !== null && typeof value === "object" && !Array.isArray(value);
+  if (!isObject) throw new Unusable("the response is no JSON object");
   return value;
 }
 

@@ -67,7 +67,10 @@ class Newsletter:
             "text": f"https://example.com/confirm?token={token}",
         }
         try:
-            return parsed(self._send("POST", "/emails", mail))["id"]
+            mail_id = parsed(self._send("POST", "/emails", mail)).get("id")
+            if not isinstance(mail_id, str):
+                raise Unusable("the mail has no id")
+            return mail_id
         except Exception as error:
             with self._lock:
                 self.mailed_at.pop(address, None)  # the visitor can try again immediately

@@ -74,7 +74,8 @@ def test_an_address_gets_one_confirmation_mail_in_ten_minutes(mock, newsletter):
 
 
 def test_who_tries_again_after_a_failure_gets_a_mail(mock, newsletter):
-    faults = [{"status": 202, "body": ""}, {"status": 503}, {"close": "after"}]
+    faults = [{"status": 202, "body": body} for body in ["", "{}", "[]", '{"id": null}']]
+    faults += [{"status": 503}, {"close": "after"}]
     for number, fault in enumerate(faults):
         mock.control("POST", "faults", {**fault, "times": 1, "path": "/emails"})
         try:
