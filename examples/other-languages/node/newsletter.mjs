@@ -214,7 +214,7 @@ export class Newsletter {
         });
         const text = await response.text();
         if (response.ok) return text;
-        seconds = Number(response.headers.get("retry-after")) || 1;
+        seconds = secondsOf(response.headers.get("retry-after"));
         const isOver = attempts === 0 || seconds > 60; // others wait for the address, too
         if (!TRANSIENT.includes(response.status) || isOver) throw new Refused(response.status, text);
       } catch (error) {
@@ -235,6 +235,12 @@ function isOptedOut({ unsubscribed, unsubscribe_reason }) {
 function wasNotSent({ status, cause }) {
   if (status) return status === 501 || (status >= 400 && status < 500 && status !== 408);
   return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code);
+}
+
+/** Returns the wait that `Retry-After` asks for, by a number of seconds or a date: at least 1 s. */
+function secondsOf(retryAfter) {
+  const seconds = /^\d+$/.test(retryAfter) ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
+  return seconds > 1 ? seconds : 1; // also if it is neither of them, or not there
 }
 
 function normalized(address) {

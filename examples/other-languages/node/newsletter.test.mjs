@@ -300,11 +300,32 @@ test("nobody waits for an hour", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
   const waits = [];
   newsletter.wait = async (seconds) => waits.push(seconds);
-  await mock.control("POST", "faults", { method: "GET", status: 503, retry_after: 3600, times: 1 });
+  for (const retryAfter of ["3600", new Date(Date.now() + 3600_000).toUTCString()]) {
+    const headers = { "retry-after": retryAfter };
+    await mock.control("POST", "faults", { method: "GET", status: 503, headers, times: 1 });
 
-  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
+    await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
+  }
 
   assert.deepEqual(waits, []);
+});
+
+test("a retry waits until the date of the response, and at least a second", async () => {
+  const date = new Date(Date.now() + 40_000).toUTCString();
+  const past = "Sun, 06 Nov 1994 08:49:37 GMT";
+  const expected = [[date, 10, 40], [past, 1, 1], ["-5", 1, 1], ["0", 1, 1], ["soon", 1, 1], ["7", 7, 7]];
+  for (const [retryAfter, least, most] of expected) {
+    const waits = [];
+    newsletter.wait = async (seconds) => waits.push(seconds);
+    const headers = { "retry-after": retryAfter };
+    await mock.control("POST", "faults", { method: "GET", status: 503, headers, times: 1 });
+
+    newsletter.optOuts.set("ada@example.com", 0);
+    await newsletter.sendOptOuts();
+
+    assert.equal(waits.length, 1);
+    assert.ok(least <= waits[0] && waits[0] <= most, `${retryAfter}: ${waits[0]}`);
+  }
 });
 
 test("a redirect is not followed", async () => {

@@ -1,6 +1,7 @@
 """A newsletter: people sign up and confirm it, and whoever cannot be reached gets no further mail."""
 
 import contextlib
+import email.utils
 import hashlib
 import hmac
 import http.client
@@ -221,8 +222,7 @@ class Newsletter:
                 response, text = self._exchange(method, path, body, timeout)
                 if 200 <= response.status < 300:
                     return text
-                seconds = response.headers.get("retry-after", "")
-                seconds = int(seconds) if seconds.isdecimal() else 1
+                seconds = seconds_of(response.headers.get("retry-after", ""))
                 is_over = attempts == 0 or seconds > 60  # others wait for the address, too
                 if response.status not in TRANSIENT or is_over:  # a redirect could lead the key to another host
                     raise Refused(response.status, text.decode(errors="replace"))
@@ -269,6 +269,16 @@ def was_not_sent(error):
     if isinstance(error, Refused):
         return error.status == 501 or 400 <= error.status < 500 and error.status != 408
     return isinstance(error, (ConnectionRefusedError, socket.gaierror))
+
+
+def seconds_of(retry_after):
+    """Returns the wait that the header asks for, by a number of seconds or a date: at least 1 s."""
+    try:
+        if retry_after.isdecimal():
+            return max(int(retry_after), 1)
+        return max(email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time(), 1)
+    except (ValueError, TypeError):  # neither of them
+        return 1
 
 
 def normalized(address):

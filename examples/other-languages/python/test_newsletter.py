@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import email.utils
 import http.client
 import http.server
 import os
@@ -363,12 +364,30 @@ def test_nobody_waits_for_an_hour(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
     waits = []
     newsletter.wait = waits.append
-    mock.control("POST", "faults", {"method": "GET", "status": 503, "retry_after": 3600, "times": 1})
+    for retry_after in ["3600", email.utils.formatdate(time.time() + 3600, usegmt=True)]:
+        fault = {"method": "GET", "status": 503, "headers": {"retry-after": retry_after}, "times": 1}
+        mock.control("POST", "faults", fault)
 
-    with refused_with(503):
-        newsletter.confirm(mailed_token(mock))
+        with refused_with(503):
+            newsletter.confirm(mailed_token(mock))
 
     assert waits == []
+
+
+def test_a_retry_waits_until_the_date_of_the_response_and_at_least_a_second(mock, newsletter):
+    date = email.utils.formatdate(time.time() + 40, usegmt=True)
+    past = "Sun, 06 Nov 1994 08:49:37 GMT"
+    for retry_after, least, most in [(date, 10, 40), (past, 1, 1), ("-5", 1, 1), ("0", 1, 1), ("soon", 1, 1), ("7", 7, 7)]:
+        waits = []
+        newsletter.wait = waits.append
+        fault = {"method": "GET", "status": 503, "headers": {"retry-after": retry_after}, "times": 1}
+        mock.control("POST", "faults", fault)
+
+        newsletter.opt_outs = {"ada@example.com": 0}
+        newsletter.send_opt_outs()
+
+        [seconds] = waits
+        assert least <= seconds <= most, retry_after
 
 
 @contextlib.contextmanager
