@@ -279,7 +279,8 @@ export function serveWebhooks(newsletter, secret, port = 0) {
     await newsletter.handle(event);
     return 204;
   };
-  const server = createServer(async (request, response) => {
+  const limits = { requestTimeout: 10_000, connectionsCheckingInterval: 1_000 }; // ms; the defaults allow minutes
+  const server = createServer(limits, async (request, response) => {
     const chunks = [];
     let length = 0;
     try {

@@ -6,7 +6,7 @@ import { createServer, request } from "node:http";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 
 import { Mock, startNewsletter } from "./fixtures.mjs";
-import { Unusable } from "./newsletter.mjs";
+import { Unusable, serveWebhooks } from "./newsletter.mjs";
 
 let mock, newsletter, port, stop;
 before(async () => { mock = await Mock.start(); });
@@ -406,6 +406,23 @@ test("an event that cannot be handled is delivered again", async () => {
 
   assert.deepEqual([...newsletter.unreachable], ["ada@example.com"]);
   assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [500, 204]);
+});
+
+test("a body that does not arrive in time ends its connection", async () => {
+  const server = await serveWebhooks(newsletter, "a-secret-of-the-test");
+  assert.equal(server.requestTimeout, 10_000);
+  server.headersTimeout = server.requestTimeout = 100; // the test does not wait that long
+  const headers = { "content-length": 100 };
+  const options = { port: server.address().port, method: "POST", headers, signal: AbortSignal.timeout(20_000) };
+  const delivery = request(options);
+  delivery.on("error", () => {});
+  delivery.write("{");
+
+  const [response] = await once(delivery, "response");
+
+  assert.equal(response.statusCode, 408);
+  delivery.destroy();
+  server.close();
 });
 
 test("a body that is too long is refused before its end", async () => {
