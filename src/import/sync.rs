@@ -710,7 +710,7 @@ impl SyncContacts {
                 let call = call.patient().large_pages();
                 CheckList {
                     contacts: match plan.topics.is_empty() {
-                        true => Listed::Short(call.stream()),
+                        true => Listed::Short(Box::new(call.stream())),
                         false => Listed::Full(Box::new(call.full())),
                     },
                     unwanted,
@@ -2138,7 +2138,7 @@ struct CheckList {
 
 /// The contacts of the list.
 enum Listed {
-    Short(ContactStream),
+    Short(Box<ContactStream>),
     /// With their topics.
     Full(Box<FullContactStream>),
 }
