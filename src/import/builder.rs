@@ -639,7 +639,7 @@ impl Import {
                     find,
                     &mut settings.stop_signal,
                     "the journal records",
-                    "choose another file for the journal",
+                    "begin with a new journal",
                 );
                 checked.await.map_err(ImportError::not_started)?;
                 (Some(resumed), Log::Journal(journal))

@@ -659,7 +659,7 @@ fn cut_off() -> Error {
 fn other_rows() -> Error {
     Error::input(
         "the journal belongs to other rows or to another mapping of the columns; pass the same rows with the same mapping, or \
-         fix and import the rejects, or choose another file for the journal, which sends all rows again",
+         fix and import the rejects, or begin with a new journal, which sends all rows again",
     )
 }
 

@@ -183,7 +183,7 @@ impl Journal {
             Some(None) => {}
             Some(Some(problem)) => {
                 return Err(Error::input(format!(
-                    "the journal cannot continue this import: {problem}; choose another file for the journal"
+                    "the journal cannot continue this import: {problem}; begin with a new journal, which sends all rows again"
                 )));
             }
         }
@@ -355,7 +355,7 @@ impl Header {
         } else if self.service != import.service {
             Some("it belongs to an import into another service")
         } else if (self.first_rows, self.fingerprint) != (import.first_rows, import.fingerprint) {
-            Some("it belongs to other rows")
+            Some("it belongs to other rows or to another mapping of the columns")
         } else {
             None
         }
