@@ -23,14 +23,14 @@ use crate::causes::with_causes;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines};
 use crate::import::{
-    Column, CsvInput, Import, ImportReport, ImportRow, Journal, Safeguard, SyncError, SyncReport,
-    SyncRow, SyncState,
+    Column, CsvInput, ImportFiles, ImportReport, ImportRow, Journal, Safeguard, SyncError,
+    SyncReport, SyncRow, SyncState, is_regular_file,
 };
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
 
 /// The CSV file to read.
-#[derive(Args, Clone)]
+#[derive(Args)]
 struct CsvFile {
     /// Read this CSV file, whose first line names the columns; - reads standard input
     #[arg(value_name = "FILE")]
@@ -42,7 +42,7 @@ struct CsvFile {
     ignore_unmapped: bool,
 }
 
-#[derive(Args, Clone)]
+#[derive(Args)]
 #[command(after_help = IMPORT_HELP)]
 pub(super) struct ImportOptions {
     #[command(flatten)]
@@ -113,88 +113,44 @@ fn parse_map(text: &str) -> Result<(String, Column), String> {
 
 /// Imports the files. Prints the meaning of each column if it asks or in a dry run, and then what was done.
 pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
-    let (mut topics, mut files) = (Vec::new(), Vec::new());
-    for (options, input) in options.split()? {
-        check_trial(options.rejects.as_deref(), &options.service)?;
-        let opts_out_all = input.opts_out_all();
-        for (_, column) in input.columns() {
-            topics.extend(column.topics().cloned());
-        }
-        if !output.json && (options.dry_run || !options.confirmation.yes) {
-            options.input.show_columns(&input);
-        }
-        let rows = input.rows()?;
-        let total = options.input.count(|| options.open())?;
-        files.push((options, rows, total, opts_out_all));
-    }
+    let files = options.open()?;
     let connection = options.service.connect().await?;
-    if let Some(server) = &connection.server {
-        for topic in topics {
-            server.topic(topic, true);
+    let mut import = options.set_up(connection.contacts.import_files(files))?;
+    for rejects in import.rejects() {
+        check_trial(Some(rejects), &options.service)?;
+        options.input.check_rejects(rejects, None)?;
+    }
+    for (path, input) in import.inputs() {
+        if !output.json && (options.dry_run || !options.confirmation.yes) {
+            show_columns(path, input);
+        }
+        if let Some(server) = &connection.server {
+            let columns = input.columns().map(|(_, column)| column);
+            for topic in columns.flat_map(Column::topics) {
+                server.topic(topic, true);
+            }
         }
     }
+    import.check()?;
     if options.sends() {
-        let count = || Ok(files.iter().map(|(_, _, total, _)| *total).sum());
+        let count = || Ok(import.count());
         options.confirmation.ask(count, &options.service)?;
     }
-    let mut imports = Vec::new();
-    for (options, rows, total, opts_out_all) in files {
-        let journal = options.open_journal()?;
-        options.check_rejects(journal.as_ref())?;
-        imports.push((journal, options, rows, total, opts_out_all));
+    for journal in import.journals() {
+        options.check_journal(journal)?;
     }
-
-    let has_journal = imports.iter().any(|(journal, ..)| journal.is_some());
+    let has_journal = import.journals().next().is_some();
     let to_continue = has_journal.then(command_to_continue);
-    let (mut report, mut error) = (ImportReport::default(), None);
-    let (mut lacks_opt_outs, mut not_sent) = (false, Vec::new());
-    for (journal, file, rows, total, opts_out_all) in imports {
-        // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.
-        let is_left_out = lacks_opt_outs && !opts_out_all;
-        if is_left_out {
-            not_sent.push(file.input.file.display().to_string());
-            // A dry run still finds the rows that would be refused later.
-            if !options.dry_run {
-                continue;
-            }
+    let import = import.stop_when(interrupt(to_continue.clone()));
+    let (report, error) = match import.await {
+        Ok(report) => (report, None),
+        Err(stopped) => {
+            let (report, error) = stopped.into_parts();
+            (report, Some(error))
         }
-        let mut import = connection.contacts.import(rows);
-        import = file.set_up(import, journal, to_continue.clone());
-        if let Some(total) = total {
-            import = import.total(total);
-        }
-        let (mut done, stopped) = match import.await {
-            Ok(done) => (done, None),
-            Err(stopped) => {
-                let (done, error) = stopped.into_parts();
-                (done, Some(error))
-            }
-        };
-        clear_progress();
-        lacks_opt_outs |= opts_out_all && !options.verify && done.refused() > 0;
-        if is_left_out {
-            done.forget_valid();
-        }
-        report.merge(done);
-        error = stopped;
-        // The opt-outs of one file come before the contacts of the next.
-        if error.is_some() || options.sends() && report.unfinished().is_some() {
-            break;
-        }
-    }
-    let status = options.finish(&report, error.as_ref(), to_continue.as_deref(), output)?;
-    let files = not_sent.join(", ");
-    match not_sent.is_empty() {
-        true => Ok(status),
-        false if options.dry_run => Err(Failure::failed(format!(
-            "rows of a file in which everybody opted out would be refused, so the files after it would not be sent: \
-             {files}; fix these rows first"
-        ))),
-        false => Err(Failure::failed(format!(
-            "rows of a file in which everybody opted out were refused, so the files after it were not sent: {files}; fix \
-             these rows, import them, and then import the files that were not sent"
-        ))),
-    }
+    };
+    clear_progress();
+    options.finish(&report, error.as_ref(), to_continue.as_deref(), output)
 }
 
 /// Checks that a trial with the mock does not replace the rejects of a run at the service.
@@ -217,13 +173,9 @@ impl CsvFile {
         self.file.as_os_str() == "-"
     }
 
-    /// Returns whether it can be read twice, and files can be put beside it. A pipe cannot be read twice, and beside
-    /// `/dev/stdin` there is no place, even if a shell has opened a regular file as standard input.
+    /// Returns whether it can be read twice, and files can be put beside it.
     fn is_file(&self) -> bool {
-        let folder = self.file.parent().and_then(Path::to_str);
-        !self.is_standard_input()
-            && !matches!(folder, Some("/dev" | "/dev/fd"))
-            && (self.file.is_file() || !self.file.exists())
+        !self.is_standard_input() && (is_regular_file(&self.file) || !self.file.exists())
     }
 
     /// Opens the input, with the columns mapped as the options say.
@@ -245,28 +197,6 @@ impl CsvFile {
         })
     }
 
-    /// Counts the rows, if the file can be read once more.
-    fn count(
-        &self,
-        open: impl FnOnce() -> Result<CsvInput, Failure>,
-    ) -> Result<Option<u64>, Failure> {
-        if !self.is_file() {
-            return Ok(None);
-        }
-        Ok(Some(open()?.rows()?.count() as u64))
-    }
-
-    fn show_columns(&self, input: &CsvInput) {
-        say(format_args!(
-            "{} (delimiter {:?})",
-            self.file.display(),
-            input.delimiter_char()
-        ));
-        for (name, column) in input.columns() {
-            say(format_args!("  {} {column}", padded(&printable(name), 24)));
-        }
-    }
-
     /// Checks that the file for the rejects is neither the input nor the file that the command keeps.
     fn check_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<(), Failure> {
         let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
@@ -282,6 +212,14 @@ impl CsvFile {
             return Err(Failure::failed(format!("--rejects must not be the {name}")));
         }
         Ok(())
+    }
+}
+
+fn show_columns(path: &Path, input: &CsvInput) {
+    let (path, delimiter) = (path.display(), input.delimiter_char());
+    say(format_args!("{path} (delimiter {delimiter:?})"));
+    for (name, column) in input.columns() {
+        say(format_args!("  {} {column}", padded(&printable(name), 24)));
     }
 }
 
@@ -306,54 +244,34 @@ fn is_read_as_standard_input(_: &Path) -> bool {
 }
 
 impl ImportOptions {
-    /// Returns the options and the input of each file. Those in which everybody opted out come first.
-    fn split(&self) -> Result<Vec<(Self, CsvInput)>, Failure> {
-        let mut files = Vec::new();
-        for file in self.in_order()? {
-            let mut options = self.clone();
-            options.input = file;
-            if let (Some(rejects), Some(name)) =
-                (&mut options.rejects, options.input.file.file_name())
-                && !self.input.is_standard_input()
-                && rejects.is_dir()
-            {
-                rejects.push(name);
+    /// Opens the files, with the columns mapped as the options say.
+    fn open(&self) -> Result<Vec<(PathBuf, CsvInput)>, Failure> {
+        let opened = if self.more.is_empty() {
+            vec![(self.input.file.clone(), self.input.open()?)]
+        } else {
+            self.suit_several_files()?;
+            let map = self.input.map.iter();
+            let map: Vec<_> = map
+                .map(|(name, column)| (name.as_str(), column.clone()))
+                .collect();
+            let files = [&self.input.file].into_iter().chain(&self.more).cloned();
+            let opened = CsvInput::open_all(files, &map);
+            opened.map_err(|error| Failure::failed(with_causes(&error)))?
+        };
+        let set_up = |mut input: CsvInput| {
+            if self.input.ignore_unmapped {
+                input = input.ignore_unmapped();
             }
-            let input = options.open()?;
-            files.push((options, input));
-        }
-        for (index, (file, _)) in files.iter().enumerate() {
-            let same = |(other, _): &(Self, CsvInput)| other.rejects == file.rejects;
-            if file.rejects.is_some() && files[..index].iter().any(same) {
-                return Err(Failure::usage(
-                    "two files have the same name, and so would their rejects; import them one after another",
-                ));
+            if self.opt_out_all {
+                input = input.opt_out_all();
             }
-        }
-        Ok(files)
-    }
-
-    /// Returns the files in the order of the import, each with the mappings of its columns.
-    fn in_order(&self) -> Result<Vec<CsvFile>, Failure> {
-        if self.more.is_empty() {
-            return Ok(vec![self.input.clone()]);
-        }
-        self.suit_several_files()?;
-        let map = self.input.map.iter();
-        let map: Vec<_> = map
-            .map(|(name, column)| (name.as_str(), column.clone()))
-            .collect();
-        let files = [&self.input.file].into_iter().chain(&self.more);
-        let opened = CsvInput::open_all(files, &map);
-        let opened = opened.map_err(|error| Failure::failed(with_causes(&error)))?;
-        let files = opened.into_iter().map(|(path, opened)| {
-            let mut file = self.input.clone();
-            file.file.clone_from(path);
-            let has = |name: &str| opened.columns().any(|(own, _)| own == name);
-            file.map.retain(|(name, _)| has(name));
-            file
-        });
-        Ok(files.collect())
+            match self.on_conflict {
+                Some(choice) => input.on_conflict(choice.into()),
+                None => input,
+            }
+        };
+        let opened = opened.into_iter();
+        Ok(opened.map(|(path, input)| (path, set_up(input))).collect())
     }
 
     /// Checks that the options suit several files.
@@ -389,43 +307,47 @@ impl ImportOptions {
         Ok(())
     }
 
-    fn open(&self) -> Result<CsvInput, Failure> {
-        let mut input = self.input.open()?;
-        if self.opt_out_all {
-            input = input.opt_out_all();
-        }
-        if let Some(choice) = self.on_conflict {
-            input = input.on_conflict(choice.into());
-        }
-        Ok(input)
-    }
-
     /// Returns whether it changes something at the service.
     fn sends(&self) -> bool {
         !self.dry_run && !self.verify
     }
 
-    fn open_journal(&self) -> Result<Option<Journal>, Failure> {
+    /// Sets the options and the display of the progress.
+    fn set_up(&self, mut import: ImportFiles) -> Result<ImportFiles, Failure> {
+        let mut line = ProgressLine::new();
+        import = import
+            .concurrency(self.concurrency)
+            .on_progress(move |progress| line.show(|| progress.to_string()));
+        if self.dry_run {
+            import = import.dry_run();
+        }
+        if self.verify {
+            import = import.verify();
+        }
         // What the mock has is gone when the program ends, and a pipe cannot be read again.
         let can_resume = self.service.mock.is_none() && self.input.is_file();
-        let path = match &self.journal {
-            Some(path) => Some(path.clone()),
-            None if can_resume => Some(with_suffix(&self.input.file, ".journal")),
-            None => None,
-        };
-        if !self.sends() {
-            return Ok(None);
-        }
-        let Some(path) = path else {
-            return if self.resume {
-                Err(Failure::failed(
+        import = match &self.journal {
+            Some(path) => import.journal(path),
+            None if can_resume => import,
+            None if self.resume && self.sends() => {
+                return Err(Failure::failed(
                     "--resume needs a service and a FILE that is not a pipe, or --journal FILE",
-                ))
-            } else {
-                Ok(None)
-            };
+                ));
+            }
+            None => import.no_journals(),
         };
-        let journal = Journal::open(&path).map_err(|error| {
+        Ok(match &self.rejects {
+            Some(path) if path.is_dir() && !self.input.is_standard_input() => {
+                import.rejects_folder(path)
+            }
+            Some(path) => import.rejects_file(path),
+            None => import,
+        })
+    }
+
+    /// Checks that the journal of an earlier import is continued only if the options say so.
+    fn check_journal(&self, path: &Path) -> Result<(), Failure> {
+        let journal = Journal::open(path).map_err(|error| {
             Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
         })?;
         if !journal.is_empty() && !self.resume {
@@ -434,42 +356,7 @@ impl ImportOptions {
                 path.display()
             )));
         }
-        Ok(Some(journal))
-    }
-
-    fn check_rejects(&self, journal: Option<&Journal>) -> Result<(), Failure> {
-        let journal = journal.map(|journal| ("journal", journal.path()));
-        match &self.rejects {
-            Some(path) => self.input.check_rejects(path, journal),
-            None => Ok(()),
-        }
-    }
-
-    /// Sets the options, the display of the progress, and the signal that stops the import.
-    fn set_up(
-        &self,
-        import: Import,
-        journal: Option<Journal>,
-        to_continue: Option<String>,
-    ) -> Import {
-        let mut line = ProgressLine::new();
-        let mut import = import
-            .concurrency(self.concurrency)
-            .stop_when(interrupt(to_continue))
-            .on_progress(move |progress| line.show(|| progress.to_string()));
-        if self.dry_run {
-            import = import.dry_run();
-        }
-        if self.verify {
-            import = import.verify();
-        }
-        if let Some(path) = &self.rejects {
-            import = import.rejects_file(path);
-        }
-        if let Some(journal) = journal {
-            import = import.journal(journal);
-        }
-        import
+        Ok(())
     }
 
     /// Prints the report, and returns the exit status.
@@ -486,8 +373,8 @@ impl ImportOptions {
             None if !self.sends() => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
         };
-        match (error, report.unfinished()) {
-            (Some(error), _) => {
+        match (error, report.unfinished_rows(), report.files_left_out()) {
+            (Some(error), ..) => {
                 let failure = Failure::from(error).after("the import stopped");
                 // The same command would fail in the same way.
                 let is_wrong_input = error.kind() == ErrorKind::Input;
@@ -496,14 +383,15 @@ impl ImportOptions {
                     false => with_hint(failure),
                 })
             }
-            (None, Some(reason)) => {
+            (None, Some(reason), _) => {
                 Err(with_hint(Failure::from(&reason).after(match self.verify {
                     true => "the opt-outs are not verified",
                     false => "the import is not finished",
                 })))
             }
-            (None, None) if report.refused() > 0 => Ok(REFUSED.into()),
-            (None, None) => Ok(ExitCode::SUCCESS),
+            (None, None, Some(reason)) => Err(reason.into()),
+            (None, None, None) if report.refused() > 0 => Ok(REFUSED.into()),
+            (None, None, None) => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -686,12 +574,13 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         true => options.open()?,
         false => options.open_checked(output)?,
     };
+    let delimiter = input.delimiter_char();
     let rows = input.rows()?.map(sync_row);
     if !options.dry_run {
         let count = || match options.deletes_missing {
             // The rows that are missing are not counted before the run.
             true => Ok(None),
-            false => options.input.count(|| options.open()),
+            false => Ok(CsvInput::count_rows(&options.input.file, delimiter)),
         };
         options.confirmation.ask(count, &options.service)?;
     }
@@ -765,7 +654,7 @@ impl SyncOptions {
     fn open_checked(&self, output: Output) -> Result<CsvInput, Failure> {
         let input = self.open()?;
         if !output.json && (self.dry_run || !self.confirmation.yes) {
-            self.input.show_columns(&input);
+            show_columns(&self.input.file, &input);
         }
         let has_key = |(_, column): (&str, &Column)| *column == Column::Key;
         if !input.columns().any(has_key) {

@@ -196,7 +196,7 @@ fn man(folder: Option<&Path>) -> Result<ExitCode, Failure> {
 }
 
 /// The service that a command calls.
-#[derive(Args, Clone)]
+#[derive(Args)]
 struct Service {
     /// Call the service at this base URL
     #[arg(
@@ -275,7 +275,7 @@ impl Service {
 }
 
 /// The question that is asked before more than one contact is changed.
-#[derive(Args, Clone)]
+#[derive(Args)]
 struct Confirmation {
     /// Do not ask before changing more than one contact
     #[arg(long, short)]

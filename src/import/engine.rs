@@ -51,7 +51,7 @@ pub(super) enum Work {
     Verify,
 }
 
-type OnProgress = Box<dyn FnMut(&Progress) + Send>;
+pub(super) type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
 /// The progress of an import, for a progress bar or a log: see [`Import::on_progress`](super::Import::on_progress).
 ///
@@ -239,6 +239,23 @@ impl Progress {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Returns the progress of several runs: of those before this one, which have ended, and of this one.
+    pub(super) fn after(self, earlier: Option<Self>, total: Option<u64>) -> Self {
+        let Some(earlier) = earlier else {
+            return Self { total, ..self };
+        };
+        Self {
+            finished: earlier.finished + self.finished,
+            resumed: earlier.resumed + self.resumed,
+            handled: earlier.handled + self.handled,
+            handling: earlier.handling + self.handling,
+            total,
+            elapsed: earlier.elapsed + self.elapsed,
+            retries: earlier.retries + self.retries,
+            ..self
+        }
     }
 }
 

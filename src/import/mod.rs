@@ -3,7 +3,7 @@
 //! [`Contacts::import`] takes an iterator of rows and [`Contacts::import_stream`] a stream. Rows are read as
 //! they are needed, so memory use does not grow with the input. A row is a
 //! [`NewContact`](crate::contacts::NewContact), an address alone, or an [`ImportRow`], which can also
-//! hold opt-outs and your own key.
+//! hold opt-outs and your own key. [`Contacts::import_files`] imports several CSV files of one list.
 //!
 //! # Example: import, resume and report
 //!
@@ -83,12 +83,14 @@
 //! [`Contacts::sync`]: crate::contacts::Contacts::sync
 //! [`OnConflict::Error`]: crate::contacts::OnConflict::Error
 //! [`Contacts::import`]: crate::contacts::Contacts::import
+//! [`Contacts::import_files`]: crate::contacts::Contacts::import_files
 //! [`Contacts::import_stream`]: crate::contacts::Contacts::import_stream
 
 mod batch;
 mod builder;
 mod csv;
 mod engine;
+mod files;
 mod journal;
 mod other_audience;
 mod pace;
@@ -99,11 +101,12 @@ mod sync;
 mod sync_state;
 
 pub use builder::{Import, Outcomes};
-#[cfg(feature = "cli")]
-pub(crate) use csv::number_or_text;
 pub use csv::{Column, CsvInput, CsvRows};
 pub(crate) use csv::{escape, is_property_name, line};
+#[cfg(feature = "cli")]
+pub(crate) use csv::{is_regular_file, number_or_text};
 pub use engine::Progress;
+pub use files::ImportFiles;
 pub use journal::Journal;
 #[cfg(any(test, fuzzing))]
 pub use journal::JournalText;

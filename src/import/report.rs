@@ -38,6 +38,8 @@ pub struct ImportReport {
     /// Whether something failed that may succeed in the next run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     may_succeed: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    files_not_sent: Vec<String>,
 }
 
 impl ImportReport {
@@ -256,9 +258,9 @@ impl ImportReport {
         applied + self.refused() + self.opt_out_missing + self.not_sent() + self.unknown
     }
 
-    /// Returns whether every row was sent and has a known outcome, and the plan had room for all of them. Some rows may
-    /// have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed). A dry run sends no row:
-    /// use [`finished`](Self::finished) after it.
+    /// Returns whether every row of every file was sent and has a known outcome, and the plan had room for all of them.
+    /// Some rows may have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed). A dry run
+    /// sends no row: use [`finished`](Self::finished) after it.
     ///
     /// # Example: decide whether to run the import again
     ///
@@ -274,13 +276,15 @@ impl ImportReport {
     /// ```
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
+        let has_every_file = self.files_not_sent.is_empty();
+        has_every_file && self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
     }
 
     /// Returns the report if the run is finished, and an error with it if not: a row was not sent or has no known outcome,
     /// an opt-out failed or is missing, or the plan had no room for a row. In a dry run, valid rows need not be sent.
     ///
-    /// Refused rows alone are no error: they would be refused again.
+    /// Refused rows alone are no error: they would be refused again. But if they are in one of [several
+    /// files](crate::contacts::Contacts::import_files) and keep other files from being sent, the error names those files.
     ///
     /// # Errors
     ///
@@ -317,8 +321,26 @@ impl ImportReport {
         }
     }
 
+    /// Returns what is left.
+    pub(super) fn unfinished(&self) -> Option<Error> {
+        self.unfinished_rows().or_else(|| self.files_left_out())
+    }
+
+    /// Returns why files were not sent although the run need not be repeated.
+    pub(crate) fn files_left_out(&self) -> Option<Error> {
+        if self.files_not_sent.is_empty() {
+            return None;
+        }
+        let files = self.files_not_sent.join(", ");
+        let reason = format!(
+            "rows of a file in which everybody opted out are refused, so the files after it are not sent: {files}; fix these \
+             rows, import them, and then import the files that are not sent"
+        );
+        Some(Error::unfinished(reason, false))
+    }
+
     /// Returns why the run has to be repeated.
-    pub(crate) fn unfinished(&self) -> Option<Error> {
+    pub(crate) fn unfinished_rows(&self) -> Option<Error> {
         // Without the valid rows of a dry run.
         let is_unsent = self.not_sent + self.unknown > 0;
         let opt_out_failed = self.opt_out_failed > 0;
@@ -382,7 +404,8 @@ impl ImportReport {
         self.refused.contains_key("quota_exceeded")
     }
 
-    /// Returns the error of the first batch that failed as a whole, or of the first opt-out that failed, as text.
+    /// Returns the error of the first batch that failed as a whole, or of the first opt-out that failed, as text. After
+    /// [`import_files`](crate::contacts::Contacts::import_files), the text begins with the path of the file.
     ///
     /// # Example: why a batch failed
     ///
@@ -400,6 +423,14 @@ impl ImportReport {
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         self.first_failure.as_deref()
+    }
+
+    /// Returns the paths of the files that [`import_files`](crate::contacts::Contacts::import_files) did not send, because
+    /// a file before them is not finished, or because rows of a file in which everybody opted out are refused. In a dry
+    /// run, the import would not send them.
+    #[must_use]
+    pub fn files_not_sent(&self) -> &[String] {
+        &self.files_not_sent
     }
 
     /// Returns how many rows were opt-outs and nothing else.
@@ -428,6 +459,17 @@ impl ImportReport {
 
     pub(super) fn note_duplicate(&mut self) {
         self.duplicates += 1;
+    }
+
+    pub(super) fn note_file_not_sent(&mut self, file: String) {
+        self.files_not_sent.push(file);
+    }
+
+    /// Puts the path of the file before the first failure.
+    pub(super) fn name_failure(&mut self, file: &str) {
+        if let Some(failure) = &mut self.first_failure {
+            *failure = format!("{file}: {failure}");
+        }
     }
 
     /// Adds the counts of another report, for example of the next file of a list.
@@ -464,6 +506,7 @@ impl ImportReport {
             first_failure,
             is_stopped,
             may_succeed,
+            files_not_sent,
         } = other;
         self.created += created;
         self.updated += updated;
@@ -481,11 +524,11 @@ impl ImportReport {
         self.first_failure = self.first_failure.take().or(first_failure);
         self.is_stopped |= is_stopped;
         self.may_succeed |= may_succeed;
+        self.files_not_sent.extend(files_not_sent);
     }
 
     /// Makes the valid rows of a dry run uncounted, because a real run would not send them.
-    #[cfg(feature = "cli")]
-    pub(crate) fn forget_valid(&mut self) {
+    pub(super) fn forget_valid(&mut self) {
         (self.valid, self.duplicates) = (0, 0);
     }
 
@@ -905,12 +948,19 @@ mod tests {
             first_failure: None,
             is_stopped: count != 2,
             may_succeed: count != 3,
+            files_not_sent: vec![format!("{count}.csv")],
         };
         let mut merged = report(2);
 
         merged.merge(report(3));
 
-        assert_eq!(merged, report(5));
+        let files = std::mem::take(&mut merged.files_not_sent);
+        assert_eq!(files, ["2.csv", "3.csv"]);
+        let sum = ImportReport {
+            files_not_sent: Vec::new(),
+            ..report(5)
+        };
+        assert_eq!(merged, sum);
         // A duplicate is one of the valid rows, and those count as not sent.
         assert_eq!(merged.total(), 50);
     }

@@ -46,6 +46,7 @@ const fn sent<T: Send + Debug + 'static>() {}
 
 const _: () = {
     sent::<import::Import>();
+    sent::<import::ImportFiles>();
     sent::<import::Outcomes>();
     sent::<blocking::Iter<import::Outcomes>>();
     model::<import::ImportReport>();

@@ -119,12 +119,7 @@ impl CsvInput {
     }
 
     /// Opens several files of one list, such as the three of a Mailchimp export, and puts those first whose columns say
-    /// that everybody in them opted out. Import them in this order, each with a journal and a rejects file of its own, and
-    /// stop at the first that is not finished: then no contact is created before an opt-out of an earlier file is recorded.
-    /// A refused row does not keep its address out of the later files. So correct the rejects of the files in
-    /// which [everybody opted out](Self::opts_out_all), and then open them in place of those files, with the later ones. Do
-    /// so only after the import of such a file is finished: after a run that was killed, the rejects lack rows, so first
-    /// import the file itself again, with its journal.
+    /// that everybody in them opted out. [`import_files`](crate::contacts::Contacts::import_files) imports them.
     ///
     /// Each entry of `columns` [maps](Self::map) the column with this name, in every file that has it.
     ///
@@ -143,24 +138,17 @@ impl CsvInput {
     /// # std::fs::create_dir_all(&folder)?;
     /// # std::fs::write(folder.join("a.csv"), "Email Address,Member rating,LEID,EUID\nada@example.com,2,1,a\n")?;
     /// # std::fs::write(folder.join("b.csv"), "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
-    /// # std::fs::write(folder.join("a.journal"), "")?;
-    /// use audience::import::{Column, CsvInput, Journal};
+    /// # std::fs::write(folder.join("a.csv.journal"), "")?;
+    /// use audience::import::{Column, CsvInput};
     ///
     /// let files = std::fs::read_dir(&folder)?.map(|file| file.map(|file| file.path()));
     /// let mut files = files.collect::<Result<Vec<_>, _>>()?;
     /// files.retain(|file| file.extension().is_some_and(|extension| extension == "csv")); // no journal
     ///
-    /// let columns = [("Member rating", Column::Ignored)];
-    /// for (path, input) in CsvInput::open_all(files, &columns)? {
-    ///     let opts_out_all = input.opts_out_all();
-    ///     let rows = input.refuse_unmapped().rows()?;
-    ///     let journal = Journal::open(path.with_extension("journal"))?;
-    ///     let import = contacts.import(rows).journal(journal).rejects_file(path.with_extension("rejects"));
-    ///     let report = import.await?.finished()?;
-    ///     if opts_out_all && report.refused() > 0 {
-    ///         return Err("correct these rejects, and import them in place of this file".into());
-    ///     }
-    /// }
+    /// let files = CsvInput::open_all(files, &[("Member rating", Column::Ignored)])?;
+    /// let files = files.into_iter().map(|(path, input)| (path, input.refuse_unmapped()));
+    /// contacts.import_files(files).await?.finished()?;
+    ///
     /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
     /// # std::fs::remove_dir_all(folder)?;
     /// # Ok(()) }
@@ -439,18 +427,34 @@ impl CsvInput {
     /// # Ok::<(), audience::Error>(())
     /// ```
     pub fn rows(mut self) -> Result<CsvRows, Error> {
+        self.check()?;
+        Ok(CsvRows::from_input(
+            self.records,
+            self.mapping,
+            self.on_conflict,
+        ))
+    }
+
+    /// Finds the errors of [`rows`](Self::rows).
+    pub(super) fn check(&mut self) -> Result<(), Error> {
         let header = self.records.header(self.delimiter).map_err(unreadable)?;
         if let Some(problem) = header.and_then(|header| header.problem) {
             return Err(invalid_header(problem));
         }
         let first = self.records.first(self.delimiter).map_err(unreadable)?;
         self.mapping.doubt_by_cells(&first);
-        self.mapping.check()?;
-        Ok(CsvRows::from_input(
-            self.records,
-            self.mapping,
-            self.on_conflict,
-        ))
+        self.mapping.check()
+    }
+
+    /// Counts the rows of a file with this delimiter. Returns `None` if the file cannot be read a second time.
+    pub(crate) fn count_rows(path: &Path, delimiter: char) -> Option<u64> {
+        if !is_regular_file(path) {
+            return None;
+        }
+        let input = Self::open(path).ok()?.delimiter(delimiter).ok()?;
+        // The columns do not matter, so they are not checked.
+        let rows = CsvRows::from_input(input.records, input.mapping, None);
+        Some(rows.count() as u64)
     }
 }
 
@@ -460,6 +464,13 @@ impl fmt::Debug for CsvInput {
             .field("columns", &self.columns().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether a file can be read twice, and files can be put beside it. A pipe cannot be read twice. Beside
+/// `/dev/stdin` there is no place, even if a shell has opened a regular file as standard input.
+pub(crate) fn is_regular_file(path: &Path) -> bool {
+    let folder = path.parent().and_then(Path::to_str);
+    path.is_file() && !matches!(folder, Some("/dev" | "/dev/fd"))
 }
 
 fn read_header(records: &mut Records, delimiter: u8) -> Result<Mapping, Error> {

@@ -20,6 +20,7 @@ mod paced_service;
 mod progress;
 pub(crate) mod random;
 mod reference;
+mod several_files;
 mod verify;
 
 use std::path::{Path, PathBuf};

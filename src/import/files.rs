@@ -1,0 +1,529 @@
+//! Imports several files of one list, one after another.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::future::{poll_fn, ready};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use super::builder::{DEFAULT_CONCURRENCY, Import};
+use super::csv::{CsvInput, CsvRows};
+use super::engine::{OnProgress, Progress, Work};
+use super::journal::Journal;
+use super::report::{ImportError, ImportReport};
+use crate::Error;
+use crate::client::wait_for_call;
+use crate::contacts::Contacts;
+use crate::signals::StopSignal;
+
+impl Contacts {
+    /// Imports several CSV files of one list, such as the three of a Mailchimp export, one after another. It takes what
+    /// [`CsvInput::open_all`] returns. Each file is imported as by [`import`](Self::import).
+    ///
+    /// - **Order.** The files in which [everybody opted out](CsvInput::opts_out_all) come first. If a file is not finished,
+    ///   the files after it are not sent. So no contact is created before an opt-out of an earlier file is recorded.
+    /// - **Refused opt-outs.** If rows of a file in which everybody opted out are refused, only the other files of this kind
+    ///   are sent: the same people may be in the rest as subscribed. [`finished`](ImportReport::finished) then returns an
+    ///   error that names the files that are not sent. Correct the rejects, and pass them in place of the file that they
+    ///   are from, with the other files; call [`opt_out_all`](CsvInput::opt_out_all) again if you did so for that file.
+    /// - **Journals.** Each file has a [`Journal`] beside it, with `.journal` after its name, as in `list.csv.journal`. After
+    ///   a crash or an outage, run the same import again: it continues, and its report covers all files. The program
+    ///   `audience` uses the same journals.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] as for [`import`](Self::import), with the report of all files so far and the path of the file in the
+    /// text. Before anything is sent, it fails with these errors:
+    ///
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): a file is given twice, or one of the errors of
+    ///   [`CsvInput::rows`].
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): a journal cannot be read, or the
+    ///   [rejects](ImportFiles::rejects_folder) would replace a file that the import reads or writes.
+    ///
+    /// # Example: contacts, and those who unsubscribed
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-import-files-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let paths = ["a.csv", "b.csv"].map(|name| folder.join(name));
+    /// # std::fs::write(&paths[0], "Email Address,LEID,EUID\nada@example.com,1,a\nbob@example.com,2,b\n")?;
+    /// # std::fs::write(&paths[1], "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
+    /// use audience::import::CsvInput;
+    ///
+    /// let files = CsvInput::open_all(paths, &[])?;
+    /// let report = contacts.import_files(files).await?.finished()?;
+    ///
+    /// assert_eq!((report.created(), report.updated()), (2, 1));
+    /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn import_files(
+        &self,
+        files: impl IntoIterator<Item = (impl AsRef<Path>, CsvInput)>,
+    ) -> ImportFiles {
+        let files = files.into_iter().map(|(path, input)| ListFile {
+            path: path.as_ref().to_owned(),
+            input,
+            journal: Some(journal_of(path.as_ref())),
+            rejects: None,
+        });
+        let mut files: Vec<_> = files.collect();
+        // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
+        files.sort_by_key(|file| !file.input.opts_out_all());
+        ImportFiles {
+            contacts: self.clone(),
+            files,
+            concurrency: DEFAULT_CONCURRENCY,
+            work: Work::Send,
+            stop_signal: None,
+            progress: None,
+        }
+    }
+}
+
+/// An import of several files, run by `.await`, or by `.wait()` with the feature `blocking`: see
+/// [`Contacts::import_files`].
+#[must_use = "an import runs only when it is awaited or waited for"]
+pub struct ImportFiles {
+    contacts: Contacts,
+    files: Vec<ListFile>,
+    concurrency: usize,
+    work: Work,
+    stop_signal: Option<Arc<Mutex<StopSignal>>>,
+    progress: Option<Arc<Mutex<Overall>>>,
+}
+
+struct ListFile {
+    path: PathBuf,
+    input: CsvInput,
+    journal: Option<PathBuf>,
+    rejects: Option<PathBuf>,
+}
+
+impl ImportFiles {
+    /// Sets how many batches may be in flight at most; 0 counts as 1. Default: 16. See [`Import::concurrency`].
+    pub fn concurrency(mut self, batches: usize) -> Self {
+        self.concurrency = batches;
+        self
+    }
+
+    /// Stops the import when this future is ready. Default: the import runs to its end. For SIGTERM and Ctrl-C, pass
+    /// [`shutdown_signal()`](crate::shutdown_signal). See [`Import::stop_when`].
+    ///
+    /// The other rows of the current file are reported as not sent, and the files after it are not read. The same import
+    /// continues there when it is run again.
+    ///
+    /// # Example: a job that can be stopped
+    ///
+    /// ```no_run
+    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::import::CsvInput;
+    ///
+    /// let files = CsvInput::open_all(["subscribed.csv", "unsubscribed.csv"], &[])?;
+    /// let import = contacts.import_files(files).stop_when(audience::shutdown_signal());
+    ///
+    /// import.await?.finished()?; // after SIGTERM, an error of the kind `Stopped`
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop_signal = Some(Arc::new(Mutex::new(Box::pin(signal))));
+        self
+    }
+
+    /// Checks all rows of all files and sends nothing. Journals are neither read nor written. See [`Import::dry_run`].
+    ///
+    /// The report counts only the rows as [valid](ImportReport::valid) that the import would send. It also has the refused
+    /// rows of the files that the import would not send, because rows before them are refused.
+    ///
+    /// [Duplicates](ImportReport::duplicates) are counted within each file, not between two files.
+    ///
+    /// # Example: check the files before the import
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-dry-run-files-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let paths = ["a.csv", "b.csv"].map(|name| folder.join(name));
+    /// # std::fs::write(&paths[0], "Email Address,LEID,EUID\nada@example.com,1,a\n")?;
+    /// # std::fs::write(&paths[1], "Email Address,UNSUB_TIME,LEID,EUID\nno address,2026-01-01,2,b\n")?;
+    /// use audience::import::CsvInput;
+    ///
+    /// let files = CsvInput::open_all(&paths, &[])?;
+    /// let report = contacts.import_files(files).dry_run().await?;
+    ///
+    /// assert_eq!((report.valid(), report.refused()), (0, 1));
+    /// assert_eq!(report.files_not_sent().len(), 1);
+    /// assert!(report.finished().is_err());
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run(mut self) -> Self {
+        self.work = Work::DryRun;
+        self
+    }
+
+    /// Looks whether the service has each opt-out of the files, and changes nothing. Journals are neither read nor
+    /// written. See [`Import::verify`].
+    ///
+    /// # Example: before the first broadcast
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-verify-files-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let paths = ["a.csv", "b.csv"].map(|name| folder.join(name));
+    /// # std::fs::write(&paths[0], "Email Address,LEID,EUID\nada@example.com,1,a\n")?;
+    /// # std::fs::write(&paths[1], "Email Address,UNSUB_TIME,LEID,EUID\nbob@example.com,2026-01-01,2,b\n")?;
+    /// use audience::import::CsvInput;
+    ///
+    /// let import = || Ok::<_, audience::Error>(contacts.import_files(CsvInput::open_all(&paths, &[])?));
+    ///
+    /// import()?.await?.finished()?;
+    /// let report = import()?.verify().await?.finished()?;
+    /// assert_eq!(report.valid(), 2);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn verify(mut self) -> Self {
+        self.work = Work::Verify;
+        self
+    }
+
+    /// Writes the rows of each file that were not applied in full to a file of the same name in this folder, which must
+    /// exist. Default: no rejects are written. See [`Import::rejects_file`].
+    ///
+    /// It must not be the folder of the files. If two files have the same name, the import fails and sends nothing: rename
+    /// one of them.
+    ///
+    /// # Example: a row to correct
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-rejects-files-{}", std::process::id()));
+    /// # let rejects = folder.join("rejects");
+    /// # std::fs::create_dir_all(&rejects)?;
+    /// # let paths = ["a.csv", "b.csv"].map(|name| folder.join(name));
+    /// # std::fs::write(&paths[0], "email\nada@example.com\n")?;
+    /// # std::fs::write(&paths[1], "email\nno address\n")?;
+    /// use audience::import::CsvInput;
+    ///
+    /// let files = CsvInput::open_all(&paths, &[])?; // a.csv and b.csv
+    /// let report = contacts.import_files(files).rejects_folder(&rejects).await?;
+    ///
+    /// assert_eq!((report.created(), report.refused()), (1, 1));
+    /// assert!(std::fs::read_to_string(rejects.join("b.csv"))?.contains("no address"));
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn rejects_folder(mut self, folder: impl AsRef<Path>) -> Self {
+        for file in &mut self.files {
+            let name = file.path.file_name().unwrap_or_default();
+            file.rejects = Some(folder.as_ref().join(name));
+        }
+        self
+    }
+
+    /// Records nothing, so that each run sends all rows of all files. Default: each file has a journal beside it.
+    ///
+    /// Use it to try an import with a mock, which has forgotten its contacts at the next run.
+    pub fn no_journals(mut self) -> Self {
+        for file in &mut self.files {
+            file.journal = None;
+        }
+        self
+    }
+
+    /// Sets a function to call as the import proceeds, as [`Import::on_progress`] does. Default: none.
+    ///
+    /// The progress is that of all files. To know its [total](Progress::total), the import first reads the files to their
+    /// end. There is no total if one of the paths is not a regular file.
+    pub fn on_progress(mut self, show: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.progress = Some(Arc::new(Mutex::new(Overall {
+            show: Box::new(show),
+            total: None,
+            earlier: None,
+            current: None,
+        })));
+        self
+    }
+}
+
+/// What the program `audience` needs to ask its questions first, and to import a single file in the same way.
+#[cfg(feature = "cli")]
+impl ImportFiles {
+    /// Records the finished rows of the only file in this journal.
+    pub(crate) fn journal(mut self, path: &Path) -> Self {
+        for file in &mut self.files {
+            file.journal = Some(path.to_owned());
+        }
+        self
+    }
+
+    /// Writes the rejects of the only file to this file.
+    pub(crate) fn rejects_file(mut self, path: &Path) -> Self {
+        for file in &mut self.files {
+            file.rejects = Some(path.to_owned());
+        }
+        self
+    }
+
+    /// Returns the files in the order of the import.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (&Path, &CsvInput)> {
+        let files = self.files.iter();
+        files.map(|file| (file.path.as_path(), &file.input))
+    }
+
+    /// Returns the journals that the import writes.
+    pub(crate) fn journals(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().filter(|_| self.work == Work::Send);
+        files.filter_map(|file| file.journal.as_deref())
+    }
+
+    /// Returns the number of rows of all files.
+    pub(crate) fn count(&self) -> Option<u64> {
+        count(&self.countable())
+    }
+}
+
+impl ImportFiles {
+    /// Finds what can be found before a journal is created and before anything is sent.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        for file in &mut self.files {
+            let checked = file.input.check();
+            checked.map_err(|error| error.about(&file.path.display().to_string()))?;
+        }
+        // A file may have two names, such as by a link.
+        let mut used = HashSet::new();
+        for file in &self.files {
+            if !used.insert(canonical(&file.path)) {
+                let path = file.path.display();
+                return Err(Error::input(format!("{path} is given twice")));
+            }
+        }
+        let journals = self.files.iter().filter_map(|file| file.journal.as_deref());
+        used.extend(journals.map(canonical));
+        for rejects in self.rejects() {
+            if !used.insert(canonical(rejects)) {
+                return Err(Error::config(format!(
+                    "the rejects would replace {}, which this import reads or writes for something else; choose another place \
+                     for the rejects, and give each file a name of its own",
+                    rejects.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rejects(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter();
+        files.filter_map(|file| file.rejects.as_deref())
+    }
+
+    /// Returns what is needed to count the rows.
+    fn countable(&self) -> Vec<(PathBuf, char)> {
+        let files = self.files.iter();
+        let files = files.map(|file| (file.path.clone(), file.input.delimiter_char()));
+        files.collect()
+    }
+
+    /// Counts the rows, and opens the files with their journals.
+    async fn open(&mut self) -> Result<Vec<OpenFile>, Error> {
+        self.check()?;
+        if let Some(progress) = self.progress.clone() {
+            let files = self.countable();
+            let total = tokio::task::spawn_blocking(move || count(&files)).await;
+            lock(&progress).total = total.ok().flatten();
+        }
+        let files = std::mem::take(&mut self.files).into_iter();
+        files.map(|file| file.open(self.work)).collect()
+    }
+
+    async fn run(mut self) -> Result<ImportReport, ImportError> {
+        let opened = self.open().await.map_err(ImportError::not_started)?;
+        let mut files = opened.into_iter();
+        let (mut report, mut lacks_opt_outs) = (ImportReport::default(), false);
+        while let Some(file) = files.next() {
+            let (path, opts_out_all) = (file.path.clone(), file.opts_out_all);
+            // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.
+            let is_left_out = lacks_opt_outs && !opts_out_all;
+            if is_left_out {
+                report.note_file_not_sent(path.clone());
+                // A dry run still finds the rows that would be refused later.
+                if self.work == Work::Send {
+                    continue;
+                }
+            }
+            let import = self.import(file);
+            let (mut done, error) = match import.await {
+                Ok(done) => (done, None),
+                Err(stopped) => {
+                    let (done, error) = stopped.into_parts();
+                    (done, Some(error))
+                }
+            };
+            lacks_opt_outs |= opts_out_all && self.work != Work::Verify && done.refused() > 0;
+            let is_unfinished = self.work == Work::Send && done.unfinished().is_some();
+            if is_left_out {
+                done.forget_valid();
+            }
+            done.name_failure(&path);
+            report.merge(done);
+            if let Some(error) = error {
+                return Err(ImportError::new(report, error.about(&path)));
+            }
+            if is_unfinished {
+                files.for_each(|file| report.note_file_not_sent(file.path));
+                return Ok(report);
+            }
+        }
+        Ok(report)
+    }
+
+    /// Returns the import of one of the files.
+    fn import(&self, file: OpenFile) -> Import {
+        let mut import = self.contacts.import(file.rows);
+        import = import.concurrency(self.concurrency);
+        import = match self.work {
+            Work::Send => import,
+            Work::DryRun => import.dry_run(),
+            Work::Verify => import.verify(),
+        };
+        if let Some(journal) = file.journal {
+            import = import.journal(journal);
+        }
+        if let Some(rejects) = file.rejects {
+            import = import.rejects_file(rejects);
+        }
+        if let Some(signal) = &self.stop_signal {
+            import = import.stop_when(shared(signal.clone()));
+        }
+        if let Some(overall) = self.progress.clone() {
+            lock(&overall).begin_file();
+            import = import.on_progress(move |progress| lock(&overall).show(progress));
+        }
+        import
+    }
+}
+
+wait_for_call!(ImportFiles => Result<ImportReport, ImportError>);
+
+impl IntoFuture for ImportFiles {
+    type Output = Result<ImportReport, ImportError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for ImportFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = self.files.iter().map(|file| &file.path);
+        f.debug_struct("ImportFiles")
+            .field("files", &paths.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file whose rows can be imported.
+struct OpenFile {
+    path: String,
+    opts_out_all: bool,
+    rows: CsvRows,
+    journal: Option<Journal>,
+    rejects: Option<PathBuf>,
+}
+
+impl ListFile {
+    fn open(self, work: Work) -> Result<OpenFile, Error> {
+        let path = self.path.display().to_string();
+        let opts_out_all = self.input.opts_out_all();
+        let rows = self.input.rows().map_err(|error| error.about(&path))?;
+        // Only what was sent may be marked as finished.
+        let journal = self.journal.filter(|_| work == Work::Send);
+        let journal = journal.map(Journal::open).transpose();
+        Ok(OpenFile {
+            opts_out_all,
+            rows,
+            journal: journal.map_err(|error| error.about(&path))?,
+            rejects: self.rejects,
+            path,
+        })
+    }
+}
+
+fn journal_of(file: &Path) -> PathBuf {
+    let mut path: OsString = file.into();
+    path.push(".journal");
+    path.into()
+}
+
+/// Returns the path of a file in its canonical form, also if only its folder exists.
+fn canonical(path: &Path) -> PathBuf {
+    let in_folder = || {
+        let folder = match path.parent()? {
+            folder if folder.as_os_str().is_empty() => Path::new("."),
+            folder => folder,
+        };
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    };
+    let found = path.canonicalize().ok().or_else(in_folder);
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+/// Returns how many rows the files have together, unless one of them cannot be counted.
+fn count(files: &[(PathBuf, char)]) -> Option<u64> {
+    let files = files.iter();
+    let counts = files.map(|(path, delimiter)| CsvInput::count_rows(path, *delimiter));
+    counts.sum()
+}
+
+/// Returns a signal for the import of one file. It leaves the caller's signal ready for the next file.
+fn shared(signal: Arc<Mutex<StopSignal>>) -> impl Future<Output = ()> + Send {
+    poll_fn(move |context| {
+        let mut signal = lock(&signal);
+        if signal.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        *signal = Box::pin(ready(()));
+        Poll::Ready(())
+    })
+}
+
+/// Shows the progress of all files together.
+struct Overall {
+    show: OnProgress,
+    total: Option<u64>,
+    /// The progress at the end of the file before.
+    earlier: Option<Progress>,
+    current: Option<Progress>,
+}
+
+impl Overall {
+    fn begin_file(&mut self) {
+        self.earlier = self.current;
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let progress = progress.after(self.earlier, self.total);
+        self.current = Some(progress);
+        (self.show)(&progress);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

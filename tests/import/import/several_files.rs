@@ -1,0 +1,336 @@
+//! Several files of one list: their order, their journals and rejects, and what keeps a file from being sent.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use audience::ErrorKind;
+use audience::import::{Column, CsvInput, ImportError, ImportFiles};
+use audience::mock::{Fault, MockServer};
+use serde_json::json;
+
+use super::csv_program::{Folder, run};
+use super::{batches, contacts, counts};
+use support::in_time;
+
+const SUBSCRIBED: &str = "Email Address,Hints,LEID,EUID\nada@x.io,no,1,a\nbob@x.io,no,2,b\n";
+const UNSUBSCRIBED: &str = "Email Address,UNSUB_TIME,LEID,EUID\nbob@x.io,2024,2,b\n";
+const CLEANED: &str = "Email Address,CLEAN_TIME,LEID,EUID\ncy@x.io,2024,3,c\n";
+/// The service refuses the second row.
+const REFUSED: &str = "Email Address,UNSUB_TIME,LEID,EUID\nbob@x.io,2024,2,b\nnobody,2024,1,a\n";
+
+fn import(server: &MockServer, files: &[String]) -> ImportFiles {
+    contacts(server).import_files(CsvInput::open_all(files, &[]).unwrap())
+}
+
+async fn refused(import: ImportFiles) -> ImportError {
+    in_time(import).await.unwrap_err()
+}
+
+fn has_journal(file: &str) -> bool {
+    Path::new(&format!("{file}.journal")).exists()
+}
+
+#[tokio::test]
+async fn the_files_in_which_everybody_opted_out_come_first_even_if_the_caller_said_so_after_they_were_opened()
+ {
+    let folder = Folder::new("files-order");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+        folder.file("blocked.csv", "email\ndan@x.io\n"),
+    ];
+    let opened = CsvInput::open_all(&files, &[]).unwrap().into_iter();
+    let opened = opened.map(|(path, input)| match path.ends_with("blocked.csv") {
+        true => (path, input.opt_out_all()),
+        false => (path, input),
+    });
+
+    let report = in_time(contacts(&server).import_files(opened)).await;
+
+    let report = report.unwrap().finished().unwrap();
+    assert_eq!(counts(&report), [3, 1, 0, 0, 0, 0]);
+    let sent = batches(&server);
+    assert_eq!(sent[..2], [["bob@x.io"], ["dan@x.io"]]);
+    assert_eq!(sent[2..], [["ada@x.io", "bob@x.io"]]);
+    for (email, unsubscribed) in [("ada@x.io", false), ("bob@x.io", true), ("dan@x.io", true)] {
+        let contact = server.contact(email).unwrap();
+        assert_eq!(contact.unsubscribed, unsubscribed, "{email}");
+    }
+}
+
+#[test]
+fn if_a_file_is_not_finished_the_next_one_is_not_sent_and_the_program_continues_from_the_journals()
+{
+    let folder = Folder::new("files-unfinished");
+    let server = MockServer::builder().start_blocking();
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+    ];
+    server.fault(Fault::status(501).path("/contacts/*/unsubscribe"));
+
+    let report = import(&server, &files).wait().unwrap();
+
+    assert_eq!(report.files_not_sent(), [files[0].as_str()]);
+    assert!(!report.is_complete() && server.contact("ada@x.io").is_none());
+    let error = report.finished().unwrap_err().to_string();
+    let failure = format!("the first failure: {}: ", files[1]);
+    assert!(error.contains(&failure), "{error}");
+    server.clear_faults();
+    let output = run(Some(&server), &[&files[0], &files[1], "--resume"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    server.clear_requests();
+    let report = import(&server, &files).wait().unwrap();
+    assert_eq!(report.finished().unwrap().total(), 3);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_list_that_was_stopped_in_its_second_file_continues_there() {
+    let folder = Folder::new("files-stop");
+    let server = MockServer::start().await;
+    let rows: String = (0..1_000).map(|n| format!("{n}@x.io\n")).collect();
+    let files = [
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+        folder.file("second.csv", &format!("email\n{rows}")),
+        folder.file("third.csv", "email\ncy@x.io\n"),
+    ];
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut stop = Some(stop);
+    let stopping = import(&server, &files)
+        .concurrency(1)
+        .stop_when(async { stopped.await.unwrap_or_default() })
+        .on_progress(move |progress| {
+            if progress.finished() > 300 {
+                stop.take().map(|stop| stop.send(()));
+            }
+        });
+
+    let report = in_time(stopping).await.unwrap();
+
+    assert_eq!(report.created() + report.not_sent(), 1_001);
+    assert!(report.created() > 300 && report.not_sent() > 0, "{report}");
+    assert_eq!(report.files_not_sent(), [files[2].as_str()]);
+    assert_eq!(server.contact_count() as u64, report.created());
+    let created = report.created();
+    let error = report.finished().unwrap_err();
+    assert_eq!(error.error().kind(), ErrorKind::Stopped);
+    server.clear_requests();
+    let report = in_time(import(&server, &files)).await.unwrap();
+    let report = report.finished().unwrap();
+    assert_eq!((report.created(), report.total()), (1_002, 1_002));
+    let sent: usize = batches(&server).iter().map(Vec::len).sum();
+    assert_eq!(sent as u64, 1_002 - created);
+}
+
+#[tokio::test]
+async fn a_signal_stops_all_files_also_those_of_a_dry_run() {
+    let folder = Folder::new("files-signal");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+    ];
+    let stopped = || import(&server, &files).stop_when(async {});
+
+    let report = in_time(stopped()).await.unwrap();
+    let dry = in_time(stopped().dry_run()).await.unwrap();
+
+    assert_eq!(report.not_sent(), 1);
+    assert_eq!(report.files_not_sent(), [files[0].as_str()]);
+    assert_eq!((dry.not_sent(), dry.valid()), (3, 0));
+    for report in [report, dry] {
+        let error = report.finished().unwrap_err();
+        assert_eq!(error.error().kind(), ErrorKind::Stopped);
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_refused_row_of_those_who_opted_out_keeps_the_others_back_until_it_is_corrected() {
+    let folder = Folder::new("files-refused");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", REFUSED),
+        folder.file("cleaned.csv", CLEANED),
+    ];
+    let rejects = folder.path("rejects");
+    std::fs::create_dir(&rejects).unwrap();
+    let rejected = Path::new(&rejects).join("unsubscribed.csv");
+
+    // The second run knows the refused row from the journal.
+    for _ in 0..2 {
+        server.clear_requests();
+        let _ = std::fs::remove_file(&rejected);
+        let report = in_time(import(&server, &files).rejects_folder(&rejects)).await;
+
+        let report = report.unwrap();
+        assert_eq!(counts(&report), [2, 0, 0, 1, 0, 0]);
+        assert_eq!(report.files_not_sent(), [files[0].as_str()]);
+        assert!(!report.is_complete());
+        let error = report.finished().unwrap_err();
+        assert_eq!(error.error().kind(), ErrorKind::Unfinished);
+        assert!(!error.error().is_retryable());
+        assert!(error.to_string().contains(&files[0]), "{error}");
+        assert!(rejected.exists());
+    }
+
+    assert!(server.requests().is_empty());
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    assert!(server.contact("cy@x.io").unwrap().unsubscribed);
+    assert_eq!(server.contact_count(), 2);
+    let corrected = std::fs::read_to_string(&rejected).unwrap();
+    let corrected = folder.file("corrected.csv", &corrected.replace("nobody", "ada@x.io"));
+    let files = [files[0].clone(), corrected, files[2].clone()];
+    let report = in_time(import(&server, &files)).await.unwrap();
+    report.finished().unwrap();
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn a_dry_run_finds_all_refused_rows_and_counts_only_the_rows_that_would_be_sent() {
+    let folder = Folder::new("files-dry-run");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", &format!("{SUBSCRIBED}nobody,,4,d\n")),
+        folder.file("unsubscribed.csv", REFUSED),
+        folder.file("cleaned.csv", CLEANED),
+    ];
+
+    let report = in_time(import(&server, &files).dry_run()).await.unwrap();
+
+    assert_eq!((report.valid(), report.refused()), (2, 2));
+    assert_eq!(report.files_not_sent(), [files[0].as_str()]);
+    let error = report.finished().unwrap_err();
+    assert_eq!(error.error().kind(), ErrorKind::Unfinished);
+    assert!(error.to_string().contains(&files[0]), "{error}");
+    assert!(server.requests().is_empty());
+    assert!(!files.iter().any(|file| has_journal(file)));
+}
+
+#[tokio::test]
+async fn verify_looks_at_every_file_and_writes_the_rows_without_their_opt_out() {
+    let folder = Folder::new("files-verify");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+        folder.file("cleaned.csv", CLEANED),
+    ];
+    let rejects = folder.path("missing");
+    std::fs::create_dir(&rejects).unwrap();
+    let verify = || import(&server, &files).verify().rejects_folder(&rejects);
+    in_time(import(&server, &files).no_journals())
+        .await
+        .unwrap()
+        .finished()
+        .unwrap();
+    let report = in_time(verify()).await.unwrap();
+    assert_eq!(report.finished().unwrap().valid(), 4);
+    server.seed(json!({"contacts": [{"email": "bob@x.io", "unsubscribed": false}]}));
+
+    let report = in_time(verify()).await.unwrap();
+
+    assert_eq!((report.valid(), report.opt_out_missing()), (3, 1));
+    assert!(report.files_not_sent().is_empty() && report.finished().is_err());
+    let text = std::fs::read_to_string(Path::new(&rejects).join("unsubscribed.csv")).unwrap();
+    assert!(text.contains("opt_out_missing"), "{text}");
+    assert!(!files.iter().any(|file| has_journal(file)));
+}
+
+#[tokio::test]
+async fn a_file_that_would_be_read_or_written_twice_is_refused_before_anything_is_sent() {
+    let folder = Folder::new("files-twice");
+    let server = MockServer::start().await;
+    for name in ["other", "rejects"] {
+        std::fs::create_dir(folder.path(name)).unwrap();
+    }
+    let file = folder.file("list.csv", SUBSCRIBED);
+    let same_name = folder.file("other/list.csv", CLEANED);
+    let dotted = file.replace("list.csv", "./list.csv");
+    let journal = folder.path("list.csv.journal");
+    let rejects = folder.path("rejects");
+
+    let twice = refused(import(&server, &[file.clone(), dotted.clone()])).await;
+    let both = [file.clone(), same_name];
+    let named_alike = refused(import(&server, &both).rejects_folder(&rejects)).await;
+    let input = refused(import(&server, &both[..1]).rejects_folder(folder.path(""))).await;
+    let unmapped = folder.file("unmapped.csv", "email,status\na@x.io,cleaned\n");
+    let unmapped = [file.clone(), unmapped];
+    let not_mapped = refused(import(&server, &unmapped)).await;
+
+    assert_eq!(twice.error().kind(), ErrorKind::Input);
+    assert_eq!(
+        twice.error().to_string(),
+        format!("{dotted} is given twice")
+    );
+    for (error, path) in [(&named_alike, "rejects/list.csv"), (&input, "list.csv")] {
+        assert_eq!(error.error().kind(), ErrorKind::Config);
+        let said = format!("would replace {}", folder.path(path));
+        assert!(error.to_string().contains(&said), "{error}");
+    }
+    assert_eq!(not_mapped.error().kind(), ErrorKind::Input);
+    assert!(
+        not_mapped.to_string().contains(&unmapped[1]),
+        "{not_mapped}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), SUBSCRIBED);
+    assert!(!Path::new(&journal).exists());
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_journal_of_another_mapping_is_an_error_that_names_the_file_and_nothing_is_sent() {
+    let folder = Folder::new("files-mapping");
+    let server = MockServer::builder().topic("hints", true).start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+    ];
+    in_time(import(&server, &files)).await.unwrap();
+    server.clear_requests();
+
+    let columns = [("Hints", Column::Topic("hints".to_owned()))];
+    let opened = CsvInput::open_all(&files, &columns).unwrap();
+    let stopped = refused(contacts(&server).import_files(opened)).await;
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Input);
+    let error = stopped.error().to_string();
+    let said = format!("{}: the journal cannot continue this import: ", files[0]);
+    assert!(error.starts_with(&said), "{error}");
+    // The file before it was finished.
+    assert_eq!(
+        (stopped.report().created(), stopped.report().total()),
+        (1, 1)
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn the_progress_counts_the_rows_of_all_files() {
+    let folder = Folder::new("files-progress");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+        folder.file("cleaned.csv", CLEANED),
+    ];
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let show = Arc::clone(&shown);
+
+    let import = import(&server, &files).on_progress(move |progress| {
+        let counts = (progress.finished(), progress.total());
+        show.lock().unwrap().push(counts);
+    });
+    in_time(import).await.unwrap().finished().unwrap();
+
+    let shown = shown.lock().unwrap();
+    assert!(shown.is_sorted(), "{shown:?}");
+    assert!(
+        shown.iter().all(|(_, total)| *total == Some(4)),
+        "{shown:?}"
+    );
+    assert_eq!(shown.last(), Some(&(4, Some(4))));
+}
