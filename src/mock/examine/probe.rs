@@ -154,11 +154,11 @@ impl Identity {
         if let [first, second, third, fourth] = counts_of(Check::DistinctIds)[..] {
             // The second event differs from the first by its id, and the third by all but its timestamp.
             match [first, second, third].map(|counted| counted.count) {
-                [1.., 0, 0] => return Self::Timestamp,
-                [1.., 0, _] => return Self::OtherMembers,
+                [(1..), 0, 0] => return Self::Timestamp,
+                [(1..), 0, _] => return Self::OtherMembers,
                 // The fourth has the third one's id in another case, and the second one's type.
-                [_, 1.., 1..] if fourth.count == 0 => return Self::IdWithoutCase,
-                [_, _, 1..]
+                [_, (1..), (1..)] if fourth.count == 0 => return Self::IdWithoutCase,
+                [_, _, (1..)]
                     if fourth.event_type == third.event_type
                         && third.event_type != second.event_type =>
                 {
