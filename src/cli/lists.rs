@@ -21,7 +21,9 @@ use super::output::{
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
 use crate::contacts::ListContacts;
-use crate::export::{Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines};
+use crate::export::{
+    Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines, with_topics,
+};
 use crate::import::{
     Column, CsvInput, ImportFiles, ImportReport, ImportRow, Journal, Safeguard, SyncError,
     SyncReport, SyncRow, SyncState, is_regular_file,
@@ -1061,7 +1063,7 @@ async fn write_full(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
     let mut malformed = 0;
     let mut contacts = list.large_pages().full();
     while let Some(contact) = poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
-        match contact {
+        match contact.and_then(with_topics) {
             Ok(contact) if !print(&lines.line(&contact))? => break,
             Ok(_) => {}
             Err(error) if error.is_malformed_contact() => {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::csv::{Format, next};
+use super::with_topics;
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
@@ -121,6 +122,8 @@ type OnMalformed = Box<dyn FnMut(&Error) + Send>;
 impl Export {
     /// Retrieves each contact, so that the export has the family names, the reasons of opt-outs and the topics.
     /// Default: contacts as lists return them.
+    ///
+    /// A contact that the service returns without `topics` counts as malformed, because its opt-outs are not known.
     ///
     /// # Example: the answers to a topic
     ///
@@ -807,7 +810,9 @@ async fn next_full(
     let mut part = Part::default();
     let vanished = stream.vanished();
     while part.contacts + part.vanished + (part.malformed.len() as u64) < FULL_CONTACTS {
-        let item = next(stream).await;
+        let item = next(stream)
+            .await
+            .map(|contact| contact.and_then(with_topics));
         part.vanished = stream.vanished() - vanished;
         match item {
             Some(Ok(contact)) => {

@@ -733,15 +733,46 @@ impl Format {
 }
 
 /// Returns the topics that the first of these contacts shows.
+///
+/// # Errors
+///
+/// The error of a retrieve call, or of a contact without topics if no contact has any. `ErrorKind::Config` if all
+/// contacts were deleted since they were listed.
 async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeSet<String>, Error> {
+    if newest.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut malformed = None;
     for address in newest {
         let options = contacts.patient(CallOptions::default());
-        if let Some(contact) = contacts.find(address).options(options).await? {
-            return Ok(contact.topic_names().cloned().collect());
+        let found = contacts.find(address).options(options).await;
+        match found.and_then(|contact| contact.map(with_topics).transpose()) {
+            Ok(Some(contact)) => return Ok(contact.topic_names().cloned().collect()),
+            // The contact was deleted since it was listed. The next one has the same topics.
+            Ok(None) => {}
+            // The export leaves this contact out.
+            Err(error) if error.is_malformed_contact() => malformed = Some(error),
+            Err(error) => return Err(error),
         }
-        // The contact was deleted since it was listed. The next one has the same topics.
     }
-    Ok(BTreeSet::new())
+    Err(malformed.unwrap_or_else(|| {
+        Error::config(
+            "the topics could not be found, because the newest contacts were deleted since they were listed; run the export again",
+        )
+        .retryable()
+    }))
+}
+
+/// Returns a retrieved contact if it has its topics. Without them, its line would lose its opt-outs.
+///
+/// # Errors
+///
+/// The error of a malformed contact, with the contact as its body.
+pub(crate) fn with_topics(contact: Contact) -> Result<Contact, Error> {
+    match contact.require_topics() {
+        Ok(()) => Ok(contact),
+        Err(error) => Err(error.reading(json(&contact).into())),
+    }
 }
 
 /// How many of the newest contacts to try for the topics. One of them may vanish.

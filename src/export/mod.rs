@@ -57,4 +57,5 @@ mod builder;
 mod csv;
 
 pub use builder::{Export, ExportError, ExportReport};
+pub(crate) use csv::with_topics;
 pub use csv::{Csv, ExportColumn, ExportedContact, Format, JsonLines};

@@ -61,6 +61,21 @@ fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
     assert!(!std::path::Path::new(&folder.path("all.csv.cursor")).exists());
 }
 
+#[test]
+fn a_contact_without_topics_is_left_out_of_a_full_export_to_standard_output() {
+    let server = server();
+    let short =
+        r#"{"id": "con_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 1}"#;
+    server.fault(Fault::wrong_body(short).path("/contacts/ada@example.com"));
+
+    let exported = end(&mut audience_at(&server, &["export", "-", "--full"]));
+
+    assert_eq!(exported.code, Some(3), "{exported:?}");
+    assert!(!exported.stdout.contains("ada@example.com"), "{exported:?}");
+    assert!(exported.stdout.contains("topic:news"), "{exported:?}");
+    assert!(exported.stderr.contains("left out"), "{exported:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_value_cannot_control_the_terminal_of_whoever_exports_to_it() {

@@ -481,6 +481,71 @@ async fn a_full_export_counts_the_contacts_that_vanished() {
 }
 
 #[tokio::test]
+async fn a_full_export_leaves_out_contacts_without_topics_and_needs_one_that_has_topics() {
+    let server = MockServer::builder()
+        .topic("news", true)
+        .seed_contact("0@x.io")
+        .seed_contact("1@x.io")
+        .start()
+        .await;
+    let folder = Folder::new("without-topics");
+    let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let export = || {
+        let kept = Arc::clone(&kept);
+        let export = list.clone().export(&path, Csv::all_columns()).full();
+        export.on_malformed(move |error| {
+            kept.lock().unwrap().push(error.body().unwrap().to_owned());
+        })
+    };
+    let short = |address: &str| {
+        let short =
+            json!({"id": "con_1", "email": address, "unsubscribed": false, "created_at": 1});
+        let short = Fault::wrong_body(short.to_string()).method("GET");
+        server.fault(short.path(format!("/contacts/{address}")));
+    };
+
+    // The columns are found with the newest contact, if it has topics.
+    for (address, other) in [("0@x.io", "1@x.io"), ("1@x.io", "0@x.io")] {
+        short(address);
+
+        let report = export().await.unwrap();
+
+        assert_eq!((report.contacts(), report.malformed()), (1, 1));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains("topic:news") && text.contains(other) && !text.contains(address),
+            "{text}"
+        );
+        let body = kept.lock().unwrap().pop().unwrap();
+        assert!(String::from_utf8(body).unwrap().contains(address));
+        server.clear_faults();
+    }
+    short("0@x.io");
+    short("1@x.io");
+    let text = fs::read_to_string(&path).unwrap();
+    let failed = export().await.unwrap_err();
+    assert!(failed.error().is_malformed_contact(), "{failed}");
+    assert!(
+        failed.to_string().contains("no member `topics`"),
+        "{failed}"
+    );
+    server.clear_faults();
+    server.fault(
+        Fault::status(404)
+            .body(r#"{"code": "not_found"}"#)
+            .path("/contacts/*"),
+    );
+    let failed = export().await.unwrap_err();
+    assert!(failed.error().is_retryable(), "{failed}");
+    assert!(
+        failed.to_string().contains("topics could not be found"),
+        "{failed}"
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[tokio::test]
 async fn the_first_refusal_of_a_list_is_the_error_of_the_export() {
     let server = respond_in_turn([status(403), status(403), status(403)]).await;
     let folder = Folder::new("refused");
