@@ -1098,6 +1098,12 @@ impl Error {
         self
     }
 
+    /// Returns whether the operation with this name failed.
+    #[cfg(feature = "import")]
+    pub(crate) fn is_at(&self, operation: &str) -> bool {
+        self.0.operation == Some(operation)
+    }
+
     /// Puts the name of the thing that failed before the message.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.0.message = format!("{name}: {}", self.0.message).into();

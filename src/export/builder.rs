@@ -94,8 +94,8 @@ impl ListContacts {
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
 /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be read or written, if the file to resume belongs
-///   to another export, if another export is writing to the file, or if the list has too few contacts
-///   ([`at_least`](Self::at_least)).
+///   to another export, if the service refuses its cursor, if another export is writing to the file, or if the list has
+///   too few contacts ([`at_least`](Self::at_least)).
 /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if [`stop_when`](Self::stop_when) ended the export.
 /// - The error of the list or of a retrieve call, if it fails three times in a row. Each of the three is retried for
 ///   minutes (see [`ListContacts::export`]).
@@ -201,7 +201,8 @@ impl Export {
     ///
     /// If there is no cursor file or no part file, as after a finished export, it starts from the beginning, too. To
     /// resume, the list, the format and the service must be the same as before. With
-    /// [all columns](super::Csv::all_columns), the file keeps those with which it was begun.
+    /// [all columns](super::Csv::all_columns), the file keeps those with which it was begun. If the last contact in the
+    /// file was deleted since, the service may refuse the cursor. Then start the export without `resume`.
     ///
     /// A resumed export does not update the contacts that are already in the file. So do not resume an export of an
     /// earlier day: a contact who has opted out since then would be in the file as subscribed. A job that runs every
@@ -357,6 +358,8 @@ impl Export {
         let mut report = record.report;
         // Fewer requests for the whole list, unless the caller has set the length of a page.
         let mut list = self.list.clone().patient().large_pages();
+        // Until the first part: whether the service must accept a cursor that an earlier run recorded.
+        let mut is_continuing = record.cursor != self.list.start();
         if let Some(cursor) = record.cursor {
             list = list.after(cursor);
         }
@@ -374,10 +377,14 @@ impl Export {
             };
             let part = match part {
                 Ok(part) => part,
+                Err(error) if is_continuing && parts.has_ended() && is_refused_page(&error) => {
+                    return Err(ExportError::new(report, refused_cursor(error)));
+                }
                 // The list itself ends after three failures in a row. Until then, the next call retries.
                 Err(error) if parts.has_ended() => return Err(ExportError::new(report, error)),
                 Err(_) => continue,
             };
+            is_continuing = false;
             // Counted before the write, because the record on disk contains the report.
             let next = self.counted(report, &part);
             let written = output.append(part.lines, part.cursor, next).await;
@@ -717,6 +724,18 @@ fn stopped(report: ExportReport) -> ExportError {
         report,
         Error::stopped("the export was asked to stop; resume it to continue"),
     )
+}
+
+/// Returns whether the service refused the parameters of a list request.
+fn is_refused_page(error: &Error) -> bool {
+    error.is_at("list") && error.is_validation_error()
+}
+
+fn refused_cursor(error: Error) -> Error {
+    Error::config(
+        "the service refuses the recorded cursor, whose contact may have been deleted; start the export again without resuming it",
+    )
+    .caused_by(error)
 }
 
 /// How many contacts a part of full contacts covers, also those that it leaves out. A crash loses the work on one part.

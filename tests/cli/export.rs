@@ -317,6 +317,33 @@ fn a_cursor_file_of_something_else_is_refused_without_the_command_that_would_be_
     assert!(!ended.stderr.contains("to continue"), "{ended:?}");
 }
 
+#[test]
+fn an_export_whose_recorded_cursor_is_refused_does_not_advise_to_resume() {
+    let folder = Folder::new("refused-cursor");
+    let mut builder = MockServer::builder();
+    for n in 0..250 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+    }
+    let server = builder.start_blocking();
+    let file = folder.path("all.csv");
+    let arguments = ["export", &file, "--columns", "email", "--resume"];
+    server.fault(Fault::status(403).after(1));
+    let stopped = end(&mut audience_at(&server, &arguments));
+    assert!(stopped.stderr.contains("to continue"), "{stopped:?}");
+    server.clear_faults();
+    // The last contact of the first page.
+    assert!(server.remove_contact("50@example.com"));
+
+    let refused = end(&mut audience_at(&server, &arguments));
+
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("refuses the recorded cursor"),
+        "{refused:?}"
+    );
+    assert!(!refused.stderr.contains("to continue"), "{refused:?}");
+}
+
 /// Returns whether the program listens for SIGTERM. Before that, SIGTERM ends it.
 #[cfg(target_os = "linux")]
 fn listens_for_sigterm(child: &std::process::Child) -> bool {

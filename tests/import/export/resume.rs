@@ -242,6 +242,39 @@ async fn another_list_format_form_or_service_is_refused_and_the_file_is_left_alo
 }
 
 #[tokio::test]
+async fn a_recorded_cursor_whose_contact_was_deleted_is_an_error_that_says_what_to_do() {
+    for is_full in [false, true] {
+        let form = |export: Export| match is_full {
+            true => export.full(),
+            false => export,
+        };
+        let (server, list) = server(10).await;
+        let folder = Folder::new(&format!("deleted-cursor-{is_full}"));
+        server.fault(Fault::status(500).path("/contacts").after(1));
+        form(addresses(&list, &folder)).await.unwrap_err();
+        server.clear_faults();
+        assert!(server.remove_contact("7@x.io"));
+
+        let refused = form(addresses(&list, &folder)).await.unwrap_err();
+
+        assert_eq!(refused.error().kind(), ErrorKind::Config, "{refused:#}");
+        assert_eq!(refused.report().contacts(), 3);
+        let text = refused.to_string();
+        assert!(text.contains("refuses the recorded cursor"), "{text}");
+        assert!(text.ends_with("without resuming it"), "{text}");
+        let path = folder.file("all.csv");
+        let anew = form(list.export(&path, Csv::new(["email"])));
+        assert_eq!(anew.await.unwrap().contacts(), 9);
+
+        // A cursor of the caller is not the recorded one.
+        let other = server.client().contacts().list().after("gone");
+        let refused = form(other.export(&path, Csv::new(["email"])).resume());
+        let refused = refused.await.unwrap_err();
+        assert!(refused.error().is_validation_error(), "{refused:#}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_do_not_fit_together_are_refused() {
     let (server, list) = server(10).await;
     let folder = Folder::new("unfit");
