@@ -2,7 +2,7 @@ use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
@@ -239,6 +239,9 @@ impl Export {
 
     /// Sets the path of the cursor file. Default: the path of the file, with `.cursor` appended.
     ///
+    /// It must not be the file of the export or its part file. A file that is neither a cursor file nor empty is not
+    /// replaced: then the export fails.
+    ///
     /// # Example: a file that other programs pick up from its folder
     ///
     /// ```
@@ -443,6 +446,7 @@ impl Export {
             // A record that does not fit is an error before a file is created.
             find()?;
             let paths = Paths { part, path };
+            cursor_file.check(&paths)?;
             let file = open_locked(&paths.part)?;
             let is_begun = file.metadata().map_err(unwritable)?.len() > 0;
             // Again: another export may have written to the file until it was locked.
@@ -862,8 +866,16 @@ pub(crate) fn part_of(path: &Path) -> PathBuf {
     with_suffix(&real(path), ".part")
 }
 
+/// Returns the path without links. If there is no such file, its folder has no links.
 fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    path.canonicalize().unwrap_or_else(|_| {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+        match (folder, path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -1256,6 +1268,43 @@ impl CursorFile {
         }
     }
 
+    /// Checks that the cursor file replaces neither a file of the export nor a file of somebody else.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if it would.
+    fn check(&self, paths: &Paths) -> Result<(), Error> {
+        let of_export = [real(&paths.path), real(&paths.part)];
+        let replaced = [real(&self.path), real(&self.temporary())];
+        if replaced.iter().any(|path| of_export.contains(path)) {
+            return Err(Error::config(
+                "the cursor file would replace a file of the export; choose another path for it",
+            ));
+        }
+        self.check_replaceable().map_err(unwritable)
+    }
+
+    /// Fails if there is a file that is neither a record nor empty.
+    fn check_replaceable(&self) -> io::Result<()> {
+        let is_replaceable = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+            Ok(found) if !found.is_file() => false,
+            Ok(found) if found.len() == 0 => true,
+            // A file of somebody else may be large, and is read only up to the first error.
+            Ok(_) => {
+                let file = BufReader::new(File::open(&self.path)?);
+                serde_json::from_reader::<_, Record>(file).is_ok()
+            }
+        };
+        match is_replaceable {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "another file has the path of the cursor file; move it away, or choose another path",
+            )),
+        }
+    }
+
     /// Replaces the record. After a crash at any moment, the file holds either the old record or the new one.
     fn write(&self, record: &Record) -> io::Result<()> {
         let temporary = self.temporary();
@@ -1267,8 +1316,9 @@ impl CursorFile {
     }
 
     /// Removes the cursor file, and the temporary file that a crash may have left. If the directory can be synced, a later
-    /// crash does not bring them back.
+    /// crash does not bring them back. Fails if another file is there.
     fn remove(&self) -> io::Result<()> {
+        self.check_replaceable()?;
         for path in [&self.temporary(), &self.path] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -72,6 +72,93 @@ async fn a_list_with_too_few_contacts_replaces_no_file() {
 }
 
 #[tokio::test]
+async fn a_cursor_file_replaces_neither_a_file_of_the_export_nor_another_file() {
+    let server = server(2).await;
+    for (name, cursor) in [
+        ("all.csv", "all.csv"),
+        ("all.csv", "all.csv.part"),
+        // The record is written to `all.new` first.
+        ("all.new", "all"),
+    ] {
+        for yesterday in [None, Some("email\nold@x.io\n")] {
+            let folder = Folder::new("cursor-of-export");
+            let path = folder.file(name);
+            if let Some(text) = yesterday {
+                fs::write(&path, text).unwrap();
+            }
+            for resumes in [false, true] {
+                let export = server.client().contacts().list().export(&path, JsonLines);
+                let export = export.cursor_file(folder.file(cursor));
+                let refused = match resumes {
+                    true => export.resume().await,
+                    false => export.await,
+                };
+
+                let refused = refused.unwrap_err();
+                assert_eq!(refused.error().kind(), ErrorKind::Config, "{refused:#}");
+                assert_eq!(fs::read_to_string(&path).ok().as_deref(), yesterday);
+            }
+        }
+    }
+    let folder = Folder::new("cursor-of-others");
+    let (path, cursor) = (folder.file("all.csv"), folder.file("any.json"));
+    let export = || {
+        let list = server.client().contacts().list();
+        list.export(&path, JsonLines).cursor_file(&cursor)
+    };
+    for text in ["{}", "a note", "{\"export\": {}}\n{}"] {
+        fs::write(&cursor, text).unwrap();
+
+        let refused = export().await.unwrap_err();
+
+        let problem = format!("{refused:#}");
+        assert!(problem.contains("choose another path"), "{problem}");
+        assert_eq!(fs::read_to_string(&cursor).unwrap(), text);
+        // Nothing else was created.
+        assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 1);
+    }
+    assert!(server.requests().is_empty());
+    fs::write(&cursor, "").unwrap();
+    export().await.unwrap();
+    assert!(!cursor.exists());
+
+    // A file that another program has written there meanwhile stays, and the export is complete.
+    let replaced = cursor.clone();
+    let written = export().on_progress(move |_| fs::write(&replaced, "a note").unwrap());
+    let failed = written.await.unwrap_err();
+    assert!(
+        format!("{failed:#}").contains("another file has the path"),
+        "{failed:#}"
+    );
+    assert_eq!(fs::read_to_string(&cursor).unwrap(), "a note");
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_cursor_file_that_is_a_link_to_the_export_is_refused() {
+    let server = server(1).await;
+    let folder = Folder::new("cursor-link");
+    let (path, link) = (folder.file("all.csv"), folder.file("link"));
+    fs::write(&path, "email\nold@x.io\n").unwrap();
+    for hard in [false, true] {
+        match hard {
+            true => fs::hard_link(&path, &link).unwrap(),
+            false => std::os::unix::fs::symlink(&path, &link).unwrap(),
+        }
+
+        let list = server.client().contacts().list();
+        let export = list.export(&path, Csv::new(["email"])).cursor_file(&link);
+        let refused = export.await.unwrap_err();
+
+        assert_eq!(refused.error().kind(), ErrorKind::Config, "{refused:#}");
+        assert!(fs::symlink_metadata(&link).is_ok());
+        fs::remove_file(&link).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "email\nold@x.io\n");
+}
+
+#[tokio::test]
 async fn an_export_whose_part_file_another_program_has_changed_fails_and_replaces_no_file() {
     let server = server(2).await;
     let folder = Folder::new("changed");
