@@ -200,7 +200,7 @@ impl Export {
     /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning.
     ///
     /// If there is no cursor file or no part file, as after a finished export, it starts from the beginning, too. To
-    /// resume, the list, the format and the service must be the same as before. With
+    /// resume, the path, the list, the format and the service must be the same as before. With
     /// [all columns](super::Csv::all_columns), the file keeps those with which it was begun. If the last contact in the
     /// file was deleted since, the service may refuse the cursor. Then start the export without `resume`.
     ///
@@ -432,8 +432,8 @@ impl Export {
     async fn open(&mut self, output: &OutputWriter) -> Result<Record, Error> {
         // Before the file is opened: settings that are invalid must not truncate an earlier export.
         self.format.check(self.is_full)?;
-        let settings = Settings::new(&self.list, self.format.description(), self.is_full)?;
         let (path, format) = (self.path.clone(), self.format.clone());
+        let settings = Settings::new(&self.list, &path, format.description(), self.is_full)?;
         let part = part_of(&path);
         let cursor_file = CursorFile::new(self.cursor_path.clone());
         let (start, resumes) = (self.list.start(), self.resumes);
@@ -1160,6 +1160,9 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 /// The settings that an export must share with the one that it continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Settings {
+    /// A hash of the path of the file: two exports may have the same cursor file. 0 in a record without it.
+    #[serde(default)]
+    output: u64,
     service: String,
     /// A hash of the filters, which may contain an address.
     list: u64,
@@ -1171,21 +1174,20 @@ impl Settings {
     /// # Errors
     ///
     /// `ErrorKind::Input` if the filters of the list cannot be sent.
-    fn new(list: &ListContacts, format: String, full: bool) -> Result<Self, Error> {
+    fn new(list: &ListContacts, path: &Path, format: String, full: bool) -> Result<Self, Error> {
         // The start belongs to it: the same filters from another cursor are another list.
         let filters = (list.filters()?, list.start());
-        let digest = Sha256::digest(format!("{filters:?}"));
-        let mut first = [0; 8];
-        first.copy_from_slice(&digest[..8]);
         Ok(Self {
+            output: hash(real(path).as_os_str().as_encoded_bytes()),
             service: list.base_url(),
-            list: u64::from_le_bytes(first),
+            list: hash(format!("{filters:?}").as_bytes()),
             format,
             full,
         })
     }
 
-    /// Says which setting differs; `None` if an export with these settings can continue the other export.
+    /// Says which setting other than the path differs; `None` if an export with these settings can continue the other
+    /// export.
     fn mismatch(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.service != other.service => Some("from another service"),
@@ -1195,6 +1197,13 @@ impl Settings {
             () => None,
         }
     }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let digest = Sha256::digest(bytes);
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(first)
 }
 
 /// The contents of a cursor file.
@@ -1255,6 +1264,11 @@ impl CursorFile {
             )
             .caused_by(error)
         })?;
+        if record.export.output != settings.output {
+            return Err(Error::config(
+                "the cursor file belongs to an export to another path; choose another cursor file, or do not resume the export",
+            ));
+        }
         let format = format.clone().with_found_columns(record.columns.as_deref());
         let settings = Settings {
             format: format.description(),

@@ -275,6 +275,41 @@ async fn a_recorded_cursor_whose_contact_was_deleted_is_an_error_that_says_what_
 }
 
 #[tokio::test]
+async fn two_exports_with_one_cursor_file_are_not_continued_by_each_other() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("shared-cursor");
+    let cursor = folder.file("cursor");
+    let export = |name| {
+        let list = list.clone();
+        let export = list.export(folder.file(name), Csv::new(["email"]));
+        export.cursor_file(&cursor)
+    };
+    stop_after(3, &server, export("a.csv")).await;
+    stop_after(2, &server, export("b.csv")).await;
+    let part = fs::read_to_string(folder.file("a.csv.part")).unwrap();
+
+    let refused = export("a.csv").resume().await.unwrap_err();
+
+    assert_eq!(refused.error().kind(), ErrorKind::Config);
+    let text = refused.to_string();
+    assert!(text.contains("an export to another path"), "{text}");
+    assert_eq!(fs::read_to_string(folder.file("a.csv.part")).unwrap(), part);
+    // The path may be written in another way, whether or not there is a file.
+    for _ in 0..2 {
+        let report = export("./b.csv").resume().await.unwrap();
+        assert_eq!((report.contacts(), report.resumed()), (10, 6));
+        stop_after(2, &server, export("b.csv")).await;
+    }
+    fs::remove_file(&cursor).unwrap();
+    let report = export("a.csv").resume().await.unwrap();
+    assert_eq!((report.contacts(), report.resumed()), (10, 0));
+    for name in ["a.csv", "b.csv"] {
+        let text = fs::read_to_string(folder.file(name)).unwrap();
+        assert_eq!(text, all_addresses(10), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_do_not_fit_together_are_refused() {
     let (server, list) = server(10).await;
     let folder = Folder::new("unfit");
