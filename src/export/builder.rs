@@ -71,7 +71,8 @@ impl ListContacts {
 /// # The files
 ///
 /// The export writes to a part file, whose name is that of the file with `.part` appended. At its end, it renames the
-/// part file to the file. So whoever reads the file finds either all contacts or the previous export.
+/// part file to the file. So whoever reads the file finds either all contacts or the previous export. An existing file
+/// with the name of the part file is overwritten, also if no export has made it.
 ///
 /// The cursor file holds the cursor, the length of the part file, and the counts, but no contacts. After each page, the
 /// export appends the contacts to the part file, syncs it, and then replaces the cursor file. A [resumed](Self::resume)
