@@ -152,16 +152,15 @@ enum Identity {
 impl Identity {
     fn of<'a>(counts_of: impl Fn(Check) -> Vec<&'a EventCount>) -> Self {
         if let [first, second, third, fourth] = counts_of(Check::DistinctIds)[..] {
+            // The fourth event has the third one's id in another case, and the second one's type.
+            let is_lost = second.count > 0 && fourth.count == 0;
+            let is_the_third =
+                fourth.event_type == third.event_type && third.event_type != second.event_type;
             // The second event differs from the first by its id, and the third by all but its timestamp.
             match [first, second, third].map(|counted| counted.count) {
-                [(1..), 0, 0] => return Self::Timestamp,
-                [(1..), 0, _] => return Self::OtherMembers,
-                // The fourth has the third one's id in another case, and the second one's type.
-                [_, (1..), (1..)] if fourth.count == 0 => return Self::IdWithoutCase,
-                [_, _, (1..)]
-                    if fourth.event_type == third.event_type
-                        && third.event_type != second.event_type =>
-                {
+                [first, 0, 0] if first > 0 => return Self::Timestamp,
+                [first, 0, _] if first > 0 => return Self::OtherMembers,
+                [_, _, third] if third > 0 && (is_lost || is_the_third) => {
                     return Self::IdWithoutCase;
                 }
                 _ => {}
