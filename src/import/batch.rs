@@ -1,6 +1,6 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::{io, slice};
 
@@ -65,24 +65,36 @@ pub(super) struct SentBatch {
     /// One outcome for each row, in the order of the rows.
     pub(super) outcomes: Vec<RowOutcome>,
     pub(super) stop: Option<Stop>,
+    /// The places of the rows whose outcome is an opt-out that failed, and that are sent again as a whole.
+    sent_again: BTreeSet<usize>,
 }
 
 impl SentBatch {
+    fn new(outcomes: Vec<RowOutcome>, stop: Option<Stop>) -> Self {
+        Self {
+            outcomes,
+            stop,
+            sent_again: BTreeSet::new(),
+        }
+    }
+
     /// Creates the result of a batch that was not sent.
     fn not_sent(rows: &[NumberedRow], error: Error) -> Self {
-        Self {
-            outcomes: rows.iter().map(NumberedRow::outcome_if_not_sent).collect(),
-            stop: Some(Stop::Fatal(error)),
-        }
+        let outcomes = rows.iter().map(NumberedRow::outcome_if_not_sent);
+        Self::new(outcomes.collect(), Some(Stop::Fatal(error)))
     }
 
     /// Creates the result of a batch whose task ended without one.
     pub(super) fn lost(rows: &[NumberedRow], error: Error) -> Self {
-        Self {
-            // The request may have been sent before the task ended.
-            outcomes: vec![RowOutcome::Unknown; rows.len()],
-            stop: Some(Stop::Fatal(error)),
-        }
+        // The request may have been sent before the task ended.
+        let outcomes = vec![RowOutcome::Unknown; rows.len()];
+        Self::new(outcomes, Some(Stop::Fatal(error)))
+    }
+
+    /// Returns whether the outcome of the row at this place is final. If it is not, a resumed import sends the contact of
+    /// the row again.
+    pub(super) fn is_final(&self, place: usize, row: &NumberedRow, outcome: &RowOutcome) -> bool {
+        !self.sent_again.contains(&place) && is_final(row, outcome, self.stop.as_ref())
     }
 }
 
@@ -118,10 +130,7 @@ impl Sender {
                     return self.look(row, task, entry, old, state, watch).await;
                 }
                 (TaskKind::NotCreated, _) => {
-                    return SentBatch {
-                        outcomes: vec![RowOutcome::NotSent],
-                        stop: Some(Stop::Quota),
-                    };
+                    return SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota));
                 }
                 (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
                 (TaskKind::Check, _) => return self.check(row, &task.recorded, state, watch).await,
@@ -220,7 +229,7 @@ impl Sender {
                 .then_some(Stop::Quota),
             Some(error) => Some(stop_of_failure(error.about(&name_of(rows)))),
         };
-        (SentBatch { outcomes, stop }, may_exist)
+        (SentBatch::new(outcomes, stop), may_exist)
     }
 
     /// Sends a batch. If the service refuses it as a whole because of its length, its size or one of its entries, this
@@ -349,9 +358,14 @@ impl Sender {
                 }
                 last = Some(error).filter(is_last);
             }
-            // A row that is sent again brings its opt-outs with it.
+            // A row that is sent again brings its opt-outs with it. The report says that one failed: without a journal, only
+            // the caller can send the row again.
             let is_sent_again = !is_final(row, &contact, sent.stop.as_ref());
             if is_sent_again && matches!(contact, RowOutcome::Refused { .. }) {
+                if let Some(failed) = failed {
+                    sent.outcomes[place] = failed;
+                    sent.sent_again.insert(place);
+                }
                 continue;
             }
             // Its opt-outs were not tried, and the row is not sent again.
@@ -483,10 +497,7 @@ impl Sender {
         state: &StateWriter,
         watch: &Arc<Watch>,
     ) -> SentBatch {
-        let sent = |outcome, stop| SentBatch {
-            outcomes: vec![outcome],
-            stop,
-        };
+        let sent = |outcome, stop| SentBatch::new(vec![outcome], stop);
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
         let mut entry = before.clone();
         let mut to_send = entry.left.clone();
@@ -678,10 +689,8 @@ impl Sender {
             .await
             .err()
             .map(|error| Stop::Fatal(self.unwritable(error)));
-        SentBatch {
-            outcomes: vec![stop.as_ref().map_or(outcome, |_| RowOutcome::Unknown)],
-            stop,
-        }
+        let outcome = stop.as_ref().map_or(outcome, |_| RowOutcome::Unknown);
+        SentBatch::new(vec![outcome], stop)
     }
 
     /// Finds out whether the contact of a row has opted in again. If that cannot be known, the row counts as not opted
@@ -707,10 +716,7 @@ impl Sender {
             }
         }
         let refused_key = retrieved.err().filter(is_refused_key);
-        SentBatch {
-            outcomes: vec![RowOutcome::Skipped],
-            stop: refused_key.map(Stop::Fatal),
-        }
+        SentBatch::new(vec![RowOutcome::Skipped], refused_key.map(Stop::Fatal))
     }
 
     /// Looks whether the service has the opt-outs of a row.
@@ -745,10 +751,7 @@ impl Sender {
                 }
             }
         };
-        SentBatch {
-            outcomes: vec![outcome],
-            stop: None,
-        }
+        SentBatch::new(vec![outcome], None)
     }
 
     /// Returns whether the contact may be opted out of everything, although the opt-out failed with this error.
@@ -839,19 +842,18 @@ impl Sender {
             Log::Nowhere => return Ok(()),
             Log::State(state) => {
                 let outcomes = contacts.iter().zip(&sent.outcomes);
-                let ended = rows.iter().zip(outcomes);
-                let ended = ended.map(|(row, (contact, outcome))| (row, contact, outcome));
-                let stop = sent.stop.as_ref();
-                let ended = ended.filter(|(row, _, outcome)| is_final(row, outcome, stop));
+                let ended = rows.iter().zip(outcomes).enumerate();
+                let ended =
+                    ended.filter(|(place, (row, (_, now)))| sent.is_final(*place, row, now));
+                let ended = ended.map(|(_, (row, (contact, outcome)))| (row, contact, outcome));
                 return state.record_end(ended).await;
             }
             Log::Journal(journal) => journal,
         };
-        let is_final = |row, outcome| is_final(row, outcome, sent.stop.as_ref());
         let (mut end, mut sent_again) = (BatchEnd::default(), HashSet::new());
         for (place, (row, outcome)) in rows.iter().zip(&sent.outcomes).enumerate() {
             let left = left.remove(&place);
-            let is_known = left.is_some() || is_final(row, outcome);
+            let is_known = left.is_some() || sent.is_final(place, row, outcome);
             // The older row of its address is sent again, and would replace it if it was not.
             if is_known && !row.fails_on_conflict() && sent_again.contains(&row.address) {
                 continue;
@@ -899,18 +901,15 @@ fn not_looked_at(row: &NumberedRow, error: Error) -> SentBatch {
         true => RowOutcome::Unknown,
         false => outcome_of_failure(&error),
     };
-    SentBatch {
-        outcomes: vec![outcome],
-        stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
-    }
+    let stop = stop_of_failure(error.about(&name_of(slice::from_ref(row))));
+    SentBatch::new(vec![outcome], Some(stop))
 }
 
 /// Creates the result of a row whose opt-out failed. The next sync sends it.
 fn opt_out_not_sent(opt_out: &OptOut, error: Error) -> SentBatch {
-    SentBatch {
-        outcomes: vec![opt_out_failed(opt_out, &error)],
-        stop: is_refused_key(&error).then_some(Stop::Fatal(error)),
-    }
+    let outcome = opt_out_failed(opt_out, &error);
+    let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
+    SentBatch::new(vec![outcome], stop)
 }
 
 /// Returns whether the journal needs to know that a row is about to be sent.
@@ -1045,7 +1044,7 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
 /// Returns whether an outcome is final. If it is not, a resumed import sends the contact of the row again.
 ///
 /// `stop` is what the batch of the row means for the import.
-pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
+fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
     match outcome {
         RowOutcome::Created
         | RowOutcome::Updated

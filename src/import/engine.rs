@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, Sleep};
 
-use super::batch::{Sender, SentBatch, Stop, is_final};
+use super::batch::{Sender, SentBatch, Stop};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
@@ -516,9 +516,9 @@ impl Run {
         self.grouping.finish(&addresses);
         self.settled.report.merge(counted);
         self.has_changed = true;
-        for (row, outcome) in kept {
+        for (row, outcome, is_final) in kept {
             // A resumed import may send this row again. Later rows of its address must not be applied before it.
-            if !is_final(&row, &outcome, stop.as_ref()) {
+            if !is_final {
                 if stop.is_none() {
                     self.settled.report.note_left();
                 }
@@ -550,8 +550,11 @@ impl Run {
                 return;
             }
         }
-        if matches!(stop, Stop::Quota) && !self.settings.stop_at_ceiling {
-            return;
+        if matches!(stop, Stop::Quota) {
+            self.settled.report.note_ceiling();
+            if !self.settings.stop_at_ceiling {
+                return;
+            }
         }
         // The first reason counts, but after a refused key or a foreign journal nothing more may be read.
         if self.stop.is_none() || matches!(stop, Stop::Fatal(_)) && !self.is_fatal() {
@@ -903,20 +906,21 @@ struct EndedBatch {
     /// The rows that nobody needs any more. They are dropped by the task of the import, which made them: glibc is slow
     /// to free the memory of another thread, and to allocate when others free.
     _counted_rows: Vec<NumberedRow>,
-    /// The rows to hand out, and those that are not final.
-    kept: Vec<(NumberedRow, RowOutcome)>,
+    /// The rows to hand out, and those that are not final: each with its outcome, and whether that is final.
+    kept: Vec<(NumberedRow, RowOutcome, bool)>,
     stop: Option<Stop>,
 }
 
 impl EndedBatch {
-    fn new(rows: Vec<NumberedRow>, sent: SentBatch, keep: Keep) -> Self {
-        let SentBatch { outcomes, stop } = sent;
+    fn new(rows: Vec<NumberedRow>, mut sent: SentBatch, keep: Keep) -> Self {
+        let outcomes = std::mem::take(&mut sent.outcomes);
         let addresses = rows.iter().map(|row| row.address).collect();
         let (mut counted, mut kept) = (ImportReport::default(), Vec::new());
         let mut counted_rows = Vec::with_capacity(rows.len());
-        for (row, outcome) in rows.into_iter().zip(outcomes) {
-            if keep.keeps(&outcome) || !is_final(&row, &outcome, stop.as_ref()) {
-                kept.push((row, outcome));
+        for (place, (row, outcome)) in rows.into_iter().zip(outcomes).enumerate() {
+            let is_final = sent.is_final(place, &row, &outcome);
+            if keep.keeps(&outcome) || !is_final {
+                kept.push((row, outcome, is_final));
             } else {
                 counted.add(&outcome);
                 counted_rows.push(row);
@@ -927,7 +931,7 @@ impl EndedBatch {
             counted,
             _counted_rows: counted_rows,
             kept,
-            stop,
+            stop: sent.stop,
         }
     }
 }

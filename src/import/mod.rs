@@ -52,8 +52,9 @@
 //!   as refused, or as not sent after a 413. If a service refuses everything, this takes two requests for each row.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
 //!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
-//!   of the rows that the service has refused are recorded if their contacts exist. The opt-outs of the rows that were not
-//!   sent are not: until a resumed import sends them, these contacts may get broadcasts.
+//!   of the rows that the service has refused are recorded if their contacts exist. If that fails, such a row is reported
+//!   as [`OptOutFailed`](RowOutcome::OptOutFailed). The opt-outs of the rows that were not sent are not recorded: until a
+//!   resumed import sends them, these contacts may get broadcasts.
 //! - **A refused key** stops the import immediately, with an [`ImportError`].
 //!
 //! # After a crash

@@ -35,6 +35,9 @@ pub struct ImportReport {
     first_failure: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_stopped: bool,
+    /// Whether the plan's ceiling was reached. A row that says so may count as one whose opt-out failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_at_ceiling: bool,
     /// Whether something failed that may succeed in the next run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     may_succeed: bool,
@@ -401,7 +404,7 @@ impl ImportReport {
     /// ```
     #[must_use]
     pub fn quota_exceeded(&self) -> bool {
-        self.refused.contains_key("quota_exceeded")
+        self.is_at_ceiling || self.refused.contains_key("quota_exceeded")
     }
 
     /// Returns the error of the first batch that failed as a whole, or of the first opt-out that failed, as text. After
@@ -451,6 +454,10 @@ impl ImportReport {
     /// Notes that a row is left to the next run, although its batch did not fail as a whole.
     pub(super) fn note_left(&mut self) {
         self.may_succeed = true;
+    }
+
+    pub(super) fn note_ceiling(&mut self) {
+        self.is_at_ceiling = true;
     }
 
     pub(super) fn note_stopped(&mut self) {
@@ -505,6 +512,7 @@ impl ImportReport {
             duplicates,
             first_failure,
             is_stopped,
+            is_at_ceiling,
             may_succeed,
             files_not_sent,
         } = other;
@@ -523,6 +531,7 @@ impl ImportReport {
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
         self.is_stopped |= is_stopped;
+        self.is_at_ceiling |= is_at_ceiling;
         self.may_succeed |= may_succeed;
         self.files_not_sent.extend(files_not_sent);
     }
@@ -649,7 +658,8 @@ pub enum RowOutcome {
     /// The service may also have refused the row, and then the opt-out of a contact that exists or may exist. When the
     /// opt-out is recorded, the outcome is [`Refused`](Self::Refused).
     ///
-    /// A resumed import sends the opt-out again, whatever the failure was. If the row itself is wrong, such as the name
+    /// A resumed import sends the opt-out again, whatever the failure was, and the whole row if the plan's ceiling had
+    /// refused it. If the row itself is wrong, such as the name
     /// of a topic, fix the row and import it again with upsert or skip: with
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the contact exists.
     OptOutFailed {
@@ -947,6 +957,7 @@ mod tests {
             duplicates: count,
             first_failure: None,
             is_stopped: count != 2,
+            is_at_ceiling: count != 2,
             may_succeed: count != 3,
             files_not_sent: vec![format!("{count}.csv")],
         };

@@ -200,6 +200,37 @@ async fn at_the_ceiling_of_the_plan_the_opt_out_of_a_contact_that_exists_is_sent
 }
 
 #[tokio::test]
+async fn at_the_ceiling_of_the_plan_an_opt_out_that_fails_is_reported_and_a_resumed_import_sends_the_row()
+ {
+    let server = server().await;
+    server.seed_contact("ada@x.io");
+    let full = json!({"data": [{"email": "ada@x.io", "status": "quota_exceeded"}]});
+    server.fault(
+        Fault::status(200)
+            .body(full.to_string())
+            .path("/contacts/batch"),
+    );
+    server.fault(Fault::status(503).path("*/unsubscribe"));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let import = || contacts.import([ImportRow::from("ada@x.io").opt_out(EVERYTHING)]);
+
+    let without_journal = in_time(import()).await.unwrap();
+    let failed = in_time(import().journal(journal.open())).await.unwrap();
+    server.clear_faults();
+    let resumed = in_time(import().journal(journal.open())).await.unwrap();
+
+    for report in [without_journal, failed] {
+        assert_eq!(counts(&report), [0, 0, 0, 1, 0, 0]);
+        assert_eq!(report.opt_out_failed(), 1);
+        assert!(report.quota_exceeded() && !report.is_complete());
+        report.finished().unwrap_err();
+    }
+    assert_eq!(counts(&resumed), [0, 1, 0, 0, 0, 0]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(batches(&server).len(), 3);
+}
+
+#[tokio::test]
 async fn the_opt_out_of_a_row_that_is_refused_because_of_a_property_is_sent_if_its_contact_exists()
 {
     let server = server().await;
