@@ -10,8 +10,8 @@ use super::journal::{BatchEnd, JournalWriter};
 use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{
-    EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft, SyncTask, TaskKind,
-    ToDo, add_missing, has, is_among,
+    AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft,
+    SyncTask, TaskKind, ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
 use crate::address::address_problem;
@@ -204,16 +204,24 @@ impl Sender {
                 ToDo::Everything { was_sent } => {
                     let result = results.next();
                     let outcome = match result {
-                        Some(Ok(result)) => outcome_of(row, result),
-                        Some(Err(outcome)) => outcome.clone(),
+                        Some(EntryResult::Sent(result)) => outcome_of(row, result),
+                        Some(EntryResult::TooLarge) => RowOutcome::NotSent,
+                        Some(EntryResult::Failed(outcome)) => outcome.clone(),
                         None => RowOutcome::Unknown,
                     };
-                    let exists = match &outcome {
-                        RowOutcome::Refused { .. } if *was_sent => true,
-                        RowOutcome::Refused { code, .. } if is_about_address(row, code) => false,
+                    let exists = match (&outcome, result) {
+                        (RowOutcome::Refused { .. }, _) if *was_sent => true,
+                        (RowOutcome::Refused { code, .. }, _) if is_about_address(row, code) => {
+                            false
+                        }
                         // The contact may have existed before the import, and would keep getting broadcasts.
-                        RowOutcome::Refused { .. } if !row.fails_on_conflict() => true,
-                        _ => matches!(result, Some(Ok(result)) if result.may_be_applied()),
+                        (RowOutcome::Refused { .. }, _) | (_, Some(EntryResult::TooLarge))
+                            if !row.fails_on_conflict() =>
+                        {
+                            true
+                        }
+                        (_, Some(EntryResult::Sent(result))) => result.may_be_applied(),
+                        _ => false,
                     };
                     (outcome, exists)
                 }
@@ -221,20 +229,20 @@ impl Sender {
             outcomes.push(outcome);
             may_exist.push(exists);
         }
+        // One refused entry is enough: every later row would be refused, too.
+        let is_full = outcomes.iter().any(is_quota_exceeded);
+        let failure = failure.map(|error| stop_of_failure(error.about(&name_of(rows))));
         let stop = match failure {
-            // One refused entry is enough: every later row would be refused, too.
-            None => outcomes
-                .iter()
-                .any(is_quota_exceeded)
-                .then_some(Stop::Quota),
-            Some(error) => Some(stop_of_failure(error.about(&name_of(rows)))),
+            None | Some(Stop::Failure(_)) if is_full => Some(Stop::Quota),
+            failure => failure,
         };
         (SentBatch::new(outcomes, stop), may_exist)
     }
 
     /// Sends a batch. If the service refuses it as a whole because of its length, its size or one of its entries, this
     /// sends its halves, one after the other, and the halves of those: only a row that is refused alone is at fault. If
-    /// everything is refused, a batch of 100 rows takes 199 requests.
+    /// everything is refused, a batch of 100 rows takes 199 requests. After a row that is too large, later rows of its
+    /// address are left out.
     ///
     /// Returns a result for each entry, and the last error that left entries without one.
     async fn send_batch(
@@ -242,37 +250,61 @@ impl Sender {
         batch: &[&NewContact],
         watch: &Arc<Watch>,
     ) -> (Vec<EntryResult>, Option<Error>) {
+        let not_sent = EntryResult::Failed(RowOutcome::NotSent);
         let (mut results, mut failure) = (Vec::with_capacity(batch.len()), None);
+        let mut too_large = HashSet::<AddressHash>::new();
         // The next part is the last one, so that entries with the same address apply in their order.
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
+            // When the row that is too large is sent again, it would overwrite a later row of its address.
+            let is_left_out = |contact: &&NewContact| {
+                !too_large.is_empty() && too_large.contains(&AddressHash::new(&contact.email))
+            };
+            match part.iter().position(is_left_out) {
+                None => {}
+                Some(0) => {
+                    results.push(not_sent.clone());
+                    if part.len() > 1 {
+                        parts.push(&part[1..]);
+                    }
+                    continue;
+                }
+                Some(place) => {
+                    let (first, second) = part.split_at(place);
+                    parts.extend([second, first]);
+                    continue;
+                }
+            }
             match self.send_part(part, watch).await {
-                Ok(sent) => results.extend(sent.into_iter().map(Ok)),
+                Ok(sent) => results.extend(sent.into_iter().map(EntryResult::Sent)),
                 Err(error) if is_refused_as_a_whole(&error) && part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
                 Err(error) if is_refused_as_a_whole(&error) && is_about_rows(&error) => {
-                    results.push(Ok(refused_entry(&error)));
+                    results.push(EntryResult::Sent(refused_entry(&error)));
                 }
+                // The others may be small enough.
+                Err(error) if is_refused_as_a_whole(&error) => {
+                    results.push(EntryResult::TooLarge);
+                    let addresses = part.iter().map(|contact| AddressHash::new(&contact.email));
+                    too_large.extend(addresses);
+                    failure = Some(error);
+                }
+                // Anything else would refuse the other parts, too.
                 Err(error) => {
-                    let outcome = outcome_of_failure(&error);
-                    results.extend(part.iter().map(|_| Err(outcome.clone())));
-                    // If the size of one row is at fault, the others may be small enough. Anything else would refuse the
-                    // other parts, too.
-                    let is_last = !is_refused_as_a_whole(&error);
+                    let outcome = EntryResult::Failed(outcome_of_failure(&error));
+                    results.extend(part.iter().map(|_| outcome.clone()));
                     // The last one decides: it may be about the key.
                     failure = Some(error);
-                    if is_last {
-                        break;
-                    }
+                    break;
                 }
             }
             if watch.gives_up() {
                 break;
             }
         }
-        results.resize(batch.len(), Err(RowOutcome::NotSent));
+        results.resize(batch.len(), not_sent);
         (results, failure)
     }
 
@@ -366,6 +398,10 @@ impl Sender {
                     sent.outcomes[place] = failed;
                     sent.sent_again.insert(place);
                 }
+                continue;
+            }
+            // That the row was not sent says that its opt-outs may be missing.
+            if is_sent_again && contact == RowOutcome::NotSent {
                 continue;
             }
             // Its opt-outs were not tried, and the row is not sent again.
@@ -918,8 +954,16 @@ fn is_recorded_before(row: &NumberedRow) -> bool {
         && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
 }
 
-/// The result of an entry or, without one, the outcome of its row.
-type EntryResult = Result<BatchOutcome, RowOutcome>;
+/// What became of an entry of a batch.
+#[derive(Clone, Debug)]
+enum EntryResult {
+    /// The service has responded with a result for it.
+    Sent(BatchOutcome),
+    /// It is too large to be sent, even alone.
+    TooLarge,
+    /// It has no result. This is the outcome of its row.
+    Failed(RowOutcome),
+}
 
 /// Why no further batch is started.
 #[derive(Debug)]

@@ -49,7 +49,8 @@
 //!   address of such a row are not sent, because a retry of the earlier row would overwrite them.
 //! - **A batch that is refused as a whole.** After a 413, or after `validation_error` or `already_exists` for a whole batch,
 //!   the import sends its halves, one after the other, and the halves of those. So only a row that is refused alone counts
-//!   as refused, or as not sent after a 413. If a service refuses everything, this takes two requests for each row.
+//!   as refused, or as not sent after a 413. The import tries to record the opt-outs of a row that is not sent because of
+//!   a 413, because its contact may exist. If a service refuses everything, this takes two requests for each row.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
 //!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
 //!   of the rows that the service has refused are recorded if their contacts exist. If that fails, such a row is reported

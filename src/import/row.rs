@@ -689,7 +689,12 @@ impl NumberedRow {
     /// Returns whether to send this opt-out after the contact got this outcome. If a request was retried, an outcome
     /// may hide that an earlier attempt created the contact.
     pub(super) fn sends(&self, opt_out: &OptOut, contact: &RowOutcome, was_retried: bool) -> bool {
-        let is_old = *contact == RowOutcome::Updated && !was_retried;
+        let is_old = match contact {
+            RowOutcome::Updated => !was_retried,
+            // The row is too large. If there is a contact, this run has not created it.
+            RowOutcome::NotSent => true,
+            _ => false,
+        };
         let task = self.row.task().filter(|_| is_old);
         task.is_none_or(|task| !has(&task.recorded, opt_out))
     }

@@ -488,6 +488,51 @@ async fn a_row_that_is_too_large_alone_is_not_sent_and_the_others_are() {
 }
 
 #[tokio::test]
+async fn a_later_row_with_the_address_of_a_row_that_is_too_large_is_not_sent() {
+    let server = MockServer::start().await;
+    // The batch is too large, and so are its first half and its first row.
+    server.fault(Fault::status(413).path(BATCH).times(3));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let rows = [
+            ("a@x.io", "Old"),
+            ("b@x.io", "B"),
+            ("A@x.io", "New"),
+            ("c@x.io", "C"),
+        ];
+        let rows = rows.map(|(address, name)| NewContact::new(address).first_name(name));
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    let was_created = server.contact("a@x.io").is_some();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&failed), [2, 0, 0, 0, 2, 0]);
+    assert!(!was_created);
+    assert_eq!(
+        batches(&server)[3..],
+        [vec!["b@x.io"], vec!["c@x.io"], vec!["a@x.io", "A@x.io"]]
+    );
+    assert_eq!(counts(&resumed), [3, 1, 0, 0, 0, 0]);
+    let first_name = server.contact("a@x.io").unwrap().first_name;
+    assert_eq!(first_name.as_deref(), Some("New"));
+}
+
+#[tokio::test]
+async fn the_ceiling_of_the_plan_stops_the_import_also_if_a_row_of_the_batch_is_too_large() {
+    let server = MockServer::builder().contact_ceiling(0).start().await;
+    // The batch is too large, and so are its first parts down to one row.
+    server.fault(Fault::status(413).path(BATCH).times(7));
+
+    let import = contacts(&server).import(numbered(101)).concurrency(1);
+    let report = in_time(import).await.unwrap();
+
+    assert!(report.quota_exceeded());
+    assert_eq!(counts(&report), [0, 0, 0, 99, 2, 0]);
+}
+
+#[tokio::test]
 async fn a_validation_error_for_a_whole_batch_refuses_only_the_row_that_is_refused_alone() {
     let server = respond_with(|request: &Request| {
         if addresses_of(request)

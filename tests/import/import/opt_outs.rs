@@ -253,6 +253,53 @@ async fn the_opt_out_of_a_row_that_is_refused_because_of_a_property_is_sent_if_i
 }
 
 #[tokio::test]
+async fn the_opt_out_of_a_row_that_is_too_large_is_sent_if_its_contact_exists() {
+    let server = server().await;
+    server.seed_contact("ada@x.io");
+    server.seed_contact("bob@x.io");
+    server.fault(Fault::status(413).path("/contacts/batch"));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let [ada, eve] =
+            ["ada@x.io", "eve@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+        let rows = [ada, eve, strict("bob@x.io")];
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    let opted_out = |address| server.contact(address).unwrap().unsubscribed;
+    let were_opted_out = ["ada@x.io", "bob@x.io"].map(opted_out);
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&failed), [0, 0, 0, 0, 3, 0]);
+    assert_eq!(were_opted_out, [true, false]);
+    assert_eq!(counts(&resumed), [1, 1, 0, 1, 0, 0]);
+    assert_eq!(["eve@x.io", "bob@x.io"].map(opted_out), [true, false]);
+}
+
+#[tokio::test]
+async fn the_opt_out_that_fails_of_a_row_that_is_too_large_leaves_the_row_to_the_next_import() {
+    let server = server().await;
+    server.seed_contact("ada@x.io");
+    server.fault(Fault::status(413).path("/contacts/batch"));
+    server.fault(Fault::status(503).path("*/unsubscribe"));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+    let run = || {
+        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+        contacts.import([row]).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!(counts(&failed), [0, 0, 0, 0, 1, 0]);
+    assert_eq!(counts(&resumed), [0, 1, 0, 0, 0, 0]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn no_request_is_made_for_the_opt_out_of_an_address_that_the_service_refuses() {
     for code in ["validation_error", "invalid_address", "invalid_email"] {
         let server = server().await;

@@ -641,6 +641,26 @@ async fn the_opt_out_of_a_row_that_is_refused_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_too_large_does_not_send_the_opt_out_of_an_earlier_run_again() {
+    let nights = Nights::new().await;
+    let no_news = |name: &str| {
+        let row = ImportRow::new(contact("a@x.io").first_name(name));
+        SyncRow::new(1, row.opt_out(topic("news")))
+    };
+    nights.run(&[no_news("Ada")]).await;
+    let opt_in = nights.contacts.set_topic("a@x.io", "news", true);
+    opt_in.await.unwrap();
+    let too_large = Fault::status(413).path("/contacts/batch");
+    nights.server.fault(too_large);
+
+    let (report, _) = nights.run(&[no_news("Eve")]).await;
+
+    assert_eq!(report.changes().not_sent(), 1);
+    let ada = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(ada.topics["news"]);
+}
+
+#[tokio::test]
 async fn the_opt_out_of_a_row_that_is_refused_is_sent_by_the_next_run_if_it_fails() {
     let nights = Nights::new().await;
     nights.contacts.create("a@x.io").await.unwrap();
