@@ -1028,7 +1028,7 @@ fn stop_of_failure(error: Error) -> Stop {
     }
 }
 
-fn is_refused_key(error: &Error) -> bool {
+pub(super) fn is_refused_key(error: &Error) -> bool {
     error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
 }
 

@@ -45,6 +45,7 @@ impl Contacts {
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, the
     ///   service has none of the contacts that the journal records, or a CSV file could not be read to its end.
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
+    /// - The error of the request for a contact that the [`journal`](Import::journal) records, if nothing is left to send.
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the
     /// [`ImportReport`] counts them. Even if the service was down for every row, the result is `Ok`:
@@ -339,7 +340,9 @@ impl Import {
     /// It also needs the key of the same audience. With another key, it would send nothing of what is recorded, and
     /// report it as done. So it first looks for up to ten contacts that the journal records among these rows, and stops
     /// at the first that exists: usually, this takes one request. If there are at least five, and the service has none
-    /// of them, the import ends with an error of the kind [`Input`](crate::ErrorKind::Input).
+    /// of them, the import ends with an error of the kind [`Input`](crate::ErrorKind::Input). If the key is refused,
+    /// the import ends with that error. If the request fails for another reason, the import continues, and ends with that
+    /// error only if it has nothing to send.
     ///
     /// # Example: continue after an outage
     ///
@@ -623,8 +626,8 @@ impl Import {
         settings.total = settings.total.or_else(|| self.source.total());
         // Only what was sent may be marked as finished.
         let journal = self.journal.filter(|_| settings.work == Work::Send);
-        let (resumed, log) = match journal {
-            None => (None, Log::Nowhere),
+        let (resumed, unchecked, log) = match journal {
+            None => (None, None, Log::Nowhere),
             Some(journal) => {
                 let started = journal
                     .start(self.contacts.base_url(), &mut self.source)
@@ -641,12 +644,13 @@ impl Import {
                     "the journal records",
                     "begin with a new journal",
                 );
-                checked.await.map_err(ImportError::not_started)?;
-                (Some(resumed), Log::Journal(journal))
+                let unchecked = checked.await.map_err(ImportError::not_started)?;
+                (Some(resumed), unchecked, Log::Journal(journal))
             }
         };
         let sender = Sender::new(self.contacts, self.options, log);
-        Ok(Run::new(self.source, resumed, sender, settings, keep))
+        let source = self.source;
+        Ok(Run::new(source, resumed, unchecked, sender, settings, keep))
     }
 }
 

@@ -287,6 +287,9 @@ pub(super) struct Run {
     batches: InFlightBatches,
     settled: Settled,
     stop: Option<Stop>,
+    /// Why it is not known whether the key is that of another audience, until a batch is sent: its outcome says whether
+    /// the service can be reached.
+    unchecked: Option<Error>,
     /// Whether the input could not be read to its end.
     is_cut_off: bool,
     /// Whether something has changed since `poll_change` last said so.
@@ -304,6 +307,7 @@ impl Run {
     pub(super) fn new(
         source: Source,
         resumed: Option<Resumed>,
+        unchecked: Option<Error>,
         sender: Sender,
         settings: Settings,
         keep: Keep,
@@ -319,6 +323,7 @@ impl Run {
             batches: InFlightBatches::default(),
             settled: Settled::new(keep),
             stop: None,
+            unchecked,
             is_cut_off: false,
             has_changed: false,
             next_show: None,
@@ -421,6 +426,7 @@ impl Run {
             if batch.is_empty() {
                 return;
             }
+            self.unchecked = None;
             let keep = self.settled.keep;
             self.batches.start(&self.sender, &self.pace, batch, keep);
         }
@@ -650,7 +656,7 @@ impl Run {
             Some(Stop::Quota | Stop::Asked) => None,
             // This comes last: the error of a batch explains more than the end of the file.
             None if self.is_cut_off => Some(cut_off()),
-            None => is_shorter.then(other_rows),
+            None => is_shorter.then(other_rows).or(self.unchecked),
         };
         match error {
             None => Ok(self.settled.report),

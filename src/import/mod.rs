@@ -64,7 +64,8 @@
 //! the same order, and the same file. The report then covers all rows, including the rows of earlier runs.
 //!
 //! If the service has none of ten contacts that the journal records, the key may be that of another audience. Then the
-//! import sends nothing, and ends with an error. Usually, the first of them exists, so this takes one request.
+//! import sends nothing, and ends with an error. Usually, the first of them exists, so this takes one request. If that
+//! request fails and nothing is left to send, the import ends with its error.
 //!
 //! | the row was | a resumed import |
 //! |---|---|

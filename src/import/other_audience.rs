@@ -1,5 +1,6 @@
 //! Finds out whether the key is that of another audience than in earlier runs.
 
+use super::batch::is_refused_key;
 use crate::Error;
 use crate::contacts::FindContact;
 use crate::signals::{StopSignal, unless_stopped};
@@ -11,23 +12,30 @@ pub(super) const SMALLEST_SAMPLE: usize = 5;
 
 /// Makes sure that the service has one of these contacts of earlier runs. Otherwise the key is most likely that of another
 /// audience. `known_from` says which contacts they are, and `remedy` what to do if they were deleted.
+///
+/// Returns the error if the service cannot be asked. A run that sends requests of its own may ignore it: they fail, too.
 pub(super) async fn check_audience(
     addresses: Vec<String>,
     find: impl Fn(String) -> FindContact,
     stop_signal: &mut Option<StopSignal>,
     known_from: &str,
     remedy: &str,
-) -> Result<(), Error> {
+) -> Result<Option<Error>, Error> {
     let count = addresses.len();
     if count < SMALLEST_SAMPLE {
-        return Ok(());
+        return Ok(None);
     }
     for address in addresses {
         let find = find(address).into_future();
-        // A run that is stopped, or that cannot reach the service, ends by itself.
-        let Some(Ok(None)) = unless_stopped(stop_signal, find).await else {
-            return Ok(());
-        };
+        match unless_stopped(stop_signal, find).await {
+            Some(Ok(None)) => {}
+            // A run that is stopped ends by itself.
+            Some(Ok(Some(_))) | None => return Ok(None),
+            // It exists.
+            Some(Err(error)) if error.is_malformed_contact() => return Ok(None),
+            Some(Err(error)) if is_refused_key(&error) => return Err(error),
+            Some(Err(error)) => return Ok(Some(error)),
+        }
     }
     Err(Error::input(format!(
         "the service has none of {count} contacts that {known_from}, so the key may be that of another audience; nothing \

@@ -681,6 +681,7 @@ impl SyncContacts {
             "the last run had sent",
             "begin with a new state file",
         );
+        // If the service cannot be reached, the requests of the sync say so: there are some if contacts were looked for.
         checked.await.map_err(refused(Safeguard::Audience))?;
         report.unchanged = plan.unchanged;
         report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
@@ -777,7 +778,7 @@ impl SyncContacts {
             }
         };
         let sender = Sender::new(self.contacts, self.options, log);
-        let mut run = Run::new(source, None, sender, self.settings, keep);
+        let mut run = Run::new(source, None, None, sender, self.settings, keep);
         drive(&mut run, rejects.as_mut()).await;
         plan.opt_ins.retain(|row| {
             let is_subscribed = |writer: &StateWriter| Some(writer.is_subscribed(row.key_text()?));

@@ -355,6 +355,29 @@ async fn a_journal_is_not_resumed_with_the_key_of_another_audience() {
 }
 
 #[tokio::test]
+async fn a_finished_import_is_not_resumed_with_a_key_that_is_refused_or_during_an_outage() {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let contacts = contacts(&server);
+    let import = |count| contacts.import(numbered(count)).journal(journal.open());
+    in_time(import(250)).await.unwrap();
+    server.clear_requests();
+
+    for (status, rows) in [(401, 250), (403, 250), (503, 250), (401, 300)] {
+        server.fault(Fault::status(status).method("GET"));
+        let stopped = in_time(import(rows)).await.unwrap_err();
+        server.clear_faults();
+
+        assert_eq!(stopped.error().status().unwrap(), status);
+        assert_eq!(stopped.error().is_retryable(), status == 503);
+        assert!(batches(&server).is_empty(), "{status} {rows}");
+    }
+    // The requests for the other rows would fail as well during an outage.
+    server.fault(Fault::status(503).method("GET"));
+    let resumed = in_time(import(300)).await.unwrap();
+    assert_eq!(counts(&resumed), [300, 0, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
 async fn a_journal_of_a_few_contacts_is_resumed_even_if_all_of_them_were_deleted() {
     let (server, journal) = (MockServer::start().await, JournalPath::new());
     let contacts = contacts(&server);

@@ -178,6 +178,26 @@ async fn the_state_of_a_sync_with_another_service_is_refused() {
 }
 
 #[tokio::test]
+async fn a_night_with_a_key_that_may_not_look_for_contacts_sends_nothing() {
+    let table = |rows| -> Vec<SyncRow> {
+        let rows = (0..rows).map(|key| row(key, &format!("{key}@x.io")));
+        rows.collect()
+    };
+    let nights = Nights::new().await;
+    nights.run(&table(5)).await;
+    let state = fs::read(&nights.state).unwrap();
+    nights.server.clear_requests();
+    nights.server.fault(Fault::status(403).method("GET"));
+
+    let sync = nights.sync(&table(6));
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    assert!(stopped.error().is_forbidden(), "{stopped}");
+    assert_eq!(nights.calls().len(), 1);
+    assert_eq!(fs::read(&nights.state).unwrap(), state);
+}
+
+#[tokio::test]
 async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one_everything() {
     let table = |address: &str| -> Vec<SyncRow> {
         let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
