@@ -1600,6 +1600,9 @@ pub enum ErrorKind {
     /// Fix the argument. Nothing was sent, with one exception:
     /// [`change_address`](crate::contacts::Contacts::change_address) sends requests before it knows whether it can tell
     /// who opted out the old contact. If it has created the new contact by then, [`Error::outcome`] is `Unknown`.
+    ///
+    /// Or a job has stopped, such as an import whose file cannot be read to its end, or whose journal belongs to other
+    /// rows: its report says what was sent. Fix the input of the job.
     Input,
     /// The service repeated a cursor or a page, so listing stopped to avoid an endless loop. Or the service sent a cursor
     /// that is too long for a URL.
