@@ -28,7 +28,7 @@ const LOG_PAGES: i64 = 800;
 const LOG_BYTES: i64 = 4 * 1024 * 1024;
 const CACHE_KIB: i64 = 16 * 1024;
 /// How long to wait at most before the next try to get a lock that another connection has.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) fn connect(
     path: &Path,

@@ -3,17 +3,16 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::ffi;
 use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
-use sqlx::{Connection as _, Error, Transaction};
+use sqlx::{Connection as _, Error, QueryBuilder, Transaction};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::file::{store_error, store_error_of_code};
+use super::file::{LONGEST_PAUSE, store_error, store_error_of_code};
 use super::writer::Purpose;
 use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder};
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
@@ -411,6 +410,10 @@ impl SqlxSqliteStore {
         // The turn comes after the connection: whoever has a connection may wait for the store.
         let _turn = self.store.writer.turn().await?;
         self.store.shared.check_files().map_err(store_error)?;
+        // For the reason that `file::begin` has, SQLite itself does not wait. If this future is dropped or fails before the
+        // pool's setting is back, the connection is closed.
+        let busy_timeout = busy_timeout(connection.get()).await?;
+        set_busy_timeout(connection.get(), 0).await?;
         // The time limit of the response ends the tries.
         let mut transaction = loop {
             match connection.get().begin_with("BEGIN IMMEDIATE").await {
@@ -420,6 +423,8 @@ impl SqlxSqliteStore {
             }
             tokio::time::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
         };
+        // The statements of a user may wait for others, too.
+        set_busy_timeout(&mut transaction, busy_timeout).await?;
         let handled = async {
             let claimed = self.claim_done(&mut transaction, endpoint, claim, purpose);
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
@@ -537,8 +542,23 @@ impl Drop for Connection {
     }
 }
 
-/// How long to wait at most before the next try to begin a transaction.
-const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+/// Returns how long a connection waits for others, in milliseconds.
+async fn busy_timeout(connection: &mut SqliteConnection) -> Result<i64, StoreError> {
+    // Not cached: see below.
+    let timeout = sqlx::query_scalar("PRAGMA busy_timeout").persistent(false);
+    timeout.fetch_one(connection).await.map_err(failed)
+}
+
+/// Sets how long a connection waits for others, in milliseconds.
+async fn set_busy_timeout(
+    connection: &mut SqliteConnection,
+    timeout: i64,
+) -> Result<(), StoreError> {
+    let mut pragma = QueryBuilder::<Sqlite>::new("PRAGMA busy_timeout = ");
+    // SQLite reads or sets the timeout when it compiles the statement, so a cached statement would do nothing.
+    let pragma = pragma.push(timeout).build().persistent(false);
+    pragma.execute(connection).await.map(drop).map_err(failed)
+}
 
 /// Classes the failure of a commit.
 fn not_committed(error: Error) -> Undone {
@@ -556,7 +576,7 @@ fn code(error: &Error) -> Option<i32> {
     code.and_then(|code| code.parse().ok())
 }
 
-/// Returns whether another connection kept the right to write for longer than the pool's busy timeout.
+/// Returns whether another connection has the right to write.
 fn is_busy(error: &Error) -> bool {
     // The rest of the number says why.
     code(error).is_some_and(|code| code & 0xff == ffi::SQLITE_BUSY)

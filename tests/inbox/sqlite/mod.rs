@@ -11,6 +11,7 @@ mod sqlx_pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::rusqlite::Connection;
@@ -20,6 +21,7 @@ use audience::inbox::{
 };
 use audience::webhooks::{EventId, EventType, Signer, VerifiedEvent, Verifier};
 use support::PATIENCE;
+use tokio::sync::watch;
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -51,6 +53,26 @@ impl Folder {
     /// A connection of a user's own.
     fn connect(&self) -> Connection {
         Connection::open(self.file()).unwrap()
+    }
+
+    /// Starts a thread that writes to the file without a pause until its receiver is dropped. It notes the start of each
+    /// transaction.
+    fn neighbor(&self) -> (watch::Receiver<()>, JoinHandle<()>) {
+        let other = self.connect();
+        let table = "CREATE TABLE other (number INTEGER)";
+        other.execute_batch(table).unwrap();
+        let (begun, writes) = watch::channel(());
+        let writing = std::thread::spawn(move || {
+            let mut is_over = false;
+            while !is_over {
+                let write = "BEGIN IMMEDIATE; INSERT INTO other VALUES (1)";
+                other.execute_batch(write).unwrap();
+                is_over = begun.send(()).is_err();
+                std::thread::sleep(Duration::from_millis(5));
+                other.execute_batch("COMMIT").unwrap();
+            }
+        });
+        (writes, writing)
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use audience::inbox::rusqlite::TransactionBehavior;
 use audience::inbox::{ClaimState, SqliteStore, Store, StoreErrorKind, Token};
-use tokio::sync::watch;
 
 use super::{Folder, HOUR, accept, claim, complete, id, key};
 
@@ -75,20 +74,7 @@ async fn a_store_beside_one_that_never_pauses_gets_its_turn() {
     let busy_timeout = Duration::from_secs(5);
     let store = SqliteStore::builder().busy_timeout(busy_timeout);
     let store = store.open(folder.file()).unwrap();
-    let other = folder.connect();
-    let table = "CREATE TABLE other (number INTEGER)";
-    other.execute_batch(table).unwrap();
-    let (begun, mut writes) = watch::channel(());
-    let writing = std::thread::spawn(move || {
-        let mut is_over = false;
-        while !is_over {
-            let write = "BEGIN IMMEDIATE; INSERT INTO other VALUES (1)";
-            other.execute_batch(write).unwrap();
-            is_over = begun.send(()).is_err();
-            std::thread::sleep(Duration::from_millis(5));
-            other.execute_batch("COMMIT").unwrap();
-        }
-    });
+    let (mut writes, writing) = folder.neighbor();
 
     for event in 0..20 {
         // Each claim waits for a transaction that has just begun.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use audience::inbox::conformance::Suite;
 use audience::inbox::rusqlite::{Connection, TransactionBehavior};
 use audience::inbox::sqlx::migrate::Migrator;
-use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use audience::inbox::sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions,
+};
 use audience::inbox::sqlx::{self, Sqlite, Transaction};
 use audience::inbox::{
     ClaimState, Fingerprint, InboxError, Receipt, SqliteStore, SqlxSqliteStore, Store, StoreError,
@@ -361,6 +363,59 @@ async fn a_delivery_waits_for_another_writer_also_without_a_busy_timeout() {
     let (receipt, ()) = tokio::join!(handled, released);
 
     assert_eq!(receipt, Receipt::Handled);
+}
+
+#[tokio::test]
+async fn a_delivery_beside_a_program_that_never_pauses_gets_its_turn() {
+    let folder = Folder::new("sqlx-neighbor");
+    let store = folder.set_up().await;
+    let (mut writes, writing) = folder.neighbor();
+
+    for event in 0..5 {
+        // Each delivery waits for a transaction that has just begun.
+        writes.borrow_and_update();
+        writes.changed().await.unwrap();
+        let receipt = handle(&store, &format!("evt_{event}")).await;
+        assert_eq!(receipt, Receipt::Handled);
+    }
+
+    drop(writes);
+    writing.join().unwrap();
+}
+
+#[tokio::test]
+async fn the_busy_timeout_of_the_pool_stays_as_it_is() {
+    async fn busy_timeout(connection: &mut SqliteConnection) -> i64 {
+        let timeout = sqlx::query_scalar("PRAGMA busy_timeout").persistent(false);
+        timeout.fetch_one(connection).await.unwrap()
+    }
+    let folder = Folder::new("sqlx-timeout");
+    let _open = folder.set_up().await;
+    let options = folder.options().busy_timeout(Duration::from_millis(1_234));
+    let pool = SqlitePoolOptions::new().max_connections(1);
+    let pool = pool.connect_with(options).await.unwrap();
+    let store = SqlxSqliteStore::open(pool).await.unwrap();
+    let mut found = Vec::new();
+
+    // Of these, a delivery is dropped while it waits for another writer.
+    for event in ["evt_1", "evt_2", "evt_3"] {
+        let other = (event == "evt_2").then(|| begin(&folder));
+        let handled = store.handle_in("main", delivery(event), async |transaction, _| {
+            found.push(busy_timeout(transaction).await);
+            Ok::<_, sqlx::Error>(())
+        });
+        let limit = if other.is_some() {
+            Duration::from_millis(300)
+        } else {
+            PATIENCE
+        };
+        let ended = tokio::time::timeout(limit, handled).await;
+        assert_eq!(ended.is_err(), other.is_some());
+        drop(other);
+        found.push(busy_timeout(&mut store.pool().acquire().await.unwrap()).await);
+    }
+
+    assert_eq!(found, [1_234; 5]);
 }
 
 #[tokio::test]
