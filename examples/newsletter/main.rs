@@ -212,7 +212,7 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
     for address in report.maybe_not_sent() {
         println!("maybe not sent, and not sent again: {address:?}");
     }
-    result?.finished()?;
+    drop(result?.finished()?);
     Ok(())
 }
 

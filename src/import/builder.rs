@@ -292,8 +292,8 @@ impl Import {
     /// let list = "email,unsubscribed\nada@example.com,yes\nbob@example.com,no\n";
     /// let rows = || CsvRows::new(list.as_bytes());
     ///
-    /// contacts.import(rows()?).await?.finished()?;
-    /// contacts.import(rows()?).verify().await?.finished()?;
+    /// println!("{}", contacts.import(rows()?).await?.finished()?);
+    /// println!("{}", contacts.import(rows()?).verify().await?.finished()?);
     ///
     /// contacts.subscribe("ada@example.com").await?;
     /// let report = contacts.import(rows()?).verify().await?;
@@ -320,7 +320,8 @@ impl Import {
     /// let count = CsvRows::new(file.as_bytes())?.count();
     ///
     /// let import = contacts.import(CsvRows::new(file.as_bytes())?).total(count as u64);
-    /// import.on_progress(|progress| assert_eq!(progress.total(), Some(2))).await?;
+    /// let report = import.on_progress(|progress| assert_eq!(progress.total(), Some(2))).await?;
+    /// assert_eq!(report.created(), 2);
     /// # Ok(()) }
     /// ```
     pub fn total(mut self, rows: u64) -> Self {
@@ -462,7 +463,7 @@ impl Import {
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
     /// let mut next = Instant::now();
     ///
-    /// contacts
+    /// let report = contacts
     ///     .import(rows)
     ///     .on_progress(move |progress| {
     ///         if Instant::now() >= next {
@@ -471,6 +472,7 @@ impl Import {
     ///         }
     ///     })
     ///     .await?;
+    /// println!("{report}");
     /// # Ok(()) }
     /// ```
     pub fn on_progress(mut self, show: impl FnMut(&Progress) + Send + 'static) -> Self {
@@ -566,7 +568,7 @@ impl Import {
     ///     .max_retry_after(Duration::from_secs(600));
     ///
     /// let import = contacts.import(["ada@example.com"]).retry(patient);
-    /// import.deadline(Duration::from_secs(1_200)).await?;
+    /// println!("{}", import.deadline(Duration::from_secs(1_200)).await?);
     /// # Ok(()) }
     /// ```
     pub fn retry(mut self, policy: RetryPolicy) -> Self {

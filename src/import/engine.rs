@@ -88,7 +88,7 @@ impl Progress {
     ///     let total = progress.total().expect("the length of this iterator is known");
     ///     println!("{} %", 100 * progress.finished() / total);
     /// });
-    /// import.await?;
+    /// println!("{}", import.await?);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -108,9 +108,10 @@ impl Progress {
     /// use audience::import::Journal;
     ///
     /// let import = contacts.import(["ada@example.com"]).journal(Journal::open(&path)?);
-    /// import
+    /// let report = import
     ///     .on_progress(|progress| println!("{} rows were finished before", progress.resumed()))
     ///     .await?;
+    /// assert_eq!(report.created(), 1);
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -155,7 +156,7 @@ impl Progress {
     ///     Some(time) => println!("{} s left", time.as_secs()),
     ///     None => println!("starting"),
     /// });
-    /// import.await?;
+    /// println!("{}", import.await?);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -191,7 +192,7 @@ impl Progress {
     ///     println!("{} of at most {} batches in flight", progress.in_flight(), progress.limit());
     ///     assert!(progress.limit() <= 4);
     /// });
-    /// import.await?;
+    /// println!("{}", import.await?);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -212,7 +213,7 @@ impl Progress {
     ///         eprintln!("{} retries, {} requests are waiting", progress.retries(), progress.waiting());
     ///     }
     /// });
-    /// import.await?;
+    /// println!("{}", import.await?);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -233,7 +234,7 @@ impl Progress {
     ///         println!("waiting for the service");
     ///     }
     /// });
-    /// import.await?;
+    /// println!("{}", import.await?);
     /// # Ok(()) }
     /// ```
     #[must_use]

@@ -41,7 +41,7 @@ use crate::{Error, ErrorCode};
 /// use audience::import::Journal;
 ///
 /// let rows = ["ada@example.com", "bob@example.com"];
-/// contacts.import(rows).journal(Journal::open(&path)?).await?;
+/// println!("{}", contacts.import(rows).journal(Journal::open(&path)?).await?);
 ///
 /// // The same program, started again: everything is finished, so no row is sent.
 /// let journal = Journal::open(&path)?;

@@ -14,6 +14,7 @@ use crate::{Error, ErrorCode};
 /// failed, it says how many of the refused rows lack one: `3 refused (2 of them without their opt-out)`.
 /// After a dry run or [`verify`](super::Import::verify), it says how many rows are valid: `3 not sent (3 of them valid)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
 #[non_exhaustive]
 pub struct ImportReport {
     created: u64,

@@ -190,7 +190,7 @@ impl ImportRow {
     ///     ImportRow::from("ada@example.com").opt_out(OptOut::Everything(OptOutReason::Preferences)),
     ///     ImportRow::from("bob@example.com").opt_out(OptOut::Topic("news".to_owned())),
     /// ];
-    /// contacts.import(rows).await?;
+    /// println!("{}", contacts.import(rows).await?);
     ///
     /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
     /// assert!(!contacts.retrieve("bob@example.com").await?.topics["news"]);
@@ -218,7 +218,7 @@ impl ImportRow {
     ///
     /// let columns: Vec<_> = ["mail", "city"].map(str::to_owned).into();
     /// let row = ImportRow::from("no address").input(["no address", "Bonn"]).input_columns(columns);
-    /// contacts.import([row]).rejects_file(&path).await?;
+    /// println!("{}", contacts.import([row]).rejects_file(&path).await?);
     ///
     /// let rejects = fs::read_to_string(&path)?;
     /// assert!(rejects.starts_with("line,code,message,retryable,mail,city\n"));

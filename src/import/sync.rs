@@ -378,7 +378,7 @@ impl SyncContacts {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
-    /// contacts.sync(table, SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync(table, SyncState::open(&path)?).await?);
     ///
     /// let table = [SyncRow::new(7, "ada@example.com")];
     /// let report = contacts.sync(table, SyncState::open(&path)?).deletes_missing().await?;
@@ -429,7 +429,7 @@ impl SyncContacts {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = || [SyncRow::new(7, "ada@example.com").subscribed(false)];
-    /// contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync(table(), SyncState::open(&path)?).await?);
     /// contacts.subscribe("ada@example.com").await?;
     ///
     /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_list().await?;
@@ -514,7 +514,7 @@ impl SyncContacts {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = |rows| (0..rows).map(|key| SyncRow::new(key, format!("{key}@example.com")));
-    /// contacts.sync(table(400), SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync(table(400), SyncState::open(&path)?).await?);
     ///
     /// let sync = || Ok::<_, audience::Error>(contacts.sync(table(200), SyncState::open(&path)?).deletes_missing());
     /// assert!(sync()?.await.is_err());
@@ -587,7 +587,7 @@ impl SyncContacts {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = |is_subscribed| [SyncRow::new(7, "ada@example.com").subscribed(is_subscribed)];
-    /// contacts.sync(table(false), SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync(table(false), SyncState::open(&path)?).await?);
     ///
     /// let sync = contacts.sync(table(true), SyncState::open(&path)?);
     /// let report = sync.rejects_file(&rejects).await?;
@@ -2427,6 +2427,7 @@ fn upsert(
 /// are any, it ends with `; 1 opted out at the service, but not in the table`, and with a part such as
 /// `; 1 opted out of "weekly" at the service, but not in the table` for each topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
 #[non_exhaustive]
 pub struct SyncReport {
     unchanged: u64,
@@ -2501,7 +2502,7 @@ impl SyncReport {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = || [SyncRow::new(7, "ada@example.com")];
-    /// contacts.sync(table(), SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync(table(), SyncState::open(&path)?).await?);
     /// contacts.unsubscribe("ada@example.com").await?;
     ///
     /// let report = contacts.sync(table(), SyncState::open(&path)?).checks_list().await?;
@@ -2564,7 +2565,7 @@ impl SyncReport {
     /// # let path = std::env::temp_dir().join(format!("audience-no-key-{}.sync", std::process::id()));
     /// use audience::import::{ImportRow, SyncRow, SyncState};
     ///
-    /// contacts.sync([SyncRow::new(7, "ada@example.com")], SyncState::open(&path)?).await?;
+    /// println!("{}", contacts.sync([SyncRow::new(7, "ada@example.com")], SyncState::open(&path)?).await?);
     ///
     /// let table = [SyncRow::new("", ImportRow::unreadable("half a line"))];
     /// let report = contacts.sync(table, SyncState::open(&path)?).deletes_missing().await?;
@@ -2647,7 +2648,7 @@ impl SyncReport {
     /// use audience::import::{SyncRow, SyncState};
     ///
     /// let table = || [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "no address")];
-    /// contacts.sync(table(), SyncState::open(&path)?).await?.finished()?;
+    /// println!("{}", contacts.sync(table(), SyncState::open(&path)?).await?.finished()?);
     ///
     /// # server.fault(audience::mock::Fault::status(501).path("/contacts/*/unsubscribe"));
     /// let table = table().map(|row| row.subscribed(false));

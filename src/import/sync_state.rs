@@ -47,7 +47,7 @@ use crate::secret::for_owner_only;
 /// use audience::import::{SyncRow, SyncState};
 ///
 /// let table = || [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
-/// contacts.sync(table(), SyncState::open(&path)?).await?;
+/// println!("{}", contacts.sync(table(), SyncState::open(&path)?).await?);
 ///
 /// // Nothing has changed, so nothing is sent.
 /// let report = contacts.sync(table(), SyncState::open(&path)?).await?;

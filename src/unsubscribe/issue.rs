@@ -135,7 +135,7 @@ impl UnsubscribeService {
     ///     let mail = Email::new().from("Shop <news@shop.example.com>").subject(subject);
     ///     mail.headers(links.headers(&contact.email, "news")).member("text", links.link(&contact.email))
     /// });
-    /// sending.await?.finished()?;
+    /// println!("{}", sending.await?.finished()?);
     /// # let mail = server.sent_mail().remove(0);
     /// # assert!(!mail.body.to_string().contains("shop.example.com/preferences"), "{mail:?}");
     /// # Ok(()) }
@@ -751,6 +751,7 @@ impl Run {
 /// an [`IssueError`] that is not retryable, because a later run would fail, too, until somebody has acted. Neither this
 /// nor the `Debug` form shows an address.
 #[derive(Default)]
+#[must_use = "the call succeeds even if mails fail or are left to a later run: call `finished`, and print the report"]
 #[non_exhaustive]
 pub struct IssueReport {
     sent: u64,

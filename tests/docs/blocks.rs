@@ -184,7 +184,7 @@ mod opt_outs_for_the_table {
                 .sync(rows, SyncState::open(&state).unwrap())
                 .checks_list()
         };
-        sync().await.unwrap();
+        drop(sync().await.unwrap());
         for address in addresses {
             contacts.unsubscribe(address).await.unwrap();
         }

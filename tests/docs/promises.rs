@@ -216,7 +216,7 @@ async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
 /// The compiler warns of each ignored value. If it did not, an expectation would be unfulfilled, which is an error here.
 #[deny(unfulfilled_lint_expectations)]
 #[tokio::test]
-async fn a_receipt_a_claim_and_a_batch_report_cannot_be_ignored_silently() {
+async fn a_receipt_a_claim_and_a_report_cannot_be_ignored_silently() {
     #[expect(unused_must_use, reason = "the receipt is ignored")]
     async fn accept(inbox: &Inbox, delivery: VerifiedEvent) {
         inbox.accept(delivery).await;
@@ -228,6 +228,18 @@ async fn a_receipt_a_claim_and_a_batch_report_cannot_be_ignored_silently() {
     #[expect(unused_must_use, reason = "the report is ignored")]
     async fn create(contacts: &Contacts) {
         contacts.create_batch(["ada@example.com"]).await.unwrap();
+    }
+    #[expect(unused_must_use, reason = "the report is ignored")]
+    async fn import(contacts: &Contacts) {
+        contacts.import(["bob@example.com"]).await.unwrap();
+    }
+    #[expect(unused_must_use, reason = "the report is ignored")]
+    fn ignore_sync(report: fn() -> import::SyncReport) {
+        report();
+    }
+    #[expect(unused_must_use, reason = "the report is ignored")]
+    fn ignore_issue(report: fn() -> unsubscribe::IssueReport) {
+        report();
     }
     #[expect(unused_must_use, reason = "the server stops immediately")]
     async fn start() {
@@ -244,8 +256,11 @@ async fn a_receipt_a_claim_and_a_batch_report_cannot_be_ignored_silently() {
     accept(&inbox, delivery).await;
     claim(&inbox, &EventId::try_from("evt_2").unwrap()).await;
     create(&server.client().contacts()).await;
+    import(&server.client().contacts()).await;
+    ignore_sync(import::SyncReport::default);
+    ignore_issue(unsubscribe::IssueReport::default);
     start().await;
 
     assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
-    assert_eq!(server.contact_count(), 1);
+    assert_eq!(server.contact_count(), 2);
 }

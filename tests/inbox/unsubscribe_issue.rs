@@ -403,7 +403,7 @@ async fn an_issue_that_everybody_got_before_is_finished() {
     let server = mock().await;
     server.seed_contact(SeedContact::new(ADA).answer("news", true));
     let service = service(&server, MemoryStore::new());
-    send(&service).await.unwrap().finished().unwrap();
+    drop(send(&service).await.unwrap().finished().unwrap());
 
     let report = send(&service).await.unwrap().finished().unwrap();
 
@@ -824,7 +824,7 @@ async fn a_mail_with_its_own_unsubscribe_header_keeps_it() {
         news(contact, link).header("list-unsubscribe", "<https://x.example/de>")
     };
 
-    service.send_issue("2026-11", "news", own).await.unwrap();
+    drop(service.send_issue("2026-11", "news", own).await.unwrap());
 
     for mail in server.sent_mail() {
         let headers = mail.body["headers"].as_object().unwrap();

@@ -301,8 +301,9 @@ impl CsvInput {
     ///
     /// let unsubscribed = "email,created\nada@example.com,1700000000\n";
     /// let rows = CsvInput::new(unsubscribed.as_bytes())?.opt_out_all().rows()?;
-    /// contacts.import(rows).await?;
+    /// let report = contacts.import(rows).await?;
     ///
+    /// assert_eq!(report.created(), 1);
     /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
     /// # Ok(()) }
     /// ```

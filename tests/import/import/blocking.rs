@@ -43,7 +43,7 @@ fn a_blocking_import_has_every_setting() {
 #[test]
 fn the_rows_and_the_progress_of_a_blocking_import_may_wait_for_other_calls() {
     let ((_old_server, old), (new_server, new)) = (server(), server());
-    old.import(numbered(250)).wait().unwrap();
+    drop(old.import(numbered(250)).wait().unwrap());
 
     let contacts = old.list().limit(100).stream().wait();
     let rows = contacts.map(|contact| NewContact::new(contact.unwrap().email));

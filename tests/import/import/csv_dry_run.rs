@@ -48,7 +48,7 @@ async fn a_dry_run_touches_no_journal() {
     let import = contacts
         .import(rows())
         .journal(Journal::open(&path).unwrap());
-    import.await.unwrap();
+    drop(import.await.unwrap());
     let before = std::fs::read(&path).unwrap();
 
     let journal = Journal::open(&path).unwrap();

@@ -463,7 +463,7 @@ async fn a_batch_that_is_too_long_for_the_service_is_sent_in_halves() {
     // The later row of an address is applied last.
     let first_name = server.contact("0@x.io").unwrap().first_name;
     assert_eq!(first_name.as_deref(), Some("Last"));
-    report.finished().unwrap();
+    drop(report.finished().unwrap());
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ async fn a_journal_that_was_opened_before_another_import_used_it_is_read_again()
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let opened_early = journal.open();
-    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+    drop(with_journal(contacts(&server).import(numbered(5)), &journal).await);
     server.clear_requests();
 
     let resumed = contacts(&server).import(numbered(5)).journal(opened_early);
@@ -155,7 +155,7 @@ async fn a_resumed_import_starts_immediately_if_the_wait_is_over() {
     let journal = JournalPath::new();
     let too_many = Fault::status(429).retry_after(900).path("/contacts/batch");
     server.fault(too_many.times(1));
-    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+    drop(with_journal(contacts(&server).import(numbered(5)), &journal).await);
 
     let (before, held) = journal
         .read()
@@ -179,7 +179,7 @@ async fn a_wait_of_years_holds_a_resumed_import_back_for_an_hour_at_most() {
     let journal = JournalPath::new();
     let too_many = Fault::status(429).retry_after(2_000_000_000);
     server.fault(too_many.path("/contacts/batch").times(1));
-    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+    drop(with_journal(contacts(&server).import(numbered(5)), &journal).await);
 
     let written = journal.read();
     let (before, held) = written.split_once("{\"held_until\":").unwrap();
@@ -268,7 +268,7 @@ async fn a_journal_of_other_rows_is_refused_before_anything_is_sent() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    with_journal(contacts.import(numbered(250)), &journal).await;
+    drop(with_journal(contacts.import(numbered(250)), &journal).await);
     let written = journal.read();
     server.clear_requests();
 
@@ -304,7 +304,7 @@ async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follow
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    with_journal(contacts.import(numbered(250)), &journal).await;
+    drop(with_journal(contacts.import(numbered(250)), &journal).await);
     server.clear_requests();
 
     let changed = numbered(1_000).enumerate().map(|(n, row)| match n {
@@ -328,7 +328,7 @@ async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follow
 async fn a_journal_is_not_resumed_with_the_key_of_another_audience() {
     let (server, journal) = (MockServer::start().await, JournalPath::new());
     let contacts = contacts(&server);
-    with_journal(contacts.import(numbered(250)), &journal).await;
+    drop(with_journal(contacts.import(numbered(250)), &journal).await);
     let written = journal.read();
     // With another key, the service has none of the contacts either.
     server.reset();
@@ -359,7 +359,7 @@ async fn a_finished_import_is_not_resumed_with_a_key_that_is_refused_or_during_a
     let (server, journal) = (MockServer::start().await, JournalPath::new());
     let contacts = contacts(&server);
     let import = |count| contacts.import(numbered(count)).journal(journal.open());
-    in_time(import(250)).await.unwrap();
+    drop(in_time(import(250)).await.unwrap());
     server.clear_requests();
 
     for (status, rows) in [(401, 250), (403, 250), (503, 250), (401, 300)] {
@@ -381,7 +381,7 @@ async fn a_finished_import_is_not_resumed_with_a_key_that_is_refused_or_during_a
 async fn a_journal_of_a_few_contacts_is_resumed_even_if_all_of_them_were_deleted() {
     let (server, journal) = (MockServer::start().await, JournalPath::new());
     let contacts = contacts(&server);
-    with_journal(contacts.import(numbered(4)), &journal).await;
+    drop(with_journal(contacts.import(numbered(4)), &journal).await);
     server.reset();
 
     let resumed = with_journal(contacts.import(numbered(5)), &journal).await;
@@ -417,7 +417,7 @@ async fn a_file_that_has_grown_is_continued() {
     let journal = JournalPath::new();
     let contacts = contacts(&server);
 
-    with_journal(contacts.import(numbered(50)), &journal).await;
+    drop(with_journal(contacts.import(numbered(50)), &journal).await);
     let report = with_journal(contacts.import(numbered(60)), &journal).await;
 
     assert_eq!(counts(&report), [60, 0, 0, 0, 0, 0]);
@@ -468,7 +468,7 @@ impl<S: futures_util::Stream> Waiting for S {}
 async fn a_stream_that_waits_between_its_first_rows_is_resumed_after_the_rows_that_are_done() {
     let server = MockServer::start().await;
     let (journal, contacts) = (JournalPath::new(), contacts(&server));
-    with_journal(contacts.import(numbered(5)), &journal).await;
+    drop(with_journal(contacts.import(numbered(5)), &journal).await);
     server.clear_requests();
     let rows = futures_util::stream::iter(numbered(150));
     let rows = futures_util::StreamExt::then(rows, async |row| {
@@ -496,12 +496,12 @@ async fn a_journal_that_ends_after_any_of_its_lines_lets_no_older_row_replace_a_
     ] {
         let (server, journal) = (MockServer::start().await, JournalPath::new());
         let contacts = contacts(&server);
-        with_journal(contacts.import(rows.clone()), &journal).await;
+        drop(with_journal(contacts.import(rows.clone()), &journal).await);
         let written = journal.read();
 
         for (end, _) in written.match_indices('\n') {
             journal.write(&written[..=end]);
-            with_journal(contacts.import(rows.clone()), &journal).await;
+            drop(with_journal(contacts.import(rows.clone()), &journal).await);
 
             let ann = server.contact("ann@x.io").unwrap();
             let known = &written[..=end];
@@ -531,7 +531,7 @@ async fn a_row_is_sent_again_after_an_older_one_of_its_address_whose_outcome_is_
     server.fault(Fault::wrong_body(body).path("/contacts/batch").times(1));
 
     let first = with_journal(contacts(&server).import(rows()), &journal).await;
-    with_journal(contacts(&server).import(rows()), &journal).await;
+    drop(with_journal(contacts(&server).import(rows()), &journal).await);
 
     assert_eq!(
         (first.created(), first.updated(), first.unknown()),

@@ -16,7 +16,7 @@ async fn a_journal_that_was_cut_at_any_byte_is_continued() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    with_journal(contacts.import(numbered(250)), &journal).await;
+    drop(with_journal(contacts.import(numbered(250)), &journal).await);
     let whole = journal.read();
     let header = whole.find('\n').unwrap() + 1;
 
@@ -219,7 +219,7 @@ async fn a_run_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
     server.clear_faults();
     std::fs::remove_file(&rejects).unwrap();
     let refused = contacts.import(["no address"]).rejects_file(&rejects);
-    in_time(refused).await.unwrap();
+    drop(in_time(refused).await.unwrap());
     #[cfg(unix)]
     {
         let mode = std::fs::metadata(&rejects).unwrap().permissions();
@@ -238,20 +238,22 @@ async fn a_run_without_rejects_leaves_no_file_of_rejects() {
     let contacts = contacts(&server);
     let import = |address: &'static str| contacts.import([address]).rejects_file(&rejects);
 
-    in_time(import("ada@x.io")).await.unwrap();
+    drop(in_time(import("ada@x.io")).await.unwrap());
     assert!(!rejects.exists(), "a new one");
-    in_time(import("no address")).await.unwrap();
+    drop(in_time(import("no address")).await.unwrap());
     assert!(rejects.exists());
-    in_time(import("ada@x.io")).await.unwrap();
+    drop(in_time(import("ada@x.io")).await.unwrap());
     assert!(!rejects.exists(), "one of an earlier run");
 
     // A run that cannot start leaves what is there, and nothing that was not.
     let mut other = Client::builder("http://127.0.0.1:1", "key");
     other = other.retry(fast_retries());
     let other = other.build().unwrap().contacts();
-    in_time(import("no address").journal(journal.open()))
-        .await
-        .unwrap();
+    drop(
+        in_time(import("no address").journal(journal.open()))
+            .await
+            .unwrap(),
+    );
     let refused = |rejects: &std::path::Path| {
         let import = other.import(["ada@x.io"]).journal(journal.open());
         import.rejects_file(rejects)
@@ -278,7 +280,7 @@ async fn rejects_behind_a_link_are_written_to_its_target_after_a_run_without_any
     let import = |address: &'static str| contacts.import([address]).rejects_file(&link);
 
     for address in ["no address", "ada@x.io", "no address"] {
-        in_time(import(address)).await.unwrap();
+        drop(in_time(import(address)).await.unwrap());
 
         let text = target.read();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -300,9 +302,9 @@ async fn a_run_that_waits_for_another_one_writes_to_the_file_and_not_to_the_remo
     }
 
     let second = contacts.import(["no address"]).rejects_file(&rejects);
-    in_time(second).await.unwrap();
+    drop(in_time(second).await.unwrap());
 
-    first.await.unwrap().unwrap();
+    drop(first.await.unwrap().unwrap());
     assert!(
         std::fs::read_to_string(&rejects)
             .unwrap()

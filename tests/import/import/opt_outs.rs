@@ -249,7 +249,7 @@ async fn the_opt_out_of_a_row_that_is_refused_because_of_a_property_is_sent_if_i
     assert_eq!(server.contact_count(), 1);
     let mut requests = server.requests().into_iter();
     assert!(!requests.any(|request| request.path.contains("nobody")));
-    report.finished().unwrap();
+    drop(report.finished().unwrap());
 }
 
 #[tokio::test]
@@ -640,7 +640,7 @@ async fn after_a_stop_a_contact_that_is_gone_is_no_reason_to_drop_the_next_opt_o
     let run = || contacts.import(rows()).journal(journal.open());
     // Both contacts were created, and the run does not learn it.
     server.fault(Fault::close_after().path("/contacts/batch"));
-    in_time(run()).await.unwrap();
+    drop(in_time(run()).await.unwrap());
     server.clear_faults();
     contacts.delete("ada@x.io").await.unwrap();
     server.fault(refused_batch());
@@ -648,8 +648,8 @@ async fn after_a_stop_a_contact_that_is_gone_is_no_reason_to_drop_the_next_opt_o
 
     // While the opt-out of the contact that is gone is on its way.
     let stop = tokio::time::sleep(Duration::from_millis(150));
-    in_time(run().stop_when(stop)).await.unwrap();
-    in_time(run()).await.unwrap();
+    drop(in_time(run().stop_when(stop)).await.unwrap());
+    drop(in_time(run()).await.unwrap());
 
     assert!(!server.contact("bob@x.io").unwrap().topics["news"]);
 }
@@ -672,7 +672,7 @@ async fn without_a_journal_a_stop_waits_for_the_opt_outs_because_no_run_would_se
 
     assert!(report.is_stopped());
     assert_eq!((report.created(), report.opt_out_failed()), (1, 0));
-    report.finished().unwrap();
+    drop(report.finished().unwrap());
     assert!(server.contact("ada@x.io").unwrap().unsubscribed);
 }
 
@@ -819,7 +819,7 @@ async fn the_opt_outs_of_a_batch_that_got_no_response_are_sent_even_if_it_is_ref
         contacts.import([row]).journal(journal.open())
     };
     server.fault(Fault::close_after().path("/contacts/batch"));
-    in_time(run()).await.unwrap();
+    drop(in_time(run()).await.unwrap());
     assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
     server.clear_faults();
     // The second run certainly changes nothing, but the first one may have created the contact.

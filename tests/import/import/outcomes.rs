@@ -204,7 +204,7 @@ async fn the_stream_is_terminated_when_all_outcomes_are_read_or_the_import_canno
             .import(numbered(count))
             .journal(journal.open())
     };
-    in_time(import(3)).await.unwrap();
+    drop(in_time(import(3)).await.unwrap());
     let mut other = in_time(async { import(3).outcomes() }).await;
     assert!(!other.is_terminated());
     assert_eq!(in_time(other.by_ref().count()).await, 3);

@@ -49,13 +49,15 @@ async fn two_batches_start_and_one_more_follows_after_each_clean_round_up_to_the
 async fn one_batch_at_a_time_is_one_at_a_time() {
     let service = PacedService::start(Duration::from_millis(2), |_, _| (200, None)).await;
 
-    in_time(
-        contacts(&service, patient())
-            .import(numbered(2_000))
-            .concurrency(1),
-    )
-    .await
-    .unwrap();
+    drop(
+        in_time(
+            contacts(&service, patient())
+                .import(numbered(2_000))
+                .concurrency(1),
+        )
+        .await
+        .unwrap(),
+    );
 
     assert!(
         service

@@ -18,7 +18,7 @@ async fn progress_of(import: Import) -> Vec<Progress> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let shown = seen.clone();
     let import = import.on_progress(move |progress| shown.lock().unwrap().push(*progress));
-    in_time(import).await.unwrap();
+    drop(in_time(import).await.unwrap());
     std::mem::take(&mut *seen.lock().unwrap())
 }
 
@@ -100,9 +100,11 @@ async fn the_time_to_skip_the_rows_of_a_journal_does_not_lower_the_rate() {
     let server = MockServer::start().await;
     let contacts = contacts(&server);
     let journal = JournalPath::new();
-    in_time(contacts.import(numbered(200)).journal(journal.open()))
-        .await
-        .unwrap();
+    drop(
+        in_time(contacts.import(numbered(200)).journal(journal.open()))
+            .await
+            .unwrap(),
+    );
 
     let rows = stream::iter(numbered(300))
         .enumerate()
@@ -143,9 +145,11 @@ async fn rows_of_a_journal_are_shown_as_resumed_and_not_counted_in_the_rate() {
     let server = MockServer::start().await;
     let contacts = contacts(&server);
     let journal = JournalPath::new();
-    in_time(contacts.import(numbered(5_000)).journal(journal.open()))
-        .await
-        .unwrap();
+    drop(
+        in_time(contacts.import(numbered(5_000)).journal(journal.open()))
+            .await
+            .unwrap(),
+    );
 
     let seen = progress_of(contacts.import(numbered(5_000)).journal(journal.open())).await;
 

@@ -149,13 +149,15 @@ async fn verify_neither_reads_nor_writes_the_journal() {
     let report = in_time(import().verify()).await.unwrap();
     assert_eq!(report.opt_out_missing(), 1);
 
-    in_time(import()).await.unwrap();
+    drop(in_time(import()).await.unwrap());
     assert!(server.contact("in@x.io").unwrap().unsubscribed);
-    in_time(import().verify())
-        .await
-        .unwrap()
-        .finished()
-        .unwrap();
+    drop(
+        in_time(import().verify())
+            .await
+            .unwrap()
+            .finished()
+            .unwrap(),
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A run breaks, and the table changes before the next one.
 
 use std::future::ready;
+use std::sync::Arc;
 
 use audience::RetryPolicy;
 use audience::contacts::NewContact;
@@ -24,7 +25,7 @@ fn once(sync: SyncContacts) -> SyncContacts {
 }
 
 /// Runs a night in which the responses to all batches are lost.
-async fn lose_batches(nights: &Nights, table: &[SyncRow]) -> SyncReport {
+async fn lose_batches(nights: &Nights, table: &[SyncRow]) -> Arc<SyncReport> {
     let lost = Fault::close_after().path("/contacts/batch");
     nights.server.fault(lost);
     let (report, _) = nights.run_with(table, once).await;

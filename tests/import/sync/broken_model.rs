@@ -160,10 +160,10 @@ impl Break {
             }
             Self::Stopped => {
                 let stopped = sync.stop_when(ready(()));
-                in_time(stopped.into_future()).await.unwrap();
+                drop(in_time(stopped.into_future()).await.unwrap());
             }
             _ => {
-                in_time(sync.into_future()).await.unwrap();
+                drop(in_time(sync.into_future()).await.unwrap());
             }
         }
         nights.server.clear_faults();

@@ -13,6 +13,7 @@ mod rows;
 mod topics;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
@@ -80,8 +81,9 @@ impl Nights {
         self.contacts.sync(table.to_vec(), self.state.open())
     }
 
-    /// Runs a sync to its end, and returns its report and what the mock received.
-    async fn run(&self, table: &[SyncRow]) -> (SyncReport, Vec<String>) {
+    /// Runs a sync to its end, and returns its report and what the mock received. In an `Arc`, the report may be ignored:
+    /// many nights only lead to another one.
+    async fn run(&self, table: &[SyncRow]) -> (Arc<SyncReport>, Vec<String>) {
         self.run_with(table, |sync| sync).await
     }
 
@@ -89,12 +91,12 @@ impl Nights {
         &self,
         table: &[SyncRow],
         settings: impl FnOnce(SyncContacts) -> SyncContacts,
-    ) -> (SyncReport, Vec<String>) {
+    ) -> (Arc<SyncReport>, Vec<String>) {
         self.server.clear_requests();
         let report = in_time(settings(self.sync(table)).into_future())
             .await
             .unwrap();
-        (report, self.calls())
+        (Arc::new(report), self.calls())
     }
 
     /// Returns the requests since the last `clear_requests`, with the number of entries of batches.

@@ -1,5 +1,6 @@
 //! An address changes while its person opts out at the service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use audience::RetryPolicy;
@@ -79,7 +80,7 @@ async fn a_404_for_a_contact_that_the_list_has_is_no_proof() {
         );
         assert_eq!(calls.len(), 4, "{calls:?}");
         assert!(nights.server.contact("a2@x.io").is_none());
-        let error = report.finished().unwrap_err();
+        let error = Arc::unwrap_or_clone(report).finished().unwrap_err();
         assert!(error.error().is_retryable(), "{error}");
 
         nights.server.clear_faults();
@@ -286,7 +287,7 @@ async fn moved_without_leaving() -> Nights {
 }
 
 /// Runs a night in which `a@x.io` is retrieved, and every other request to it fails.
-async fn run_without_leaving(nights: &Nights, table: &[SyncRow]) -> SyncReport {
+async fn run_without_leaving(nights: &Nights, table: &[SyncRow]) -> Arc<SyncReport> {
     let fault = Fault::status(501).path("/contacts/a@x.io").after(1);
     nights.server.fault(fault);
     let (report, _) = nights.run(table).await;

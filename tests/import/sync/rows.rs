@@ -1,5 +1,7 @@
 //! Which rows cost which requests.
 
+use std::sync::Arc;
+
 use audience::RetryPolicy;
 use audience::contacts::NewContact;
 use audience::import::{ImportRow, OptOut, SyncContacts, SyncReport, SyncRow};
@@ -210,7 +212,7 @@ async fn a_row_whose_key_cannot_be_read_is_refused_and_no_row_counts_as_missing(
 
     assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
     assert!(report.missing_ignored() && report.to_string().contains("missing rows ignored"));
-    let error = report.finished().unwrap_err();
+    let error = Arc::unwrap_or_clone(report).finished().unwrap_err();
     assert!(error.to_string().contains("correct the table"));
     assert_eq!(audience::exit_status(&error), 1);
     assert!(calls.is_empty());
@@ -235,7 +237,7 @@ async fn a_run_that_has_left_other_work_is_to_be_repeated_although_missing_rows_
 
     let statuses = [first, second].map(|report| {
         assert!(report.missing_ignored());
-        audience::exit_status(&report.finished().unwrap_err())
+        audience::exit_status(&Arc::unwrap_or_clone(report).finished().unwrap_err())
     });
     assert_eq!(statuses, [75, 1]);
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
@@ -410,7 +412,7 @@ async fn at_the_ceiling_of_the_plan_old_addresses_are_left_and_opt_outs_of_new_r
     assert_eq!((changes.created(), changes.updated()), (1, 1), "{report}");
     assert_eq!(changes.refused() + changes.not_sent(), 250, "{report}");
     assert!(calls.iter().any(|call| call == "batch 1"), "{calls:?}");
-    let error = report.finished().unwrap_err();
+    let error = Arc::unwrap_or_clone(report).finished().unwrap_err();
     assert!(error.to_string().contains("contact ceiling"), "{error}");
 
     nights.server.set_ceiling(None);
@@ -452,7 +454,7 @@ async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_se
         .await;
     assert_eq!((report.changes().not_sent(), calls.len()), (2, 0));
     assert!(report.is_stopped());
-    let error = report.finished().unwrap_err();
+    let error = Arc::unwrap_or_clone(report).finished().unwrap_err();
     assert!(error.to_string().contains("asked to stop"));
     assert_eq!(audience::exit_status(&error), 143);
 
@@ -503,7 +505,7 @@ async fn the_progress_covers_all_that_is_sent() {
         row(6, "e@x.io"),
     ];
     nights.run(&table).await;
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     // Two opt-outs, a new row, an opt-in that is checked, and a changed address with its look, its entry and its
     // opt-out.
     let table = [
@@ -522,7 +524,7 @@ async fn the_progress_covers_all_that_is_sent() {
             .unwrap()
             .push((progress.finished(), progress.total()));
     });
-    in_time(sync.into_future()).await.unwrap();
+    drop(in_time(sync.into_future()).await.unwrap());
 
     let seen = seen.lock().unwrap();
     assert_eq!(seen.last(), Some(&(7, Some(7))), "{seen:?}");
@@ -718,7 +720,7 @@ async fn the_line_of_a_dry_run_says_what_would_be_sent() {
     ];
 
     let (report, _) = nights.run_with(&table, SyncContacts::dry_run).await;
-    let report = report.finished().unwrap();
+    let report = Arc::unwrap_or_clone(report).finished().unwrap();
 
     // The old contact of a row whose new address would be refused stays.
     assert_eq!(
