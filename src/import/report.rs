@@ -262,9 +262,9 @@ impl ImportReport {
         applied + self.refused() + self.opt_out_missing + self.not_sent() + self.unknown
     }
 
-    /// Returns whether every row of every file was sent and has a known outcome, and the plan had room for all of them.
-    /// Some rows may have been refused for another reason, and opt-outs may have [failed](Self::opt_out_failed). A dry run
-    /// sends no row: use [`finished`](Self::finished) after it.
+    /// Returns whether every row of every file was sent and has a known outcome, the plan had room for all of them, and no
+    /// opt-out [failed](Self::opt_out_failed) or is [missing](Self::opt_out_missing). Some rows may have been refused for
+    /// another reason. A dry run sends no row: use [`finished`](Self::finished) after it.
     ///
     /// # Example: decide whether to run the import again
     ///
@@ -281,7 +281,9 @@ impl ImportReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let has_every_file = self.files_not_sent.is_empty();
-        has_every_file && self.not_sent() == 0 && self.unknown == 0 && !self.quota_exceeded()
+        let has_opt_outs = self.opt_out_failed == 0 && self.opt_out_missing == 0;
+        let is_sent = has_every_file && self.not_sent() == 0 && self.unknown == 0;
+        is_sent && has_opt_outs && !self.quota_exceeded()
     }
 
     /// Returns the report if the run is finished, and an error with it if not: a row was not sent or has no known outcome,
@@ -939,6 +941,24 @@ mod tests {
             (RowOutcome::Unknown, true),
         ] {
             assert_eq!(outcome.is_retryable(), expected, "{outcome}");
+        }
+    }
+
+    #[test]
+    fn a_report_whose_opt_outs_failed_or_are_missing_is_not_complete() {
+        let applied = ImportReport {
+            created: 1,
+            ..ImportReport::default()
+        };
+        assert!(applied.is_complete());
+
+        for (opt_out_failed, opt_out_missing) in [(1, 0), (0, 1)] {
+            let report = ImportReport {
+                opt_out_failed,
+                opt_out_missing,
+                ..applied.clone()
+            };
+            assert!(!report.is_complete(), "{report}");
         }
     }
 

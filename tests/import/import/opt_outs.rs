@@ -63,6 +63,7 @@ async fn an_opt_out_behind_a_gateway_that_responds_404_to_everything_is_not_wort
     let report = in_time(contacts(&server).import(rows)).await.unwrap();
 
     assert_eq!((report.updated(), report.opt_out_failed()), (0, 1));
+    assert!(!report.is_complete());
     assert!(!report.finished().unwrap_err().error().is_retryable());
 }
 
