@@ -101,20 +101,23 @@ pub(crate) fn secret_from_variables(
     }
 }
 
-/// Returns a secret from its variables, and the old one if one of its variables is set.
+/// Returns a secret from its variables, and another one if one of its variables is set.
 #[cfg(feature = "webhooks")]
 pub(crate) fn secrets_from_variables(
     read: impl Fn(&'static str) -> Result<String, VarError>,
     [name, name_of_file]: [&'static str; 2],
-    [old, old_file]: [&'static str; 2],
+    [other, other_file]: [&'static str; 2],
 ) -> Result<(String, Option<String>), ConfigError> {
     let secret = secret_from_variables(&read, name, name_of_file);
     let secret = secret.map_err(VariableError::into_config_error)?;
-    if !is_set(&read, old) && !is_set(&read, old_file) {
+    if !is_set(&read, other) && !is_set(&read, other_file) {
         return Ok((secret, None));
     }
-    let old = secret_from_variables(&read, old, old_file);
-    Ok((secret, Some(old.map_err(VariableError::into_config_error)?)))
+    let other = secret_from_variables(&read, other, other_file);
+    Ok((
+        secret,
+        Some(other.map_err(VariableError::into_config_error)?),
+    ))
 }
 
 /// Returns whether a variable has a value. An empty one counts as not set.

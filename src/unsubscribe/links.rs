@@ -19,7 +19,7 @@ use crate::ConfigError;
 use crate::client::builder::is_loopback;
 use crate::client::is_path_segment;
 use crate::contacts::NewContact;
-use crate::secret::{check_secret, secrets_from_variables};
+use crate::secret::{check_secret, is_set, secrets_from_variables};
 use crate::webhooks::{Clock, SystemClock};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -126,8 +126,8 @@ impl UnsubscribeLinks {
     /// Creates links with the secret of the environment: from `AUDIENCE_UNSUBSCRIBE_SECRET`, or from the file that
     /// `AUDIENCE_UNSUBSCRIBE_SECRET_FILE` names, such as a secret that Docker or Kubernetes mounts.
     ///
-    /// Links that were made with the secret of `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` or of the file that
-    /// `AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE` names are accepted, too. To replace the secret, first set this variable
+    /// Links that were made with the secret of `AUDIENCE_UNSUBSCRIBE_SECRET_ALSO` or of the file that
+    /// `AUDIENCE_UNSUBSCRIBE_SECRET_ALSO_FILE` names are accepted, too. To replace the secret, first set this variable
     /// to the **new** one in every program that makes links or responds to them, and leave
     /// `AUDIENCE_UNSUBSCRIBE_SECRET` as it is. When all of them run with both, swap the two. If you replace the secret
     /// again before the last links of the first one have expired, use [`new`](Self::new) with three secrets.
@@ -136,7 +136,8 @@ impl UnsubscribeLinks {
     ///
     /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read,
     /// or if a secret or `base_url` cannot be used: see [`new`](Self::new). It names the variable, and never contains its
-    /// value.
+    /// value. It also returns one if `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` is set, because a secret of links is not replaced
+    /// in the order of `AUDIENCE_WEBHOOK_SECRET_OLD`.
     ///
     /// # Example: say which variable is missing
     ///
@@ -155,18 +156,35 @@ impl UnsubscribeLinks {
         read: impl Fn(&'static str) -> Result<String, VarError>,
         base_url: impl AsRef<str>,
     ) -> Result<Self, ConfigError> {
-        let (secret, old) = secrets_from_variables(
+        for (wrong, right) in [
+            (
+                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_ALSO",
+            ),
+            (
+                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_ALSO_FILE",
+            ),
+        ] {
+            if is_set(&read, wrong) {
+                return Err(ConfigError::new(format!(
+                    "the environment variable `{wrong}` is not read; unset it, and give the new secret in `{right}` \
+                     first: a program that does not have the secret of a link loses the opt-out"
+                )));
+            }
+        }
+        let (secret, also) = secrets_from_variables(
             read,
             [
                 "AUDIENCE_UNSUBSCRIBE_SECRET",
                 "AUDIENCE_UNSUBSCRIBE_SECRET_FILE",
             ],
             [
-                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD",
-                "AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_ALSO",
+                "AUDIENCE_UNSUBSCRIBE_SECRET_ALSO_FILE",
             ],
         )?;
-        Self::new([secret].into_iter().chain(old), base_url)
+        Self::new([secret].into_iter().chain(also), base_url)
     }
 
     /// Sets how long a link is valid. Default: 730 days.
@@ -563,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secrets_come_from_variables_and_links_of_the_old_one_are_accepted() {
+    fn the_secrets_come_from_variables_and_links_of_both_are_accepted() {
         let from = |variables: &'static [(&'static str, &'static [u8])]| {
             let read = |name: &'static str| {
                 let found = variables.iter().find(|(other, _)| *other == name);
@@ -574,11 +592,18 @@ mod tests {
             UnsubscribeLinks::from_variables(read, BASE)
         };
         const NAME: &str = "AUDIENCE_UNSUBSCRIBE_SECRET";
-        const OLD: &str = "AUDIENCE_UNSUBSCRIBE_SECRET_OLD";
+        const ALSO: &str = "AUDIENCE_UNSUBSCRIBE_SECRET_ALSO";
 
         let one = from(&[(NAME, SECRET)]).unwrap();
-        let both = from(&[(NAME, OTHER), (OLD, SECRET)]).unwrap();
-        let missing = from(&[(OLD, SECRET)]).unwrap_err().to_string();
+        let both = from(&[(NAME, OTHER), (ALSO, SECRET)]).unwrap();
+        let missing = from(&[(ALSO, SECRET)]).unwrap_err().to_string();
+        let wrong = [
+            from(&[(NAME, OTHER), ("AUDIENCE_UNSUBSCRIBE_SECRET_OLD", SECRET)]),
+            from(&[
+                (NAME, OTHER),
+                ("AUDIENCE_UNSUBSCRIBE_SECRET_OLD_FILE", SECRET),
+            ]),
+        ];
 
         let link = one.link("ada@x.io");
         assert!(both.open(token_of(&link)).is_some());
@@ -588,6 +613,13 @@ mod tests {
                 .contains("`AUDIENCE_UNSUBSCRIBE_SECRET` and `AUDIENCE_UNSUBSCRIBE_SECRET_FILE`"),
             "{missing}"
         );
+        for (refused, right) in wrong.into_iter().zip([
+            "the new secret in `AUDIENCE_UNSUBSCRIBE_SECRET_ALSO`",
+            "the new secret in `AUDIENCE_UNSUBSCRIBE_SECRET_ALSO_FILE`",
+        ]) {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains(right), "{text}");
+        }
     }
 
     /// Links on a day after 2023-11-14.
