@@ -51,7 +51,8 @@ struct App {
 
 /// Runs only for verified deliveries: the extractor rejects all others.
 async fn hook(State(store): State<SqliteStore>, delivery: VerifiedEvent) -> StatusCode {
-    store.handle_in("main", delivery, mark).await.status()
+    // No inbox has this name. With an inbox, this would be its `handle` with the store's `handler_in`.
+    store.handle_in("suppressed", delivery, mark).await.status()
 }
 
 /// Runs for each event once. What it writes is committed with the event's id, or not at all.

@@ -13,7 +13,7 @@
 //! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
 //! | in a transaction | `handle_in`, `handler_in` (for a worker) or `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
 //!
-//! Use `handle_in` if the effect is a write to that database. Use `accept` if the work can take longer than 8 s, or if
+//! Use `handle_in`, without an inbox, if the effect is a write to that database. Use `accept` if the work can take longer than 8 s, or if
 //! events must be received while something that the work needs is down; its worker's effect happens exactly once with
 //! `handler_in`. Otherwise use `handle`.
 //!
@@ -359,7 +359,7 @@ impl Inbox {
     /// Each event is handled at least once, and duplicates are dropped. The handler runs a second time if the process
     /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for
     /// longer than two thirds of the lease, or if the event arrives again after the retention. For exactly once, make
-    /// the claim part of your transaction: `handle_in` or `handler_in` of the SQLite and Postgres stores.
+    /// the claim part of your transaction: pass `handler_in` of the SQLite or Postgres store as the handler.
     ///
     /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
     /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)

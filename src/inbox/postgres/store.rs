@@ -153,7 +153,7 @@ impl PostgresStore {
     ///
     /// | parameter | type | value |
     /// |---|---|---|
-    /// | `$1` | `text` | the endpoint, such as `main` |
+    /// | `$1` | `text` | the endpoint, such as `bounces`. No inbox may have this name |
     /// | `$2` | `text` | the id of the event |
     /// | `$3` | `bytea` | the 16 bytes of the [`Fingerprint`](crate::inbox::Fingerprint) of the body, or `NULL` |
     /// | `$4` | `float8` | how long the event is remembered, in seconds: usually 259200, and at least 21600 |
@@ -175,7 +175,7 @@ impl PostgresStore {
     /// ```text
     /// let mut transaction = pool.begin().await?;
     /// let outcome: String = sqlx::query_scalar(PostgresStore::CLAIM_IN)
-    ///     .bind("main")
+    ///     .bind("bounces")
     ///     .bind(event.id.as_str())
     ///     .bind(None::<Vec<u8>>)
     ///     .bind(259_200.0_f64)
@@ -485,7 +485,7 @@ impl PostgresStore {
     ///     };
     ///     let mut client = store.pool().get().await?;
     ///     let mut transaction = client.transaction().await?;
-    ///     if store.claim_in(&mut transaction, "main", delivery).await? {
+    ///     if store.claim_in(&mut transaction, "bounces", delivery).await? {
     ///         let mark = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
     ///         transaction.execute(mark, &[&mail.address()]).await?;
     ///     }
@@ -504,12 +504,12 @@ impl PostgresStore {
         is_new(claimed.await.map_err(StoreError::from)?)
     }
 
-    /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
-    /// take effect **exactly once**, even after a crash.
+    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
+    /// response. The handler's writes take effect **exactly once**, even after a crash.
     ///
-    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
-    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
-    /// here.
+    /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
+    /// was killed after its commit would have its effect twice.
     ///
     /// The transaction is one of the store's own [connections](Self::pool). It is committed if the handler returns
     /// `Ok`. If the handler returns an error or panics, its writes and the claim are undone, the receipt is
@@ -562,7 +562,7 @@ impl PostgresStore {
     ///
     /// async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     ///     app.store
-    ///         .handle_in("main", delivery, async |transaction, event| {
+    ///         .handle_in("bounces", delivery, async |transaction, event| {
     ///             if let EventData::Bounced(mail) = &event.data {
     ///                 let count = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
     ///                 transaction.execute(count, &[&mail.address()]).await?;
@@ -594,7 +594,7 @@ impl PostgresStore {
     /// }
     ///
     /// async fn receive(store: &PostgresStore, delivery: VerifiedEvent) -> Receipt {
-    ///     store.handle_in("main", delivery, count).await
+    ///     store.handle_in("counter", delivery, count).await
     /// }
     /// # let _ = receive;
     /// ```

@@ -146,7 +146,7 @@ impl SqliteStore {
     ///
     /// | parameter | type | value |
     /// |---|---|---|
-    /// | `?1` | `TEXT` | the endpoint, such as `main` |
+    /// | `?1` | `TEXT` | the endpoint, such as `bounces`. No inbox may have this name |
     /// | `?2` | `TEXT` | the id of the event |
     /// | `?3` | `BLOB` | the 16 bytes of the [`Fingerprint`] of the body, or `NULL` |
     /// | `?4` | `INTEGER` | how long the event is remembered, in seconds: usually 259200, and at least 21600 |
@@ -178,9 +178,9 @@ impl SqliteStore {
     ///
     /// /// Returns the status to respond with.
     /// fn mark_bounce(connection: &Connection, id: &EventId, address: &str) -> Result<u16> {
-    ///     let hash = SqliteStore::event_hash("main", id);
+    ///     let hash = SqliteStore::event_hash("bounces", id);
     ///     connection.execute_batch("BEGIN IMMEDIATE")?;
-    ///     let parameters = params!["main", id.as_str(), None::<&[u8]>, 259_200, hash, None::<i64>];
+    ///     let parameters = params!["bounces", id.as_str(), None::<&[u8]>, 259_200, hash, None::<i64>];
     ///     let outcome: String = connection.query_row(SqliteStore::CLAIM_IN, parameters, |row| row.get(0))?;
     ///     let status = match outcome.as_str() {
     ///         "claimed" => {
@@ -822,7 +822,7 @@ impl SqliteStore {
     ///
     /// for delivery in 1..=3 {
     ///     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    ///     if store.claim_in(&transaction, "main", &id).into_inner()? {
+    ///     if store.claim_in(&transaction, "counter", &id).into_inner()? {
     ///         transaction.execute("UPDATE counter SET events = events + 1", ())?;
     ///     }
     ///     transaction.commit()?;
@@ -1060,12 +1060,12 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> TransactionError {
 }
 
 impl SqliteStore {
-    /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
-    /// take effect **exactly once**, even after a crash.
+    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
+    /// response. The handler's writes take effect **exactly once**, even after a crash.
     ///
-    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
-    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
-    /// here.
+    /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
+    /// was killed after its commit would have its effect twice.
     ///
     /// The handler runs in the store's thread, so it should be short: SQL, and nothing that waits. If it
     /// returns an error or panics, its writes and the claim are undone, the receipt is
@@ -1099,7 +1099,7 @@ impl SqliteStore {
     ///
     /// async fn receive(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
     ///     store
-    ///         .handle_in("main", delivery, |transaction, event| {
+    ///         .handle_in("counter", delivery, |transaction, event| {
     ///             let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";
     ///             transaction.execute(count, [event.event_type().as_str()])?;
     ///             Ok::<_, rusqlite::Error>(())
@@ -1139,7 +1139,7 @@ impl SqliteStore {
     /// }
     ///
     /// async fn receive(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
-    ///     store.handle_in("main", delivery, count).await
+    ///     store.handle_in("counter", delivery, count).await
     /// }
     /// # let _ = receive;
     /// ```

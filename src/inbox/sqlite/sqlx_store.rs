@@ -173,7 +173,7 @@ impl SqlxSqliteStore {
     ///         return Ok(());
     ///     };
     ///     let mut transaction = store.pool().begin_with("BEGIN IMMEDIATE").await?;
-    ///     if store.claim_in(&mut transaction, "main", delivery).await? {
+    ///     if store.claim_in(&mut transaction, "bounces", delivery).await? {
     ///         sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
     ///             .bind(mail.address())
     ///             .execute(&mut *transaction)
@@ -193,12 +193,12 @@ impl SqlxSqliteStore {
         is_new(claimed.await?)
     }
 
-    /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
-    /// take effect **exactly once**, even after a crash.
+    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
+    /// response. The handler's writes take effect **exactly once**, even after a crash.
     ///
-    /// Use it for an endpoint without an inbox. For one with an inbox, call [`Inbox::handle`](crate::inbox::Inbox::handle)
-    /// with [`handler_in`](Self::handler_in): an event whose worker was killed after its commit would have its effect twice
-    /// here.
+    /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
+    /// was killed after its commit would have its effect twice.
     ///
     /// The transaction is one of the [pool](Self::pool). It is committed if the handler returns `Ok`.
     /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is
@@ -248,7 +248,7 @@ impl SqlxSqliteStore {
     ///
     /// async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     ///     app.store
-    ///         .handle_in("main", delivery, async |transaction, event| {
+    ///         .handle_in("bounces", delivery, async |transaction, event| {
     ///             if let EventData::Bounced(mail) = &event.data {
     ///                 sqlx::query("UPDATE people SET bounces = bounces + 1 WHERE email = ?")
     ///                     .bind(mail.address())
@@ -284,7 +284,7 @@ impl SqlxSqliteStore {
     /// }
     ///
     /// async fn receive(store: &SqlxSqliteStore, delivery: VerifiedEvent) -> Receipt {
-    ///     store.handle_in("main", delivery, count).await
+    ///     store.handle_in("counter", delivery, count).await
     /// }
     /// # let _ = receive;
     /// ```
