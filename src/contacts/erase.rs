@@ -56,6 +56,7 @@ impl Contacts {
 
 /// What [`Contacts::erase`] has done. Its `Display` says it in plain words, for a support team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "the contact may not have been deleted, although the call succeeded: compare it with `Deleted`"]
 #[non_exhaustive]
 pub enum Erasure {
     /// The contact is deleted.

@@ -137,8 +137,9 @@ impl Export {
     /// # let path = std::env::temp_dir().join(format!("audience-full-{}", std::process::id()));
     /// use audience::export::Csv;
     ///
-    /// contacts.list().export(&path, Csv::new(["email", "topic:news"])).full().await?;
+    /// let report = contacts.list().export(&path, Csv::new(["email", "topic:news"])).full().await?;
     ///
+    /// assert!(report.is_complete());
     /// assert_eq!(std::fs::read_to_string(&path)?, "email,topic:news\nada@example.com,true\n");
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
@@ -253,8 +254,9 @@ impl Export {
     /// use audience::export::JsonLines;
     ///
     /// let cursor = std::env::temp_dir().join(format!("audience-cursor-{}", std::process::id()));
-    /// contacts.list().export(&path, JsonLines).cursor_file(&cursor).await?;
+    /// let report = contacts.list().export(&path, JsonLines).cursor_file(&cursor).await?;
     ///
+    /// assert!(report.is_complete());
     /// assert!(!cursor.exists()); // it is there only until the export has finished
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
@@ -286,7 +288,8 @@ impl Export {
     /// let stopped = export.stop_when(async { asked.await.unwrap_or(()) }).await.unwrap_err();
     /// assert_eq!(stopped.error().kind(), ErrorKind::Stopped);
     ///
-    /// contacts.list().export(&path, JsonLines).resume().await?;
+    /// let report = contacts.list().export(&path, JsonLines).resume().await?;
+    /// assert!(report.is_complete());
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -502,6 +505,7 @@ impl fmt::Debug for Export {
 /// Its `Display` is the summary line: `1205 exported, 0 vanished, 0 malformed`. The counts of a resumed export include
 /// its earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "some contacts may have been left out, although the export succeeded: see `is_complete`"]
 #[non_exhaustive]
 pub struct ExportReport {
     contacts: u64,
@@ -662,7 +666,6 @@ impl ExportError {
     /// assert_eq!(stopped.report().contacts(), 0);
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn report(&self) -> &ExportReport {
         &self.0.report
     }

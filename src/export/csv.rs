@@ -104,8 +104,9 @@ impl Csv {
     /// # let path = std::env::temp_dir().join(format!("audience-columns-{}", std::process::id()));
     /// use audience::export::Csv;
     ///
-    /// contacts.list().export(&path, Csv::all_columns()).full().await?;
+    /// let report = contacts.list().export(&path, Csv::all_columns()).full().await?;
     ///
+    /// assert!(report.is_complete());
     /// let file = std::fs::read_to_string(&path)?;
     /// assert_eq!(
     ///     file.lines().next(),

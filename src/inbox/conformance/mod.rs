@@ -667,6 +667,7 @@ pub enum ClockJump {
 
 /// The results of a run of the [`Suite`]. `Display` lists the cases that failed or were not run.
 #[derive(Clone, Debug)]
+#[must_use = "cases may have failed: call `assert_passed`"]
 pub struct Report {
     cases: Vec<CaseReport>,
 }

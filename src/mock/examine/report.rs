@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 /// `Display` writes it as a table for a terminal, followed by the findings. Serialized, it has the members `url`,
 /// `passed`, `all_seen`, `reached` and `checks`. It never contains the secret.
 #[derive(Clone, Debug)]
+#[must_use = "checks may have failed: see `passed`"]
 pub struct Examination {
     url: String,
     checks: Vec<CheckReport>,

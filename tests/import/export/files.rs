@@ -38,9 +38,20 @@ async fn without_resume_an_export_begins_anew() {
     let server = server(2).await;
     let folder = Folder::new("anew");
     let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
-    list.clone().export(&path, JsonLines).await.unwrap();
+    assert!(
+        list.clone()
+            .export(&path, JsonLines)
+            .await
+            .unwrap()
+            .is_complete()
+    );
 
-    list.export(&path, Csv::new(["email"])).await.unwrap();
+    assert!(
+        list.export(&path, Csv::new(["email"]))
+            .await
+            .unwrap()
+            .is_complete()
+    );
 
     assert_eq!(fs::read_to_string(path).unwrap(), all_addresses(2));
 }
@@ -67,7 +78,7 @@ async fn a_list_with_too_few_contacts_replaces_no_file() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
     let resumed = export().at_least(3).resume().await.unwrap_err();
     assert_eq!(resumed.report().contacts(), 2);
-    export().at_least(2).await.unwrap();
+    assert!(export().at_least(2).await.unwrap().is_complete());
     assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
 }
 
@@ -201,7 +212,12 @@ async fn an_export_whose_part_file_another_program_has_changed_fails_and_replace
         assert!(text.contains("another program has changed"), "{text}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
     }
-    list.export(&path, Csv::new(["email"])).await.unwrap();
+    assert!(
+        list.export(&path, Csv::new(["email"]))
+            .await
+            .unwrap()
+            .is_complete()
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
 }
 
@@ -282,7 +298,13 @@ async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
     let list = server.client().contacts().list();
 
     drop(Journal::open(&journal).unwrap());
-    list.clone().export(&export, JsonLines).await.unwrap();
+    assert!(
+        list.clone()
+            .export(&export, JsonLines)
+            .await
+            .unwrap()
+            .is_complete()
+    );
 
     assert_eq!([mode(&journal), mode(&export)], [0o600, 0o600]);
     // A file that exists keeps its mode.
@@ -290,7 +312,7 @@ async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
     }
     drop(Journal::open(&journal).unwrap());
-    list.export(&export, JsonLines).await.unwrap();
+    assert!(list.export(&export, JsonLines).await.unwrap().is_complete());
     assert_eq!([mode(&journal), mode(&export)], [0o640, 0o640]);
 }
 
@@ -482,7 +504,7 @@ async fn a_page_that_fails_twice_while_columns_are_found_is_fetched_again() {
     let export = || list.clone().export(&path, Csv::all_columns());
     server.fault(Fault::status(500).times(2));
 
-    export().await.unwrap();
+    assert!(export().await.unwrap().is_complete());
 
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.lines().next().unwrap().contains("plan"), "{text}");

@@ -54,7 +54,7 @@ async fn the_topics_of_a_full_csv_are_those_of_a_contact_that_still_exists() {
     let export = || contacts.list().export(&path, Csv::all_columns()).full();
     server.fault(Fault::status(404).path("/contacts/eve@x.io"));
 
-    export().await.unwrap();
+    assert!(export().await.unwrap().is_complete());
 
     let text = fs::read_to_string(&path).unwrap();
     assert!(
@@ -99,19 +99,22 @@ async fn json_lines_are_read_back_into_the_contacts_of_the_list() {
     let short: Vec<ContactSummary> = contacts.list().stream().try_collect().await.unwrap();
     let full: Vec<Contact> = contacts.list().full().try_collect().await.unwrap();
 
-    contacts.list().export(&path, JsonLines).await.unwrap();
+    assert!(
+        contacts
+            .list()
+            .export(&path, JsonLines)
+            .await
+            .unwrap()
+            .is_complete()
+    );
     let read = fs::read_to_string(&path).unwrap();
     let read = read
         .lines()
         .map(|line| serde_json::from_str::<ContactSummary>(line).unwrap());
     assert_eq!(read.collect::<Vec<_>>(), short);
 
-    contacts
-        .list()
-        .export(&path, JsonLines)
-        .full()
-        .await
-        .unwrap();
+    let export = contacts.list().export(&path, JsonLines).full();
+    assert!(export.await.unwrap().is_complete());
     let read = fs::read_to_string(&path).unwrap();
     let read = read
         .lines()

@@ -141,7 +141,7 @@ async fn a_link_to_the_file_stays_a_link() {
     fs::write(&target, "of yesterday").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
 
-    addresses(&list, &folder).await.unwrap();
+    assert!(addresses(&list, &folder).await.unwrap().is_complete());
 
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(fs::read_to_string(&target).unwrap(), all_addresses(2));
@@ -166,7 +166,7 @@ async fn a_cursor_file_without_a_part_file_begins_anew() {
 async fn a_finished_export_begins_anew_when_resumed_also_with_other_columns() {
     let (server, list) = server(10).await;
     let folder = Folder::new("finished");
-    addresses(&list, &folder).await.unwrap();
+    assert!(addresses(&list, &folder).await.unwrap().is_complete());
     server.seed_contact("10@x.io");
 
     let next_night = addresses(&list, &folder).await.unwrap();
@@ -191,11 +191,11 @@ async fn an_export_dropped_at_any_moment_is_continued() {
         let limit = Duration::from_millis(milliseconds);
         let export = addresses(&list, &folder).into_future();
         if let Ok(finished) = tokio::time::timeout(limit, export).await {
-            finished.unwrap();
+            assert!(finished.unwrap().is_complete());
             break;
         }
     }
-    addresses(&list, &folder).await.unwrap();
+    assert!(addresses(&list, &folder).await.unwrap().is_complete());
 
     assert_eq!(
         fs::read_to_string(folder.file("all.csv")).unwrap(),
@@ -344,7 +344,7 @@ async fn columns_are_found_again_if_a_file_to_continue_is_gone_or_empty() {
             folder.file(&format!("all.csv.{file}")),
         );
         let export = || list.clone().export(&path, Csv::all_columns()).resume();
-        export().await.unwrap();
+        assert!(export().await.unwrap().is_complete());
         let requests = server.requests().len() as u64;
         stop_after(requests - 2, &server, export()).await;
         fs::remove_file(&part).unwrap();
@@ -382,7 +382,7 @@ async fn found_columns_are_those_of_the_unfinished_file() {
         };
         // The last requests of the list fail, but not those of the search.
         let with_search = export().await;
-        with_search.await.unwrap();
+        assert!(with_search.await.unwrap().is_complete());
         let requests = server.requests().len() as u64;
         stop_after(requests - 2, &server, export().await).await;
         let unfinished = fs::read_to_string(folder.file("all.csv.part")).unwrap();
@@ -423,7 +423,7 @@ async fn found_columns_are_those_of_the_unfinished_file() {
             other.error().to_string().contains("other columns"),
             "{other}"
         );
-        chosen().await.unwrap();
+        assert!(chosen().await.unwrap().is_complete());
         assert!(export().await.await.is_ok());
         assert!(fs::read_to_string(&path).unwrap().contains("city"));
     }
@@ -466,7 +466,7 @@ async fn the_cursor_file_has_no_contact_and_may_be_elsewhere() {
     assert!(!folder.file("all.csv.cursor").exists());
 
     let export = addresses(&list, &folder).cursor_file(&cursor);
-    export.await.unwrap();
+    assert!(export.await.unwrap().is_complete());
 
     assert!(!cursor.exists());
 }

@@ -69,7 +69,13 @@ async fn server() -> MockServer {
 /// Exports all contacts in full, imports the file into an empty audience, and compares the two.
 async fn carry_over(server: &MockServer, path: &Path, format: impl Into<Format>) -> MockServer {
     let list = server.client().contacts().list();
-    list.export(path, format).full().await.unwrap();
+    assert!(
+        list.export(path, format)
+            .full()
+            .await
+            .unwrap()
+            .is_complete()
+    );
     let other = empty().start().await;
 
     let report = import(&other, path).await;
@@ -141,7 +147,13 @@ async fn a_contact_that_reported_spam_is_not_subscribed_elsewhere_even_if_its_fl
     for (name, format) in formats {
         let path = folder.file(name);
         let list = server.client().contacts().list();
-        list.export(&path, format).full().await.unwrap();
+        assert!(
+            list.export(&path, format)
+                .full()
+                .await
+                .unwrap()
+                .is_complete()
+        );
         let other = empty().start().await;
         drop(import(&other, &path).await);
 
