@@ -122,7 +122,7 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
             return list(filter.apply(contacts.list()), limit, output).await;
         }
         ContactsCommand::Count { filter } => {
-            let count = filter.apply(contacts.list()).count().await?;
+            let count = filter.apply(contacts.list()).count().no_deadline().await?;
             output.result(&json!({"count": count}), |_| format!("{count}\n"))?;
         }
         ContactsCommand::SetTopics(form) => form.run(contacts, &options.service, output).await?,

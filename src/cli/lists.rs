@@ -905,7 +905,7 @@ impl ExportOptions {
     ) -> Result<ExitCode, Failure> {
         // Counting is cheap, compared with the retrieve calls.
         let total = match self.full {
-            true => format!(" of {}", list.clone().count().await?),
+            true => format!(" of {}", list.clone().count().no_deadline().await?),
             false => String::new(),
         };
         let mut export = list.export(&self.file, format).at_least(self.at_least);

@@ -246,7 +246,8 @@ impl ClientBuilder {
     ///
     /// The default suits a web handler. Most gateways and load balancers give up on a handler after 60 s,
     /// so a call fails while the handler still has time to respond. For a job that may wait longer, set a
-    /// longer deadline or [`no_deadline`](Self::no_deadline). In a list, the deadline applies to each page.
+    /// longer deadline or [`no_deadline`](Self::no_deadline). In a list, the deadline applies to each page;
+    /// in a [`count`](crate::contacts::ListContacts::count), to all pages together.
     ///
     /// If the wait before a retry would last beyond the deadline, the call does not wait. It fails immediately with
     /// the error of the last attempt.

@@ -58,15 +58,17 @@ impl Contacts {
         list.has(address).await.map(|has_contact| !has_contact)
     }
 
-    /// Retrieves a contact that decides what somebody gets or does not get, and makes sure of a 404.
+    /// Retrieves a contact that decides what somebody gets or does not get, and makes sure of a 404. Both end by one
+    /// deadline.
     pub(crate) async fn retrieve_surely(
         &self,
         address: &str,
         options: &CallOptions,
     ) -> Result<Contact, Error> {
+        let options = self.client.start_deadline(options.clone());
         match self.retrieve_own(address).options(options.clone()).await {
             Ok(contact) => Ok(contact),
-            Err(error) => Err(self.make_sure(error, address, options).await),
+            Err(error) => Err(self.make_sure(error, address, &options).await),
         }
     }
 

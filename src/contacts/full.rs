@@ -326,6 +326,7 @@ impl RetrieveEach {
         let (address, options) = (address.to_owned(), self.options.clone());
         // The list has the contact, so a gateway's 404 or another contact must not replace it.
         ResponseFuture::new(async move {
+            let options = contacts.client.start_deadline(options);
             let retrieve = contacts.retrieve_own(&address);
             match retrieve.options(options.clone()).await {
                 Err(error) if error.code() != Some(&ErrorCode::NotFound) => {

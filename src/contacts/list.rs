@@ -1,6 +1,5 @@
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_core::Stream as _;
 use http::Method;
@@ -12,8 +11,8 @@ use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
 use crate::Error;
 use crate::address::are_spellings_of_one;
 use crate::client::{
-    Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, endpoint_builder,
-    opaque_debug, wait_for_call,
+    CallOptions, Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
+    endpoint_builder, opaque_debug, wait_for_call,
 };
 use crate::error::Target;
 use crate::rule::Rule;
@@ -183,13 +182,14 @@ impl ListContacts {
         self
     }
 
-    /// Returns whether the list has the contact with this address.
+    /// Returns whether the list has the contact with this address. All pages end by one deadline.
     ///
     /// # Errors
     ///
     /// The error of a malformed item if the contact is not listed, because the item may be the contact.
     pub(crate) async fn has(mut self, address: &str) -> Result<bool, Error> {
         let mut malformed = None;
+        self.options = self.client.start_deadline(self.options);
         if !address.trim().is_ascii() {
             // The query has a part of the address only, and may find many contacts.
             self.endpoint.limit_or_insert(LARGEST_PAGE);
@@ -442,8 +442,9 @@ impl ListContacts {
 
     /// Counts the contacts of the list, malformed ones included.
     ///
-    /// It fetches all pages, with 200 contacts each unless a [`limit`](Self::limit) is set. Timeout, deadline
-    /// and retries apply to each page. [`CountContacts::deadline`] limits the whole count.
+    /// It fetches all pages, with 200 contacts each unless a [`limit`](Self::limit) is set. The timeout and the retry
+    /// policy apply to each page, the deadline to the whole count: for a large audience, set a longer one or
+    /// [`no_deadline`](CountContacts::no_deadline).
     ///
     /// A broadcast with the same conditions selects the same contacts ([section 1](crate::interface#1)). Whether the
     /// list then leaves out those who have opted out is not documented; that of the mock does not.
@@ -451,7 +452,7 @@ impl ListContacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeated a cursor or a page.
-    /// - The error of the first page that cannot be fetched. No partial count is returned.
+    /// - The error of the first page that cannot be fetched, or that the deadline prevents. No partial count is returned.
     ///
     /// # Example: the size of an audience
     ///
@@ -471,50 +472,42 @@ impl ListContacts {
     pub fn count(mut self) -> CountContacts {
         self.endpoint.limit_or_insert(LARGEST_PAGE);
         CountContacts {
+            options: self.options.clone(),
             list: self,
-            deadline: None,
         }
     }
 }
 
 /// Counts contacts when it is awaited: see [`ListContacts::count`].
+///
+/// It begins with the settings of the list. The timeout and the retry policy apply to each page, the deadline to the
+/// whole count.
+///
+/// # Example: a number for a web page
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+/// # let contacts = server.client().contacts();
+/// use std::time::Duration;
+///
+/// let total = match contacts.list().count().deadline(Duration::from_secs(5)).await {
+///     Ok(total) => total.to_string(),
+///     Err(error) if error.is_timeout() => "many".to_owned(),
+///     Err(error) => return Err(error),
+/// };
+///
+/// assert_eq!(total, "1");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct CountContacts {
     list: ListContacts,
-    /// The deadline for all pages together.
-    deadline: Option<Duration>,
+    options: CallOptions,
 }
 
-impl CountContacts {
-    /// Limits the whole count: all its pages, with their retries and waits. Default: no limit, but each page has the
-    /// deadline of the list.
-    ///
-    /// The limit replaces the deadline of the list, so a single page may take all of this time.
-    ///
-    /// # Example: a number for a web page
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
-    /// # let contacts = server.client().contacts();
-    /// use std::time::Duration;
-    ///
-    /// let total = match contacts.list().count().deadline(Duration::from_secs(5)).await {
-    ///     Ok(total) => total.to_string(),
-    ///     Err(error) if error.is_timeout() => "many".to_owned(),
-    ///     Err(error) => return Err(error),
-    /// };
-    ///
-    /// assert_eq!(total, "1");
-    /// # Ok(()) }
-    /// ```
-    pub fn deadline(mut self, limit: Duration) -> Self {
-        self.deadline = Some(limit);
-        self
-    }
-}
-
+call_settings!(CountContacts);
 opaque_debug!(CountContacts);
 wait_for_call!(CountContacts => Result<u64, Error>);
 
@@ -525,11 +518,8 @@ impl IntoFuture for CountContacts {
     fn into_future(self) -> Self::IntoFuture {
         ResponseFuture::new(async move {
             let mut list = self.list;
-            if let Some(limit) = self.deadline {
-                // Started once, so that all pages end by the same instant.
-                list = list.deadline(limit);
-                list.options = list.client.start_deadline(list.options);
-            }
+            // All pages end by the same instant.
+            list.options = list.client.start_deadline(self.options);
             count_all(list).await
         })
     }

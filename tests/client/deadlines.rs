@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use audience::client::reqwest;
 use audience::{Client, ErrorKind, Outcome, RetryPolicy};
+use futures_util::StreamExt;
 use serde_json::json;
-use wiremock::MockServer;
+use wiremock::{MockServer, Request, ResponseTemplate};
 
 use support::scripted_server::{ScriptedServer, bytes};
 use support::{
@@ -54,6 +55,52 @@ async fn a_count_has_one_deadline_for_all_its_pages() {
     let text = "list: the deadline of 500ms passed ";
     assert!(error.to_string().starts_with(text), "{error}");
     assert!(received(&server).await.len() < 20);
+}
+
+#[tokio::test]
+async fn a_count_has_the_deadline_of_its_list_or_client_unless_it_is_lifted() {
+    let deadline = Duration::from_millis(300);
+    let server = respond_with(slow_page).await;
+    let client = Client::builder(server.uri(), KEY).deadline(deadline);
+    let of_client = client.build().unwrap().contacts();
+    let contacts = Client::new(server.uri(), KEY).unwrap().contacts();
+
+    for list in [of_client.list(), contacts.list().deadline(deadline)] {
+        let error = in_time(list.clone().count()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(is_waiting(list.count().no_deadline()).await);
+    }
+}
+
+#[tokio::test]
+async fn a_proof_that_a_contact_does_not_exist_ends_by_the_deadline_of_the_call() {
+    let deadline = Duration::from_millis(300);
+    // The list has Ada, a gateway responds 404 to the request for her, and no page of the proof has her.
+    let server = respond_with(|request: &Request| match request.url.path() {
+        "/contacts" => match request.url.query() {
+            None => ok(json!({"data": [summary("con_1")]})),
+            Some(query) if query.contains("query=") => slow_page(request),
+            Some(_) => ok(json!({"data": []})),
+        },
+        _ => status(404),
+    })
+    .await;
+    let contacts = Client::new(server.uri(), KEY).unwrap().contacts();
+    let mut full = contacts.list().deadline(deadline).full();
+
+    let error = in_time(full.next()).await.unwrap().unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.missing(), None);
+}
+
+/// A page of a list that never ends, each of them far faster than the deadline.
+fn slow_page(request: &Request) -> ResponseTemplate {
+    let after = request.url.query_pairs().find(|(name, _)| name == "after");
+    let number = after.map_or(0, |(_, id)| id[4..].parse::<u64>().unwrap() + 1);
+    let mut contact = summary(&format!("con_{number}"));
+    contact["email"] = "bob@example.com".into();
+    ok(json!({"data": [contact]})).set_delay(Duration::from_millis(50))
 }
 
 #[tokio::test]
