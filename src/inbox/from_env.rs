@@ -19,7 +19,8 @@ use crate::secret::{VariableError, secret_from_variables};
 /// | `redis://USER:PASSWORD@HOST` | `inbox-redis`; for `rediss://` `inbox-redis-rustls` | `RedisStore::connect` |
 ///
 /// The program `audience inbox` reads the same variables. Open the store by its own type if you need the methods of
-/// that type, such as `handle_in`, or other settings. `PostgresStore::from_env` also reads these variables.
+/// that type, such as `handle_in`, or other settings. `PostgresStore::from_env` also reads these variables, but connects
+/// with the first call.
 ///
 /// # Errors
 ///
@@ -49,12 +50,12 @@ fn address_from_env() -> Result<String, ConfigError> {
 
 #[cfg(feature = "inbox-postgres")]
 impl PostgresStore {
-    /// Opens the database whose address is in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE`
-    /// names, such as a secret that Docker or Kubernetes mounts. It connects with the first call: see
-    /// [`connect_lazy`](Self::connect_lazy). It has 16 connections: a builder with another number has
-    /// [`connect_from_env`](super::PostgresStoreBuilder::connect_from_env).
+    /// Checks the address in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE` names, such as a secret
+    /// that Docker or Kubernetes mounts, and connects with the first call: see [`connect_lazy`](Self::connect_lazy).
     ///
-    /// [`store_from_env`] also takes the addresses of other databases, and creates the tables.
+    /// It has 16 connections. A builder with other settings has
+    /// [`connect_from_env`](super::PostgresStoreBuilder::connect_from_env), which connects immediately.
+    /// [`store_from_env`] connects, too, takes the addresses of other databases, and creates the tables.
     ///
     /// # Errors
     ///
@@ -74,17 +75,22 @@ impl PostgresStore {
     /// # Ok(()) }
     /// ```
     pub fn from_env() -> Result<Self, StoreError> {
-        Self::builder().connect_from_env()
+        Self::builder().connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
     }
 }
 
 #[cfg(feature = "inbox-postgres")]
 impl PostgresStoreBuilder {
-    /// Opens the database that the environment names, as [`PostgresStore::from_env`] does, with these settings.
+    /// Connects to the database that the environment names, as [`connect`](Self::connect) does. It reads the variables of
+    /// [`PostgresStore::from_env`], which connects with the first call.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`PostgresStore::from_env`].
+    /// Returns the errors of [`PostgresStore::from_env`] and [`connect`](Self::connect).
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
     ///
     /// # Example: connections for two workers
     ///
@@ -92,14 +98,15 @@ impl PostgresStoreBuilder {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use audience::inbox::{Inbox, PostgresStore};
     ///
-    /// let store = PostgresStore::builder().max_connections(40).connect_from_env()?;
+    /// let store = PostgresStore::builder().max_connections(40).connect_from_env().await?;
     /// store.migrate().await?;
     /// let inbox = Inbox::builder(store).build()?;
     /// # let _ = inbox;
     /// # Ok(()) }
     /// ```
-    pub fn connect_from_env(self) -> Result<PostgresStore, StoreError> {
-        self.connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
+    pub async fn connect_from_env(self) -> Result<PostgresStore, StoreError> {
+        let address = address_from_env().map_err(StoreError::unusable)?;
+        self.connect(&address).await
     }
 }
 

@@ -494,17 +494,20 @@ async fn a_store_has_as_many_connections_as_its_caller_asked_for() {
 /// Set in the child process: a test cannot set variables of its own.
 const CHILD: &str = "AUDIENCE_TEST_CHILD";
 
-#[test]
-fn in_a_process_with_an_address() {
+#[tokio::test]
+async fn in_a_process_with_an_address() {
     if std::env::var_os(CHILD).is_some() {
         let store = PostgresStore::from_env().map(|store| store.pool().status().size);
         let text = store.map_or_else(|error| printed(&error), |size| size.to_string());
         println!("result: {text}");
+        let connecting = PostgresStore::builder().connect_from_env();
+        let error = in_time(connecting).await.unwrap_err();
+        println!("connecting: {:?} {}", error.kind(), printed(&error));
     }
 }
 
 #[test]
-fn a_store_takes_its_address_from_the_environment_and_connects_later() {
+fn a_store_takes_its_address_from_the_environment_and_connects_later_unless_it_is_to_connect() {
     let result = |variable, address| {
         let test = "postgres_outages::in_a_process_with_an_address";
         let output = std::process::Command::new(std::env::current_exe().unwrap())
@@ -525,7 +528,11 @@ fn a_store_takes_its_address_from_the_environment_and_connects_later() {
     let other = result("AUDIENCE_INBOX_URL", "redis://inbox:hunter2@localhost");
     let none = result("AUDIENCE_INBOX_URL", "");
 
-    assert!(store.contains("result: 0\n"), "{store}");
+    assert!(
+        store.contains("result: 0\nconnecting: Unavailable"),
+        "{store}"
+    );
+    assert!(!store.contains("hunter2"), "{store}");
     assert!(other.contains("postgres://user:password@"), "{other}");
     assert!(none.contains("`AUDIENCE_INBOX_URL`"), "{none}");
     assert!(!other.contains("hunter2"), "{other}");
