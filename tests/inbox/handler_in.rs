@@ -8,7 +8,7 @@ use std::time::Duration;
 use audience::inbox::sqlx::{self, PgPool, SqlitePool};
 use audience::inbox::{
     Attempt, EventHandler, EventKey, Inbox, NewClaim, PostgresStore, Receipt, SqliteStore,
-    SqlxPostgresStore, SqlxSqliteStore, Store, Token,
+    SqlxPostgresStore, SqlxSqliteStore, Store, Token, WorkerReport,
 };
 use audience::webhooks::Event;
 use tokio::sync::Notify;
@@ -20,6 +20,8 @@ use support::postgres::{self, Database};
 const TABLE: &str = "CREATE TABLE effects (event text)";
 const INSERT: &str = "INSERT INTO effects VALUES ($1)";
 const COUNT: &str = "SELECT count(*) FROM effects";
+const AGE_IN_POSTGRES: &str = "UPDATE audience_inbox SET forget_at = forget_at - interval '5 days' WHERE endpoint = 'main-effects'";
+const AGE_IN_SQLITE: &str = "UPDATE audience_inbox_done SET forget_at = forget_at - 5 * 86400000";
 
 /// What a handler does after it has written the effect of an event.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,6 +40,9 @@ trait Effects: Store + Clone {
     fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler;
 
     async fn effects(&self) -> i64;
+
+    /// Lets five days pass for the effects that the store remembers.
+    async fn age_effects(&self);
 }
 
 /// A handler that a worker takes.
@@ -81,6 +86,11 @@ impl Effects for PostgresStore {
         let client = self.pool().get().await.unwrap();
         client.query_one(COUNT, &[]).await.unwrap().get(0)
     }
+
+    async fn age_effects(&self) {
+        let client = self.pool().get().await.unwrap();
+        assert_ne!(client.execute(AGE_IN_POSTGRES, &[]).await.unwrap(), 0);
+    }
 }
 
 impl Effects for SqlxPostgresStore {
@@ -96,6 +106,11 @@ impl Effects for SqlxPostgresStore {
     async fn effects(&self) -> i64 {
         let count = sqlx::query_scalar(COUNT);
         count.fetch_one(self.pool()).await.unwrap()
+    }
+
+    async fn age_effects(&self) {
+        let aged = sqlx::query(AGE_IN_POSTGRES).execute(self.pool());
+        assert_ne!(aged.await.unwrap().rows_affected(), 0);
     }
 }
 
@@ -126,6 +141,11 @@ impl Effects for SqliteStore {
         let count = self.transaction(|t| t.query_row(COUNT, (), |row| row.get(0)));
         count.await.unwrap()
     }
+
+    async fn age_effects(&self) {
+        let aged = self.transaction(|t| t.execute(AGE_IN_SQLITE, ()));
+        assert_ne!(aged.await.unwrap(), 0);
+    }
 }
 
 impl Effects for SqlxSqliteStore {
@@ -140,6 +160,11 @@ impl Effects for SqlxSqliteStore {
     async fn effects(&self) -> i64 {
         let count = sqlx::query_scalar(COUNT);
         count.fetch_one(self.pool()).await.unwrap()
+    }
+
+    async fn age_effects(&self) {
+        let aged = sqlx::query(AGE_IN_SQLITE).execute(self.pool());
+        assert_ne!(aged.await.unwrap().rows_affected(), 0);
     }
 }
 
@@ -197,6 +222,7 @@ macro_rules! with_every_store {
 
 with_every_store! {
     the_effect_happens_once_if_the_worker_dies_after_the_commit
+    the_effect_is_remembered_for_the_retention_of_the_inbox
     an_error_or_a_panic_undoes_the_effect_and_is_the_reason_for_the_failed_attempt
     each_endpoint_has_the_effect_once
     a_transaction_that_hangs_fails_its_attempt
@@ -267,18 +293,40 @@ async fn the_effect_happens_once_if_the_worker_dies_after_the_commit(store: impl
 
     die_after_the_commit(&inbox, applies.clone()).await;
     let after_the_death = store.effects().await;
-    let report = loop {
-        let worker = inbox.worker(applies.clone());
-        let report = worker.run_until_idle().await.unwrap();
-        if report.handled + report.parked > 0 {
-            break report;
-        }
-        // The lease of the dead worker.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    };
+    let report = run_after_the_lease(&inbox, applies).await;
 
     assert_eq!((report.handled, report.failed, report.parked), (1, 0, 0));
     assert_eq!((after_the_death, store.effects().await), (1, 1));
+}
+
+/// Runs workers until the lease of a dead one has ended and the event was taken.
+async fn run_after_the_lease(inbox: &Inbox, applies: impl Handler) -> WorkerReport {
+    loop {
+        let worker = inbox.worker(applies.clone());
+        let report = worker.run_until_idle().await.unwrap();
+        if report.handled + report.parked > 0 {
+            return report;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn the_effect_is_remembered_for_the_retention_of_the_inbox(store: impl Effects) {
+    let day = Duration::from_secs(86_400);
+    for (retention, effects) in [(14 * day, 1), (3 * day, 2)] {
+        let inbox = Inbox::builder(store.clone()).lease(Duration::from_secs(1));
+        let inbox = inbox.retention(retention).build().unwrap();
+        let event = format!("evt_{effects}");
+        assert!(inbox.accept(delivery(&event)).await.is_success());
+        let applies = store.applies(&inbox, Then::Succeed);
+        let before = store.effects().await;
+
+        die_after_the_commit(&inbox, applies.clone()).await;
+        store.age_effects().await;
+        run_after_the_lease(&inbox, applies).await;
+
+        assert_eq!(store.effects().await - before, effects, "{retention:?}");
+    }
 }
 
 async fn an_error_or_a_panic_undoes_the_effect_and_is_the_reason_for_the_failed_attempt(

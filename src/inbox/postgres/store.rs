@@ -622,10 +622,10 @@ impl PostgresStore {
     /// error or panics, nothing is committed, and the worker retries the event. If the process dies after the commit
     /// and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
-    /// The store remembers the commit for its [retention](PostgresStoreBuilder::retention). If the process dies like
-    /// that, and the event stays in the inbox for longer, or is [replayed](crate::inbox::Inbox::replay) later, the closure
-    /// is called again. Set a longer retention if your workers may be stopped for longer, or if nobody looks at parked
-    /// events for longer.
+    /// The store remembers the commit for the [retention](crate::inbox::InboxBuilder::retention) of the inbox. If the
+    /// process dies like that, and the event stays in the inbox for longer, or is
+    /// [replayed](crate::inbox::Inbox::replay) later, the closure is called again. Set a longer retention if your workers
+    /// may be stopped for longer, or if nobody looks at parked events for longer.
     ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
@@ -682,7 +682,8 @@ impl PostgresStore {
             + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        let (mut store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        store.retention = inbox.0.settings.retention;
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();
@@ -801,8 +802,8 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets how long [`claim_in`](PostgresStore::claim_in), [`handle_in`](PostgresStore::handle_in) and
-    /// [`handler_in`](PostgresStore::handler_in) remember an event. Default: 72 h.
+    /// Sets how long [`claim_in`](PostgresStore::claim_in) and [`handle_in`](PostgresStore::handle_in) remember an event.
+    /// Default: 72 h.
     ///
     /// Less than 6 hours counts as 6 hours: the service retries for about five hours
     /// ([interface section 6.5](crate::interface#6.5)).

@@ -128,6 +128,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 pub struct SqliteStore {
     writer: Writer,
     shared: Arc<Shared>,
+    /// How long a claim in a transaction is remembered. `handler_in` takes it from the inbox.
+    retention: Duration,
 }
 
 impl SqliteStore {
@@ -733,6 +735,7 @@ fn start(
     Ok(SqliteStore {
         writer: Writer::start(connection, Arc::clone(&shared))?,
         shared,
+        retention: DEFAULT_RETENTION,
     })
 }
 
@@ -952,7 +955,7 @@ impl SqliteStore {
                 "the connection has no transaction: begin one, and claim in it",
             ));
         }
-        let call = ClaimIn::new(endpoint, event, &*self.shared.clock);
+        let call = ClaimIn::new(endpoint, event, self);
         let outcome: String = transaction
             .prepare_cached(CLAIM_IN)
             .and_then(|mut statement| statement.query_row(call.parameters(), |row| row.get(0)))
@@ -998,18 +1001,25 @@ struct ClaimIn<'a> {
     endpoint: &'a str,
     id: &'a str,
     fingerprint: Option<Fingerprint>,
+    /// In seconds.
+    retention: i64,
     hash: Hash,
     now: i64,
 }
 
 impl<'a> ClaimIn<'a> {
-    fn new(endpoint: &'a str, event: ClaimTarget<'a>, clock: &dyn Clock) -> Self {
+    fn new(endpoint: &'a str, event: ClaimTarget<'a>, store: &SqliteStore) -> Self {
         Self {
             endpoint,
             id: event.id.as_str(),
             fingerprint: event.fingerprint,
+            retention: store
+                .retention
+                .min(LONGEST_RETENTION)
+                .as_secs()
+                .cast_signed(),
             hash: Hash::of(endpoint, event.id.as_str()),
-            now: to_past_ms(clock.now()),
+            now: to_past_ms(store.shared.clock.now()),
         }
     }
 
@@ -1018,15 +1028,15 @@ impl<'a> ClaimIn<'a> {
             self.endpoint,
             self.id,
             self.fingerprint.as_ref().map(Fingerprint::as_bytes),
-            RETENTION,
+            self.retention,
             self.hash.0,
             self.now,
         )
     }
 }
 
-/// How many seconds a claim in a transaction is remembered: the default of an inbox.
-const RETENTION: i64 = DEFAULT_RETENTION.as_secs().cast_signed();
+/// A longer time is cut to this one, so that no time of [`CLAIM_IN`] overflows.
+const LONGEST_RETENTION: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn transact<T>(
     connection: &Connection,
@@ -1179,8 +1189,9 @@ impl SqliteStore {
     /// panics, nothing is committed, and the worker retries the event. If the process dies after the commit and before
     /// the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
-    /// The store remembers the commit for 72 hours. If the process dies like that, and the event stays in the inbox for
-    /// longer, or is [replayed](crate::inbox::Inbox::replay) later, the closure is called again.
+    /// The store remembers the commit for the [retention](crate::inbox::InboxBuilder::retention) of the inbox. If the
+    /// process dies like that, and the event stays in the inbox for longer, or is
+    /// [replayed](crate::inbox::Inbox::replay) later, the closure is called again.
     ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
@@ -1238,7 +1249,8 @@ impl SqliteStore {
         F: FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Clone + Send + Sync + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        let (mut store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        store.retention = inbox.0.settings.retention;
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

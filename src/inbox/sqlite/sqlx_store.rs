@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::file::{LONGEST_PAUSE, store_error, store_error_of_code};
 use super::writer::Purpose;
-use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder};
+use super::{CLAIM_IN, ClaimIn, SqliteStore, SqliteStoreBuilder};
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::{Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
@@ -310,8 +310,9 @@ impl SqlxSqliteStore {
     /// it returns an error or panics, nothing is committed, and the worker retries the event. If the process dies after
     /// the commit and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
-    /// The store remembers the commit for 72 hours. If the process dies like that, and the event stays in the inbox for
-    /// longer, or is [replayed](crate::inbox::Inbox::replay) later, the closure is called again.
+    /// The store remembers the commit for the [retention](crate::inbox::InboxBuilder::retention) of the inbox. If the
+    /// process dies like that, and the event stays in the inbox for longer, or is
+    /// [replayed](crate::inbox::Inbox::replay) later, the closure is called again.
     ///
     /// Pass the inbox whose events it handles. The inbox itself claims an event under its endpoint name, so the claim
     /// of the transaction is recorded under that name and `-effects`, such as `main-effects`. No inbox on this database
@@ -370,7 +371,8 @@ impl SqlxSqliteStore {
             + 'static,
         E: Into<Box<dyn StdError + Send + Sync>> + 'static,
     {
-        let (store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        let (mut store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
+        store.store.retention = inbox.0.settings.retention;
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();
@@ -455,13 +457,13 @@ impl SqlxSqliteStore {
         event: ClaimTarget<'_>,
         purpose: Purpose,
     ) -> Result<ClaimState, StoreError> {
-        let call = ClaimIn::new(endpoint, event, &*self.store.shared.clock);
+        let call = ClaimIn::new(endpoint, event, &self.store);
         let fingerprint = call.fingerprint.as_ref().map(Fingerprint::as_bytes);
         let outcome: String = sqlx::query_scalar(CLAIM_IN)
             .bind(call.endpoint)
             .bind(call.id)
             .bind(fingerprint.map(<[u8; 16]>::as_slice))
-            .bind(RETENTION)
+            .bind(call.retention)
             .bind(call.hash.0.as_slice())
             .bind(call.now)
             .fetch_one(transaction)
