@@ -1307,8 +1307,9 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 
 /// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
 ///
-/// After an error, which is a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`, the code is its
-/// [`exit_status`]. Otherwise the result itself has one, as the result of any `main` has: `()` is 0. A report of an
+/// After an error, which is one of this crate, a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`, the code is
+/// its [`exit_status`]. A `Box<dyn Error + Send + Sync>` becomes a `Box<dyn Error>` by
+/// `result.map_err(|error| -> Box<dyn Error> { error })`. Otherwise the result itself has one, as the result of any `main` has: `()` is 0. A report of an
 /// import, a sync, an export or an issue is 0 if everything was done, 3 if rows were refused or contacts left out, and
 /// otherwise the code of the error that its `finished()` returns: the function prints that, too.
 ///
@@ -1343,6 +1344,33 @@ pub fn exit_code<T: Termination, E: AsRef<dyn StdError>>(result: Result<T, E>) -
         Err(error) => exit_after(error.as_ref()),
     }
 }
+
+/// Implements the trait that [`exit_code`] needs.
+macro_rules! ends_a_program {
+    ($($error:ty),+) => {
+        $(
+            impl AsRef<dyn StdError> for $error {
+                fn as_ref(&self) -> &(dyn StdError + 'static) {
+                    self
+                }
+            }
+        )+
+    };
+}
+
+ends_a_program!(Error, TopicsError, crate::ConfigError);
+#[cfg(feature = "import")]
+ends_a_program!(
+    crate::export::ExportError,
+    crate::import::ImportError,
+    crate::import::SyncError
+);
+#[cfg(feature = "unsubscribe")]
+ends_a_program!(ConsentError, crate::unsubscribe::IssueError);
+#[cfg(feature = "inbox")]
+ends_a_program!(crate::inbox::InboxError, crate::inbox::StoreError);
+#[cfg(feature = "inbox-sqlite")]
+ends_a_program!(crate::inbox::TransactionError);
 
 /// Prints the error that ends a program.
 pub(crate) fn exit_after(error: &(dyn StdError + 'static)) -> ExitCode {

@@ -10,7 +10,7 @@ use super::paged_service::PagedService;
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, bytes, close_connection, response};
 use support::{
-    ADA, TIMEOUT, builder, client, closed_url, contact, contacts, in_time, ok, printed,
+    ADA, KEY, TIMEOUT, builder, client, closed_url, contact, contacts, in_time, ok, printed,
     respond_with, status, summary, text, with, without,
 };
 
@@ -920,6 +920,23 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         );
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_error_or_a_box_of_it_ends_a_program_with_its_exit_status() {
+    use std::error::Error as StdError;
+    use std::process::ExitCode;
+
+    let error = || Client::new("", KEY).unwrap_err();
+    let boxed: Result<(), Box<dyn StdError + Send + Sync>> = Err(error().into());
+
+    let codes = [
+        audience::exit_code(Err::<(), _>(error())),
+        audience::exit_code(boxed.map_err(|error| -> Box<dyn StdError> { error })),
+    ];
+
+    let status = audience::exit_status(&error());
+    assert_eq!(codes, [ExitCode::from(status); 2]);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use audience::webhooks::{
     Event, EventData, EventId, EventType, Signer, VerifiedDelivery, VerifiedEvent, Verifier,
     VerifierBuilder, VerifyError,
 };
-use audience::{blocking, client, import, mock, *};
+use audience::{blocking, client, import, inbox, mock, unsubscribe, *};
 use futures_util::Stream;
 use futures_util::stream::FusedStream;
 use serde::Serialize;
@@ -29,6 +29,8 @@ const fn model<
 }
 /// Compiles only if `T` is an error that can be sent and shared between threads.
 const fn error<T: StdError + Display + Send + Sync + 'static>() {}
+/// Compiles only if `exit_code` takes `T`.
+const fn ends_a_program<T: AsRef<dyn StdError>>() {}
 /// Compiles only if `T` is a stream that can be sent between threads.
 const fn stream<T: Stream + FusedStream + Send + Unpin + 'static>() {}
 
@@ -124,6 +126,21 @@ const _: () = {
     model::<Engagement>();
     model::<ErrorCode>();
     model::<Timestamp>();
+};
+
+const _: () = {
+    ends_a_program::<Error>();
+    ends_a_program::<ConfigError>();
+    ends_a_program::<TopicsError>();
+    ends_a_program::<ExportError>();
+    ends_a_program::<import::ImportError>();
+    ends_a_program::<import::SyncError>();
+    ends_a_program::<inbox::InboxError>();
+    ends_a_program::<inbox::StoreError>();
+    ends_a_program::<inbox::TransactionError>();
+    ends_a_program::<unsubscribe::ConsentError>();
+    ends_a_program::<unsubscribe::IssueError>();
+    ends_a_program::<Box<dyn StdError>>();
 };
 
 const _: () = {
