@@ -116,8 +116,8 @@
 //! # For other languages
 //!
 //! `audience-mock` runs the same server as a program, with a web page, subcommands and HTTP calls that do what the
-//! methods of [`MockServer`] do. `cargo install audience --features mock-server` installs it. The guide
-//! `docs/mock-over-http.md` lists its commands and calls.
+//! methods of [`MockServer`] do. `cargo install audience --no-default-features --features mock-server` installs it. The
+//! guide `docs/mock-over-http.md` lists its commands and calls.
 //!
 //! # Limits
 //!
