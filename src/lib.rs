@@ -97,7 +97,7 @@
 //! | `cli` | | `audience`: a program for contacts, lists and webhooks, [from a shell][Importing a list], and with `inbox-sqlite`, `inbox-postgres` or `inbox-redis` for parked events |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
-//! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
+//! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory; and `shutdown_signal`, as with `import` |
 //! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
 //! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
@@ -261,8 +261,8 @@ mod server;
 #[cfg(any(
     feature = "cli",
     feature = "import",
-    feature = "mock-server",
-    feature = "serve"
+    feature = "inbox",
+    feature = "mock-server"
 ))]
 mod signals;
 #[cfg(any(feature = "client", feature = "webhooks"))]
@@ -305,8 +305,8 @@ pub use secret::ConfigError;
 #[cfg(feature = "serve")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
 pub use server::{Serve, serve};
-#[cfg(any(feature = "import", feature = "serve"))]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "import", feature = "serve"))))]
+#[cfg(any(feature = "import", feature = "inbox"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "import", feature = "inbox"))))]
 pub use signals::shutdown_signal;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};

@@ -3,15 +3,15 @@
 #[cfg(feature = "import")]
 use std::future::{poll_fn, ready};
 use std::io;
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 use std::pin::Pin;
 #[cfg(feature = "import")]
 use std::pin::pin;
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 use std::sync::{Mutex, PoisonError};
 #[cfg(feature = "import")]
 use std::task::Poll;
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 use std::task::{Context, Waker};
 
 /// What a caller has passed to stop a run. The run stops when it is ready.
@@ -38,9 +38,10 @@ pub(crate) async fn unless_stopped<F: Future>(
 }
 
 /// Waits for SIGTERM, which Kubernetes, Docker and systemd send, or for Ctrl-C. It comes with the features `import` and
-/// `serve`.
+/// `inbox`.
 ///
-/// For a job that must end cleanly, such as an import: pass it to [`stop_when`](crate::import::Import::stop_when).
+/// For a job that must end cleanly, such as an import or a worker: pass it to
+/// [`stop_when`](crate::import::Import::stop_when) or [`run_until`](crate::inbox::Worker::run_until).
 /// [`serve`](crate::serve) does this itself. From the first poll of the first such future on, these signals no longer
 /// end the program by themselves. The process remembers them from then on: if one has arrived, every later call is
 /// ready immediately.
@@ -75,7 +76,7 @@ pub(crate) async fn unless_stopped<F: Future>(
 /// # let _ = database;
 /// # Ok(()) }
 /// ```
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 pub async fn shutdown_signal() {
     match shutdown() {
         Ok(interrupted) => interrupted.await,
@@ -89,7 +90,7 @@ pub async fn shutdown_signal() {
 /// # Errors
 ///
 /// Returns the error of the operating system if the program cannot listen for a signal.
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()> + Send> {
     // This listens before it looks for an earlier signal, so no signal is lost in between.
     let interrupted = interrupt()?;
@@ -102,7 +103,7 @@ pub(crate) fn shutdown() -> io::Result<impl Future<Output = ()> + Send> {
 }
 
 /// Whether a signal has arrived since the first call of [`shutdown`].
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 enum Earlier {
     NotAsked,
     Listening(Pin<Box<dyn Future<Output = ()> + Send>>),
@@ -110,7 +111,7 @@ enum Earlier {
 }
 
 /// Returns whether a signal has arrived since the first call of this function.
-#[cfg(any(feature = "import", feature = "serve"))]
+#[cfg(any(feature = "import", feature = "inbox"))]
 fn was_interrupted() -> bool {
     static EARLIER: Mutex<Earlier> = Mutex::new(Earlier::NotAsked);
 

@@ -73,7 +73,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 ///         Ok::<_, std::io::Error>(())
 ///     })
 ///     .concurrency(8)
-///     .run_until(audience::shutdown_signal()) // with the feature `serve` or `import`
+///     .run_until(audience::shutdown_signal())
 ///     .await?;
 /// println!("{} handled, {} parked", report.handled, report.parked);
 /// # Ok(())

@@ -572,7 +572,7 @@ impl SqlxPostgresStore {
     ///     }
     ///     Ok::<_, sqlx::Error>(())
     /// }));
-    /// worker.run_until(audience::shutdown_signal()).await?; // with the feature `serve` or `import`
+    /// worker.run_until(audience::shutdown_signal()).await?;
     /// # Ok(()) }
     /// ```
     pub fn handler_in<F, E>(

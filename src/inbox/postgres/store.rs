@@ -663,7 +663,7 @@ impl PostgresStore {
     ///     }
     ///     Ok::<_, tokio_postgres::Error>(())
     /// }));
-    /// worker.run_until(audience::shutdown_signal()).await?; // with the feature `serve` or `import`
+    /// worker.run_until(audience::shutdown_signal()).await?;
     /// # Ok(()) }
     /// ```
     pub fn handler_in<F, E>(

@@ -352,7 +352,7 @@ impl SqlxSqliteStore {
     ///     }
     ///     Ok::<_, sqlx::Error>(())
     /// }));
-    /// worker.run_until(audience::shutdown_signal()).await?; // with the feature `serve` or `import`
+    /// worker.run_until(audience::shutdown_signal()).await?;
     /// # Ok(()) }
     /// ```
     pub fn handler_in<F, E>(
