@@ -91,10 +91,10 @@ use actix_web::http::header::{ALLOW, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCOD
 use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::receive::{IncomingBody, Rejection, receive, require_post};
+use super::receive::{IncomingBody, receive, require_post};
 use super::signature::DeliveryHeaders;
-use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
+pub use super::{Rejection, VerifiedEvent};
 
 impl FromRequest for VerifiedEvent {
     type Error = Rejection;

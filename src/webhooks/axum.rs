@@ -144,9 +144,9 @@ use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 
-use super::receive::{Rejection, receive_http};
-use super::verifier::VerifiedEvent;
+use super::receive::receive_http;
 use super::verifier::Verifier;
+pub use super::{Rejection, VerifiedEvent};
 
 /// Allows an `Arc` as the state of the router.
 impl<S> FromRef<Arc<S>> for Verifier

@@ -57,9 +57,9 @@
 //!
 //! | with | use | feature |
 //! |---|---|---|
-//! | any server | [`Verifier::verify`] with the headers and the raw body | `webhooks` |
-//! | axum | the extractor [`VerifiedEvent`] | `axum` |
-//! | actix-web | the extractor [`VerifiedEvent`] | `actix` |
+//! | any server | [`Verifier::verify_event`] with the headers and the raw body; without an `Inbox`, [`Verifier::verify`] | `webhooks` |
+//! | axum | the extractor [`VerifiedEvent`], which is in `webhooks::axum`, too | `axum` |
+//! | actix-web | the extractor [`VerifiedEvent`], which is in `webhooks::actix`, too | `actix` |
 //! | hyper, AWS Lambda, poem, salvo, layers of axum | `tower::VerifyLayer` | `tower` |
 //!
 //! The last three accept only POST and respond with 405 to every other method. If you call the verifier yourself,

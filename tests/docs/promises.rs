@@ -9,9 +9,11 @@ use audience::contacts::*;
 use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
 use audience::inbox::{Inbox, MemoryStore};
 use audience::rule::*;
+use audience::webhooks::actix::{Rejection as ActixRejection, VerifiedEvent as ActixEvent};
+use audience::webhooks::axum::{Rejection as AxumRejection, VerifiedEvent as AxumEvent};
 use audience::webhooks::{
-    Event, EventData, EventId, EventType, Signer, VerifiedDelivery, VerifiedEvent, Verifier,
-    VerifierBuilder, VerifyError,
+    Event, EventData, EventId, EventType, Rejection, Signer, VerifiedDelivery, VerifiedEvent,
+    Verifier, VerifierBuilder, VerifyError,
 };
 use audience::{blocking, client, import, inbox, mock, unsubscribe, *};
 use futures_util::Stream;
@@ -127,6 +129,14 @@ const _: () = {
     model::<ErrorCode>();
     model::<Timestamp>();
 };
+
+/// The modules of the web servers have the extractor and its rejection.
+const _: [fn(VerifiedEvent) -> VerifiedEvent; 2] =
+    [|event: AxumEvent| event, |event: ActixEvent| event];
+const _: [fn(Rejection) -> Rejection; 2] = [
+    |rejection: AxumRejection| rejection,
+    |rejection: ActixRejection| rejection,
+];
 
 const _: () = {
     ends_a_program::<Error>();
