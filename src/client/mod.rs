@@ -43,8 +43,9 @@
 //!
 //! Each call is a builder, such as [`CreateContact`](crate::contacts::CreateContact), that converts to a future
 //! ([`IntoFuture`]). To spawn a call, join it or select on it, convert it with `.into_future()`. The result is a
-//! [`ResponseFuture`], which is `Send` and `'static`. Nothing is sent before its first poll. Dropping it cancels the
-//! call, but a request that was already sent may still be applied.
+//! [`ResponseFuture`], and for `set_topics`, an import, a sync and an export, whose errors have types of their own, a boxed
+//! future. Each is `Send`, `Unpin` and `'static`. Nothing is sent before its first poll. Dropping it cancels the call, but
+//! a request that was already sent may still be applied.
 //!
 //! This example sends at most eight requests simultaneously, and then one more from a spawned task:
 //!

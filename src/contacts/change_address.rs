@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::pin::Pin;
 
 use super::model::address_in_path;
 use super::retrieve::Retrieve;
@@ -9,7 +8,8 @@ use super::{
 };
 use crate::address::are_spellings_of_one;
 use crate::client::{
-    CallOptions, Endpoint as _, TakesOptions, call_settings, opaque_debug, wait_for_call,
+    CallOptions, Endpoint as _, ResponseFuture, TakesOptions, call_settings, opaque_debug,
+    wait_for_call,
 };
 use crate::{Error, ErrorKind, Outcome};
 
@@ -297,10 +297,10 @@ opaque_debug!(ChangeAddress);
 
 impl IntoFuture for ChangeAddress {
     type Output = Result<Contact, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<Contact>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async {
+        ResponseFuture::new(async {
             let mut written = Outcome::NotSent;
             self.send(&mut written).await.map_err(|error| {
                 let attempts = error.attempts();

@@ -1,11 +1,12 @@
 use std::collections::BTreeSet;
-use std::pin::Pin;
 
 use tokio::task::JoinSet;
 
 use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
 use crate::address::are_spellings_of_one;
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::{Error, Missing, Outcome};
 
 impl Contacts {
@@ -240,10 +241,10 @@ opaque_debug!(ConfirmOptIn);
 
 impl IntoFuture for ConfirmOptIn {
     type Output = Result<Contact, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<Contact>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async {
+        ResponseFuture::new(async {
             let mut written = Written::default();
             self.send(&mut written).await.map_err(|error| {
                 let attempts = error.attempts();

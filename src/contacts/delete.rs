@@ -1,12 +1,10 @@
-use std::pin::Pin;
-
 use http::{Method, StatusCode};
 
 use super::Contacts;
 use super::model::address_segment;
 use crate::client::{
-    CallOptions, Endpoint, Operation, Request, RetrySafety, Success, call_settings, opaque_debug,
-    wait_for_call,
+    CallOptions, Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
+    opaque_debug, wait_for_call,
 };
 use crate::error::Target;
 use crate::{Error, ErrorKind, Outcome};
@@ -173,9 +171,9 @@ opaque_debug!(DeleteContact);
 
 impl IntoFuture for DeleteContact {
     type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<()>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        ResponseFuture::new(self.send())
     }
 }

@@ -1,8 +1,9 @@
 use std::fmt;
-use std::pin::Pin;
 
 use super::{Contacts, OptOutReason};
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::{Error, ErrorKind, Missing, Outcome};
 
 impl Contacts {
@@ -135,10 +136,10 @@ opaque_debug!(EraseContact);
 
 impl IntoFuture for EraseContact {
     type Output = Result<Erasure, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<Erasure>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async {
+        ResponseFuture::new(async {
             let erased = self.send().await;
             erased.map_err(|error| error.at("erase").repeatable(true))
         })

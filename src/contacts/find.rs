@@ -1,8 +1,8 @@
-use std::pin::Pin;
-
 use super::consent::{may_be_missing, with_proof};
 use super::{Contact, Contacts};
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::{Error, ErrorCode, Missing};
 
 impl Contacts {
@@ -127,9 +127,9 @@ opaque_debug!(FindContact);
 
 impl IntoFuture for FindContact {
     type Output = Result<Option<Contact>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<Option<Contact>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.send().await.map_err(|error| error.at("find")) })
+        ResponseFuture::new(async { self.send().await.map_err(|error| error.at("find")) })
     }
 }

@@ -1,11 +1,12 @@
 use std::fmt;
-use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
 use super::Contacts;
 use crate::Error;
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::rule::{Condition, Engagement};
 
 /// The periods that are asked for, in days.
@@ -223,9 +224,9 @@ opaque_debug!(RetrieveHistory);
 
 impl IntoFuture for RetrieveHistory {
     type Output = Result<History, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<History>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.send().await.map_err(|error| error.at("history")) })
+        ResponseFuture::new(async { self.send().await.map_err(|error| error.at("history")) })
     }
 }

@@ -1,8 +1,8 @@
-use std::pin::Pin;
-
 use super::Contacts;
 use crate::Error;
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::rule::Rule;
 
 impl Contacts {
@@ -100,7 +100,7 @@ opaque_debug!(MatchRule);
 
 impl IntoFuture for MatchRule {
     type Output = Result<bool, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<bool>;
 
     fn into_future(self) -> Self::IntoFuture {
         let Self {
@@ -110,7 +110,7 @@ impl IntoFuture for MatchRule {
             options,
         } = self;
         let each = contacts.matches_each(address, [rule]).options(options);
-        Box::pin(async {
+        ResponseFuture::new(async {
             let matches = each.send().await.map_err(|error| error.at("matches"))?;
             Ok(matches == [true])
         })
@@ -156,9 +156,9 @@ opaque_debug!(MatchRules);
 
 impl IntoFuture for MatchRules {
     type Output = Result<Vec<bool>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<Vec<bool>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.send().await.map_err(|error| error.at("matches_each")) })
+        ResponseFuture::new(async { self.send().await.map_err(|error| error.at("matches_each")) })
     }
 }

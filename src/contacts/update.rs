@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
-use std::pin::Pin;
 
 use http::StatusCode;
 
 use super::{Contact, ContactRecord, Contacts, NewContact, Properties, PropertyValue, new_contact};
 use crate::address::are_different;
-use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::client::{
+    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+};
 use crate::{Error, Outcome};
 
 impl Contacts {
@@ -220,10 +221,10 @@ opaque_debug!(UpdateContact);
 
 impl IntoFuture for UpdateContact {
     type Output = Result<ContactRecord, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = ResponseFuture<ContactRecord>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.send().await.map_err(|error| error.at("update")) })
+        ResponseFuture::new(async { self.send().await.map_err(|error| error.at("update")) })
     }
 }
 
