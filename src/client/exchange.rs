@@ -152,7 +152,7 @@ pub(super) fn is_set_by_http(name: &HeaderName) -> bool {
 }
 
 /// A 2xx response, with its operation and the number of attempts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Success {
     pub(super) operation: Operation,
     pub(crate) response: http::Response<Bytes>,

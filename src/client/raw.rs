@@ -305,6 +305,7 @@ impl IntoFuture for RawRequest {
 /// # assert_eq!(response.status(), 200);
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct RawResponse(Success);
 
 impl From<Success> for RawResponse {

@@ -3,11 +3,12 @@ use serde::Serialize;
 
 use super::model::address_segment;
 use super::{Contact, Contacts, Properties, new_contact};
-use crate::Error;
 use crate::client::{
-    Endpoint, Operation, RawResponse, Request, RetrySafety, Success, endpoint_builder,
+    CallOptions, Endpoint, Operation, RawResponse, Request, ResponseFuture, RetrySafety, Success,
+    call_settings, opaque_debug, wait_for_call,
 };
 use crate::error::Target;
+use crate::{Client, Error};
 
 impl Contacts {
     /// Adds properties to a contact, or changes some, and keeps all others. An upsert, by contrast, replaces them all.
@@ -49,13 +50,36 @@ impl Contacts {
             properties: properties.into(),
             is_bare: self.client.open_forms().bare_merge,
         };
-        MergeProperties::new(&self.client, merge)
+        MergeProperties {
+            client: self.client.clone(),
+            merge,
+            options: CallOptions::default(),
+        }
     }
 }
 
-endpoint_builder! {
-    /// Merges properties into a contact when it is awaited: see [`Contacts::merge_properties`].
-    pub struct MergeProperties(Merge) -> RawResponse;
+/// Merges properties into a contact when it is awaited: see [`Contacts::merge_properties`].
+///
+/// It has no `response()`: the result has the status, the headers and the number of attempts.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct MergeProperties {
+    client: Client,
+    merge: Merge,
+    options: CallOptions,
+}
+
+call_settings!(MergeProperties);
+wait_for_call!(MergeProperties => Result<RawResponse, Error>);
+opaque_debug!(MergeProperties);
+
+impl IntoFuture for MergeProperties {
+    type Output = Result<RawResponse, Error>;
+    type IntoFuture = ResponseFuture<RawResponse>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.client.call(self.merge, self.options)
+    }
 }
 
 #[derive(Clone)]

@@ -50,9 +50,20 @@ async fn every_call_returns_status_headers_and_attempts_with_its_value() {
     assert_eq!(contact.email, ADA);
     let answer = assert_full_response!(AnswerNo, |contacts| contacts.set_topic(ADA, "news", false));
     assert_eq!(answer.email, ADA);
-    let raw = assert_full_response!(Merge, |contacts| contacts
-        .merge_properties(ADA, [("seats", 3)]));
-    assert_eq!(raw.status(), 202);
+}
+
+#[tokio::test]
+async fn a_raw_response_has_its_status_headers_and_attempts_and_can_be_cloned() {
+    let merged = status(202).insert_header("x-request-id", "req-7");
+    let server = respond_in_turn([status(429), merged.set_body_json(json!({"seats": 3}))]).await;
+
+    let merge = contacts(server.uri()).merge_properties(ADA, [("seats", 3)]);
+    let raw = merge.await.unwrap();
+    let copy = raw.clone();
+
+    assert_eq!((raw.status().as_u16(), raw.attempts()), (202, 2));
+    assert_eq!(raw.headers()["x-request-id"], "req-7");
+    assert_eq!((copy.bytes(), copy.attempts()), (raw.bytes(), 2));
 }
 
 #[tokio::test]

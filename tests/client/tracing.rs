@@ -284,7 +284,7 @@ async fn a_value_that_is_kept_does_not_keep_the_span_of_its_call_open() {
 
     let raw = client.request(audience::Method::GET, ["topics"]).await;
     let merged = client.contacts().merge_properties(ADA, [("a", 1)]);
-    let merged = merged.response().await;
+    let merged = merged.await;
 
     assert!(raw.is_ok() && merged.is_ok());
     assert!(log.spans().iter().all(|span| span.is_closed));
