@@ -3,9 +3,23 @@
 /// Declares such an enum, with a variant `Other` for unknown strings.
 ///
 /// From one list of variants and their strings, the macro makes the enum, `KNOWN`, `as_str`, the conversions from
-/// text, `Display`, `Serialize` and `Deserialize`.
+/// text, `Display`, `Serialize` and `Deserialize`. With `ignoring case` after the name, a known string is recognized in
+/// upper and lower case.
 macro_rules! string_enum {
+    ($(#[$docs:meta])* pub enum $name:ident { $($variants:tt)* }) => {
+        crate::string_enum::string_enum! {
+            @compare eq, "Returns the variant with exactly this text, or `Other` if there is none. Case matters.";
+            $(#[$docs])* pub enum $name { $($variants)* }
+        }
+    };
+    ($(#[$docs:meta])* pub enum $name:ident ignoring case { $($variants:tt)* }) => {
+        crate::string_enum::string_enum! {
+            @compare eq_ignore_ascii_case, "Returns the variant with this text, or `Other` if there is none. Case is ignored.";
+            $(#[$docs])* pub enum $name { $($variants)* }
+        }
+    };
     (
+        @compare $equals:ident, $from_docs:literal;
         $(#[$docs:meta])*
         pub enum $name:ident {
             $($(#[$variant_docs:meta])* $variant:ident = $text:literal,)*
@@ -36,10 +50,12 @@ macro_rules! string_enum {
             }
 
             fn from_known(text: &str) -> Option<Self> {
-                match text {
-                    $($text => Some(Self::$variant),)*
-                    _ => None,
-                }
+                $(
+                    if $text.$equals(text) {
+                        return Some(Self::$variant);
+                    }
+                )*
+                None
             }
         }
 
@@ -58,14 +74,14 @@ macro_rules! string_enum {
             }
         }
 
-        /// Returns the variant with exactly this text, or `Other` if there is none. Case matters.
+        #[doc = $from_docs]
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
                 Self::from_known(text).unwrap_or_else(|| Self::Other(text.to_owned()))
             }
         }
 
-        /// Returns the variant with exactly this text, or `Other` if there is none. Case matters.
+        #[doc = $from_docs]
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self::from_known(&text).unwrap_or(Self::Other(text))
@@ -126,6 +142,26 @@ mod tests {
             /// `extra_large`
             ExtraLarge = "extra_large",
         }
+    }
+
+    string_enum! {
+        /// The results of a check.
+        pub enum Verdict ignoring case {
+            /// `pass`
+            Pass = "pass",
+        }
+    }
+
+    #[test]
+    fn case_is_ignored_only_if_the_enum_says_so() {
+        for text in ["pass", "Pass", "PASS"] {
+            let read = serde_json::from_value::<Verdict>(text.into()).unwrap();
+            assert!(matches!(read, Verdict::Pass), "{text}");
+            assert!(matches!(Verdict::from(text.to_owned()), Verdict::Pass));
+        }
+        assert_eq!(Verdict::KNOWN, [Verdict::from("PASS")]);
+        assert_eq!(Verdict::from("Odd").as_str(), "Odd");
+        assert!(matches!(Size::from("Small"), Size::Other(_)));
     }
 
     #[test]
