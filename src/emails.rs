@@ -133,7 +133,7 @@ impl SendEmail {
 /// assert_eq!(serde_json::to_string(&mail)?, body);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 #[must_use = "a mail is sent by `emails().send`"]
 pub struct Email(Map<String, Value>);

@@ -620,11 +620,33 @@ impl PartialEq<&str> for PropertyValue {
     }
 }
 
-impl PartialEq<i64> for PropertyValue {
-    fn eq(&self, number: &i64) -> bool {
-        self.as_i64() == Some(*number)
+impl PartialEq<String> for PropertyValue {
+    fn eq(&self, text: &String) -> bool {
+        self.as_str() == Some(text.as_str())
     }
 }
+
+/// Compares with [`as_f64`](PropertyValue::as_f64), so the whole number 3 equals `3.0`.
+impl PartialEq<f64> for PropertyValue {
+    fn eq(&self, number: &f64) -> bool {
+        self.as_f64() == Some(*number)
+    }
+}
+
+// `i32` is the type of a literal.
+macro_rules! equal_integers {
+    ($($integer:ty),*) => {$(
+        impl PartialEq<$integer> for PropertyValue {
+            fn eq(&self, number: &$integer) -> bool {
+                let signed = self.as_i64().map(i128::from);
+                let whole = signed.or_else(|| self.as_u64().map(i128::from));
+                whole == Some(i128::from(*number))
+            }
+        }
+    )*};
+}
+
+equal_integers!(i32, i64, u32, u64);
 
 #[cfg(test)]
 mod tests {
@@ -676,6 +698,21 @@ mod tests {
         }
         assert_eq!(PropertyValue::Unsigned(u64::MAX).as_i64(), None);
         assert_eq!(PropertyValue::Integer(-3).as_u64(), None);
+    }
+
+    #[test]
+    fn a_value_compares_with_texts_and_numbers() {
+        let (plan, text) = (PropertyValue::from("pro"), "pro".to_owned());
+        assert!(plan == "pro" && plan == text && plan != 3 && plan != 0.5);
+
+        let seats = PropertyValue::from(3);
+        assert!(seats == 3 && seats == 3_i64 && seats == 3_u32 && seats == 3_u64 && seats == 3.0);
+        assert!(seats != -3 && seats != 3.5 && seats != "3");
+
+        let large = PropertyValue::from(u64::MAX);
+        assert!(large == u64::MAX && large != -1);
+        let [half, three] = [0.5, 3.0].map(PropertyValue::from);
+        assert!(half == 0.5 && three == 3.0 && three != 3);
     }
 
     #[test]

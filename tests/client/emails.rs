@@ -46,6 +46,15 @@ async fn the_body_has_what_was_set_and_nothing_else() {
     assert_eq!((request.url.path(), body), ("/emails", expected));
 }
 
+#[test]
+fn a_mail_is_read_back_from_its_json() {
+    let mail = mail().to("bob@example.com").header("X-Order", "7");
+
+    let json = serde_json::to_string(&mail).unwrap();
+
+    assert_eq!(serde_json::from_str::<Email>(&json).unwrap(), mail);
+}
+
 #[tokio::test]
 async fn a_mail_that_may_have_been_sent_is_not_sent_again() {
     let server = MockServer::start().await;
