@@ -1,5 +1,7 @@
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::{Contacts, OptOutReason};
 use crate::client::{
     CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
@@ -67,6 +69,33 @@ pub enum Erasure {
     Emptied,
     /// The service has no contact with this address. It may be misspelled.
     NoContact,
+}
+
+impl Erasure {
+    /// Returns the name for a program, such as `emptied`. It is also the value in JSON, and never changes.
+    ///
+    /// # Example: a line of a log
+    ///
+    /// ```
+    /// use audience::contacts::Erasure;
+    ///
+    /// assert_eq!(Erasure::NoContact.as_str(), "no_contact");
+    /// ```
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::Emptied => "emptied",
+            Self::NoContact => "no_contact",
+        }
+    }
+}
+
+/// Writes [`as_str`](Erasure::as_str).
+impl Serialize for Erasure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 impl fmt::Display for Erasure {

@@ -323,6 +323,39 @@ impl Reachability {
     pub fn is_reachable(self) -> bool {
         self == Self::Reachable
     }
+
+    /// Returns the name for a program, such as `spam_report`. It is also the value in JSON, and never changes.
+    ///
+    /// # Example: a column of a report
+    ///
+    /// ```
+    /// use audience::contacts::Reachability;
+    ///
+    /// assert_eq!(Reachability::OptedOutByPerson.as_str(), "opted_out_by_person");
+    /// ```
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reachable => "reachable",
+            Self::SpamReport => "spam_report",
+            Self::OptedOutByPerson => "opted_out_by_person",
+            Self::OptedOutBySender => "opted_out_by_sender",
+            Self::OptedOut => "opted_out",
+            Self::TopicOptedOut => "topic_opted_out",
+            Self::UnknownTopic => "unknown_topic",
+            Self::NotShown => "not_shown",
+            Self::NoContact => "no_contact",
+            Self::OptOutWaits => "opt_out_waits",
+            Self::Bounced => "bounced",
+        }
+    }
+}
+
+/// Writes [`as_str`](Reachability::as_str).
+impl Serialize for Reachability {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 impl fmt::Display for Reachability {
@@ -824,6 +857,17 @@ mod tests {
             assert!(reason(dots).contains("`.` or `..`"), "{}", reason(dots));
         }
         assert_eq!(address_segment(" A@x.io ").unwrap(), "a@x.io");
+    }
+
+    #[test]
+    fn a_reachability_is_serialized_by_its_name() {
+        for (reachability, name) in [
+            (Reachability::Reachable, "reachable"),
+            (Reachability::SpamReport, "spam_report"),
+            (Reachability::TopicOptedOut, "topic_opted_out"),
+        ] {
+            assert_eq!(serde_json::to_value(reachability).unwrap(), name);
+        }
     }
 
     #[test]

@@ -278,6 +278,7 @@ async fn a_contact_that_reported_spam_stays_locked_when_it_is_erased() {
     let erasure = server.client().contacts().erase(ADA).await.unwrap();
 
     assert_eq!(erasure, Erasure::Emptied);
+    assert_eq!(serde_json::to_value(erasure).unwrap(), "emptied");
     assert_eq!(server.contact(ADA).unwrap().unsubscribe_reason, "complaint");
 }
 
