@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{
+    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
+};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use futures_core::Stream as _;
 use serde::Serialize;
@@ -375,37 +377,27 @@ struct Create {
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, PropertyValue)>,
     /// Choose what happens if the address already exists; upsert replaces all properties
-    #[arg(long, value_name = "CHOICE", value_enum, default_value_t = Conflict::Error)]
-    on_conflict: Conflict,
+    #[arg(long, value_name = "CHOICE", value_parser = on_conflict(), default_value_t = OnConflict::Error)]
+    on_conflict: OnConflict,
     /// Send nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What happens if an address already exists.
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Conflict {
-    /// Update the contact
-    Upsert,
-    /// Leave the contact as it is
-    Skip,
-    /// Refuse
-    Error,
-}
-
-impl From<Conflict> for OnConflict {
-    fn from(choice: Conflict) -> Self {
-        match choice {
-            Conflict::Upsert => Self::Upsert,
-            Conflict::Skip => Self::Skip,
-            Conflict::Error => Self::Error,
-        }
-    }
+/// Reads what happens if an address already exists.
+pub(super) fn on_conflict() -> impl TypedValueParser<Value = OnConflict> {
+    let choices = [
+        (OnConflict::Upsert, "Update the contact"),
+        (OnConflict::Skip, "Leave the contact as it is"),
+        (OnConflict::Error, "Refuse"),
+    ];
+    let choices = choices.map(|(choice, help)| PossibleValue::new(choice.as_str()).help(help));
+    PossibleValuesParser::new(choices).try_map(|choice| choice.parse::<OnConflict>())
 }
 
 impl Create {
     async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
-        let mut contact = NewContact::new(&self.address).on_conflict(self.on_conflict.into());
+        let mut contact = NewContact::new(&self.address).on_conflict(self.on_conflict);
         if let Some(name) = self.first_name {
             contact = contact.first_name(name);
         }

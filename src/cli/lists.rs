@@ -14,13 +14,13 @@ use clap::{Args, ValueEnum};
 use futures_core::Stream as _;
 use serde_json::json;
 
-use super::contacts::{Conflict, Filter};
+use super::contacts::{Filter, on_conflict};
 use super::output::{
     Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say, warn,
 };
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
-use crate::contacts::ListContacts;
+use crate::contacts::{ListContacts, OnConflict};
 use crate::export::{
     Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines, with_topics,
 };
@@ -77,8 +77,8 @@ pub(super) struct ImportOptions {
     #[arg(long, value_name = "N", default_value_t = 16)]
     concurrency: usize,
     /// Choose what happens if an address already exists [default: upsert]
-    #[arg(long, value_name = "CHOICE", value_enum)]
-    on_conflict: Option<Conflict>,
+    #[arg(long, value_name = "CHOICE", value_parser = on_conflict())]
+    on_conflict: Option<OnConflict>,
     #[command(flatten)]
     confirmation: Confirmation,
     #[command(flatten)]
@@ -268,7 +268,7 @@ impl ImportOptions {
                 input = input.opt_out_all();
             }
             match self.on_conflict {
-                Some(choice) => input.on_conflict(choice.into()),
+                Some(choice) => input.on_conflict(choice),
                 None => input,
             }
         };

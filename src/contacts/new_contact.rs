@@ -1,7 +1,10 @@
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::properties::{Properties, PropertyValue};
+use crate::{ConfigError, Error};
 
 /// A contact to create, or to update if the address already exists ([interface section 2.4](crate::interface#2.4)).
 ///
@@ -294,6 +297,46 @@ pub enum OnConflict {
     Error,
 }
 
+impl OnConflict {
+    /// Returns the choice as the service reads it: `upsert`, `skip` or `error`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Upsert => "upsert",
+            Self::Skip => "skip",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Writes [`as_str`](OnConflict::as_str).
+impl fmt::Display for OnConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Reads what `Display` writes.
+///
+/// # Example: a setting of a program
+///
+/// ```
+/// use audience::contacts::OnConflict;
+///
+/// assert_eq!("skip".parse::<OnConflict>()?, OnConflict::Skip);
+/// assert!("replace".parse::<OnConflict>().is_err());
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+impl FromStr for OnConflict {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let all = [Self::Upsert, Self::Skip, Self::Error];
+        let choice = all.into_iter().find(|choice| choice.as_str() == text);
+        choice.ok_or_else(|| ConfigError::new("the choice is neither upsert nor skip nor error"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -328,6 +371,14 @@ mod tests {
         let expected = json!({"email": "Ada@X.io ", "first_name": "Ada", "last_name": "Lovelace",
             "properties": properties, "on_conflict": "skip"});
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn a_choice_has_the_same_name_in_json_as_text_and_in_a_setting() {
+        for choice in [OnConflict::Upsert, OnConflict::Skip, OnConflict::Error] {
+            assert_eq!(serde_json::to_value(choice).unwrap(), choice.to_string());
+            assert_eq!(choice.to_string().parse::<OnConflict>().unwrap(), choice);
+        }
     }
 
     #[test]

@@ -341,12 +341,11 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
                 contact.property(name, value)
             })
         }
-        Column::OnConflict => contact.on_conflict(match cell.to_lowercase().as_str() {
-            "upsert" => OnConflict::Upsert,
-            "skip" => OnConflict::Skip,
-            "error" => OnConflict::Error,
-            _ => return Err("the cell is neither upsert nor skip nor error"),
-        }),
+        Column::OnConflict => {
+            let choice = cell.to_lowercase().parse::<OnConflict>();
+            let choice = choice.map_err(|_| "the cell is neither upsert nor skip nor error")?;
+            contact.on_conflict(choice)
+        }
         _ => contact,
     })
 }
