@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use http::StatusCode;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -749,8 +751,8 @@ impl Run {
 /// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
 /// adds `; 2 maybe not sent`, and if the report is not complete, `; a later run sends the rest`. It leaves this out after
 /// an [`IssueError`] that is not retryable, because a later run would fail, too, until somebody has acted. Neither this
-/// nor the `Debug` form shows an address.
-#[derive(Default)]
+/// nor the `Debug` form shows an address, but its JSON does.
+#[derive(Default, Serialize)]
 #[must_use = "the call succeeds even if mails fail or are left to a later run: call `finished`, and print the report"]
 #[non_exhaustive]
 pub struct IssueReport {
@@ -762,6 +764,7 @@ pub struct IssueReport {
     is_complete: bool,
     is_stopped: bool,
     /// A later run fails, too, until somebody has acted.
+    #[serde(skip)]
     needs_repair: bool,
 }
 
@@ -908,7 +911,7 @@ impl fmt::Debug for IssueReport {
     }
 }
 
-/// A mail of an issue that failed. Its `Debug` form shows no address.
+/// A mail of an issue that failed. Its `Debug` form shows no address, but its JSON does.
 #[non_exhaustive]
 pub struct IssueFailure {
     /// The contact's address. `None` if a page of the list could not be fetched, or has a contact that cannot be read.
@@ -939,6 +942,17 @@ impl IssueFailure {
     #[must_use]
     pub fn maybe_sent(&self) -> bool {
         self.error.maybe_sent()
+    }
+}
+
+/// Writes the members `address`, `error`, which is the text of the error, and `maybe_sent`.
+impl Serialize for IssueFailure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut failure = serializer.serialize_struct("IssueFailure", 3)?;
+        failure.serialize_field("address", &self.address)?;
+        failure.serialize_field("error", &self.error.to_string())?;
+        failure.serialize_field("maybe_sent", &self.maybe_sent())?;
+        failure.end()
     }
 }
 

@@ -353,6 +353,12 @@ async fn who_has_opted_out_gets_no_mail_although_a_cache_responds_with_another_c
     };
     assert_eq!(failure.address.as_deref(), Some("no@x.io"));
     assert_eq!(report.sent(), 7);
+    let json = serde_json::to_value(&report).unwrap();
+    let expected = json!({"address": "no@x.io", "error": failure.error.to_string(), "maybe_sent": failure.maybe_sent()});
+    assert_eq!(
+        (&json["sent"], &json["failures"]),
+        (&json!(7), &json!([expected]))
+    );
     assert!(recipients(&server).iter().all(|to| to != "no@x.io"));
 }
 
