@@ -866,7 +866,6 @@ impl ImportError {
     /// assert_eq!(stopped.report().created(), 100);
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn report(&self) -> &ImportReport {
         &self.inner.report
     }

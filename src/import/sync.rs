@@ -2604,7 +2604,6 @@ impl SyncReport {
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn changes(&self) -> &ImportReport {
         &self.changes
     }
@@ -2771,7 +2770,6 @@ impl SyncError {
     }
 
     /// Returns the report up to the stop.
-    #[must_use]
     pub fn report(&self) -> &SyncReport {
         &self.0.0
     }

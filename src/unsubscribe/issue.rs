@@ -977,7 +977,6 @@ pub struct IssueError(Box<(IssueReport, IssueFailure)>);
 
 impl IssueError {
     /// Returns the report up to the stop.
-    #[must_use]
     pub fn report(&self) -> &IssueReport {
         &self.0.0
     }
