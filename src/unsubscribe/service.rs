@@ -57,7 +57,7 @@ use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, UnsubscribeReason,
     Written, normalized_address, two_answers,
 };
-use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
+use crate::inbox::{Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
 use crate::{Error, ErrorKind, Missing, RetryPolicy, Timestamp};
@@ -88,9 +88,12 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than an opt-in holds an id: it does not extend its lease.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-/// How many attempts to opt out a new contact, or a new address, may find that it does not exist. Of a new contact, the
-/// first is the confirmation itself. With the worker's backoff, the others take about 5 minutes.
+/// How many attempts to opt out a new contact, or a new address, are made at least. Of a new contact, the first is the
+/// confirmation itself. With the worker's backoff, the others take about 5 minutes.
 const NEW_CONTACT_ATTEMPTS: u32 = 6;
+/// In how many attempts before the last one the contact must have been missing, too. An attempt that fails for another
+/// reason, such as an outage, proves nothing.
+const MISSING_BEFORE: u32 = 3;
 /// How long the form of a page opts in once only.
 const PAGE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How many forms of an address opt in in a day.
@@ -273,7 +276,8 @@ impl UnsubscribeService {
     ///   remembers it: nobody sends broadcasts to the address. After a [confirmation](Self::subscribe) whose create
     ///   request had no response, the service may create the contact later, so the worker first retries for about 5
     ///   minutes. It does the same for a [current address](UnsubscribeServiceBuilder::current_address), because
-    ///   [`change_address`](Contacts::change_address) may not have created the contact yet.
+    ///   [`change_address`](Contacts::change_address) may not have created the contact yet. Attempts that fail for
+    ///   another reason do not count, so after an outage of the service it retries for about 15 minutes more.
     /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
     ///   not lost. Otherwise the worker retries.
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
@@ -303,6 +307,7 @@ impl UnsubscribeService {
             let service = service.clone();
             Box::pin(async move {
                 let (is_new, stored_at) = (age(&event) < LEASE, event.created_at);
+                let id = event.id.clone();
                 let opt_out = OptOut::of(event)?;
                 let record = opt_out.record(stored_at);
                 let kind = opt_out.kind;
@@ -318,7 +323,8 @@ impl UnsubscribeService {
                     // sent it yet.
                     Kind::NewContact | Kind::NewAddress => {
                         let has_contact = opt_out.send(&service.0.contacts).await?;
-                        if !has_contact && attempt.number() <= NEW_CONTACT_ATTEMPTS {
+                        let number = attempt.number();
+                        if !has_contact && !service.stays_missing(&id, stored_at, number).await? {
                             return Err("the contact does not exist yet".into());
                         }
                     }
@@ -345,6 +351,33 @@ impl UnsubscribeService {
             })
         };
         worker.and(&self.0.records, Box::new(record))
+    }
+
+    /// Notes that this attempt to send an opt-out has found no contact. Returns whether enough attempts before it have
+    /// found none either. An attempt that fails in another way proves nothing.
+    async fn stays_missing(
+        &self,
+        event: &EventId,
+        stored_at: Timestamp,
+        attempt: u32,
+    ) -> Result<bool, InboxError> {
+        // An event cannot keep anything between its attempts, so an id is held for each of them.
+        let id = |number: u32| {
+            let name = format!("{stored_at}\n{number}");
+            OptOut::id("missing", event.as_str(), Some(&name))
+        };
+        self.hold(&id(attempt), Token::random(), DAY).await?;
+        if attempt <= NEW_CONTACT_ATTEMPTS {
+            return Ok(false);
+        }
+        for number in attempt - MISSING_BEFORE..attempt {
+            let state = self.0.inbox.state_of(&id(number)).await;
+            let state = state.map_err(InboxError::from)?;
+            if !matches!(state, ClaimState::InProgress { .. }) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns how many opt-outs are stored and not sent yet. Alert your team if it stays above 0 for longer than the
@@ -424,7 +457,7 @@ impl UnsubscribeService {
     /// # Errors
     ///
     /// - [`ConsentError::OptedOut`] if an opt-out waits. It has precedence. The worker usually sends it within a second.
-    ///   If an earlier call got no response to its create request, it can take 5 minutes.
+    ///   If an earlier call got no response to its create request, it can take 5 minutes, and 15 minutes after an outage.
     /// - [`ConsentError::Unfinished`] if the requests did not end in time, if another call for the address was running
     ///   and had another result or did not end, or if a process that made such a call was killed less than 30 s ago.
     /// - [`ConsentError::Service`] if a request failed. [`Error::is_complaint_locked`] if the contact reported spam,

@@ -456,3 +456,51 @@ async fn an_opt_out_of_a_current_address_that_stays_no_contact_ends_after_a_few_
     assert!((4..=7).contains(&minutes), "{minutes}");
     assert!(!gets_news(&server, OLD));
 }
+
+#[tokio::test]
+async fn an_outage_does_not_count_for_an_opt_out_of_a_current_address_that_is_no_contact_yet() {
+    let server = mock_before_the_change().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    let work = async |attempts: usize| {
+        for _ in 0..attempts {
+            service.worker().run_until_idle().await.unwrap();
+            clock.advance(Duration::from_secs(300));
+        }
+    };
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    work(5).await;
+    server.fault(Fault::status(503));
+    work(5).await;
+    server.clear_faults();
+    // The service works again, and the sync that changes the address has not run yet.
+    work(3).await;
+    assert_eq!(service.pending().await.unwrap(), 1);
+
+    server.client().contacts().create(NEW).await.unwrap();
+    work(1).await;
+
+    assert!(!gets_news(&server, NEW) && !gets_news(&server, OLD));
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn after_an_outage_an_opt_out_of_a_current_address_that_stays_no_contact_ends() {
+    let server = mock_before_the_change().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    server.fault(Fault::status(503));
+
+    let mut waiting = Vec::new();
+    for attempt in 0..14 {
+        if attempt == 10 {
+            server.clear_faults();
+        }
+        service.worker().run_until_idle().await.unwrap();
+        waiting.push(service.pending().await.unwrap());
+        clock.advance(Duration::from_secs(300));
+    }
+
+    assert_eq!(waiting[10..], [1, 1, 1, 0]);
+}
