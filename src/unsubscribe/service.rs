@@ -68,7 +68,12 @@ const RECORDS_ENDPOINT: &str = "unsubscribe-records";
 const EVENT_TYPE: &str = "audience.opt_out";
 const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
 const NOT_RECORDED_YET: &str = "an opt-out could not be recorded yet, and is retried";
+/// How long any form may be.
 const BODY_LIMIT: usize = 16 * 1024;
+/// How long the fields of the page's form may be that do not depend on its topics.
+const OTHER_FIELDS: usize = 1_024;
+/// How long the two fields of a topic may be without its name, also in a multipart form.
+const TOPIC_FIELDS: usize = 512;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the page waits for the contact.
 const RETRIEVE_DEADLINE: Duration = Duration::from_secs(4);
@@ -112,7 +117,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
 /// | a token that is invalid or too old | 404 and a page that says so |
-/// | another method, another media type, any other form, more than 16 KiB, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
+/// | another method, another media type, any other form, more than 16 KiB (or more than the form of all offered topics may have), a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
 /// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], which is 500, or 422 if the service refused the address of a confirmation, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///
@@ -886,13 +891,21 @@ impl UnsubscribeService {
         if head.method != Method::POST {
             return self.show(link).await;
         }
-        let form = match Form::read(&head, body).await {
+        let form = match Form::read(&head, body, self.body_limit()).await {
             Ok(form) => form,
             Err(status) => return self.status(status),
         };
         let service = self.clone();
         let task = self.start(async move { service.click(link, &form, head).await });
         task.await.unwrap_or_else(|_| unavailable())
+    }
+
+    /// Returns how long a form may be. The page sends the name of each topic twice, and percent-encoding takes three bytes
+    /// for one.
+    fn body_limit(&self) -> usize {
+        let topics = self.0.topics.iter();
+        let fields = topics.map(|topic| TOPIC_FIELDS + 2 * 3 * topic.name.len());
+        BODY_LIMIT.max(OTHER_FIELDS + fields.sum::<usize>())
     }
 
     /// Starts this in a task of its own: the caller's future may be dropped when the visitor goes away. The worker waits
@@ -2277,14 +2290,14 @@ enum MediaType {
 struct Form(Vec<(String, String)>);
 
 impl Form {
-    async fn read<B>(head: &Parts, body: B) -> Result<Self, StatusCode>
+    async fn read<B>(head: &Parts, body: B, limit: usize) -> Result<Self, StatusCode>
     where
         B: Body,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let media_type = MediaType::of(head.headers.get(header::CONTENT_TYPE));
         let media_type = media_type.ok_or(StatusCode::UNSUPPORTED_MEDIA_TYPE)?;
-        let body = read(body).await?;
+        let body = read(body, limit).await?;
         let fields: Vec<(Cow<'_, str>, Cow<'_, str>)> = match media_type {
             MediaType::UrlEncoded => form_urlencoded::parse(&body).collect(),
             MediaType::Multipart { boundary } => multipart_fields(&body, &boundary),
@@ -2419,8 +2432,8 @@ fn field_name(head: &str) -> Option<&str> {
     Some(name.trim().trim_matches('"'))
 }
 
-/// Reads a form, up to its limits.
-async fn read<B>(body: B) -> Result<Vec<u8>, StatusCode>
+/// Reads a form of at most this many bytes, for at most 10 s.
+async fn read<B>(body: B, limit: usize) -> Result<Vec<u8>, StatusCode>
 where
     B: Body,
 {
@@ -2434,7 +2447,7 @@ where
             chunk.transpose().map_err(|_| StatusCode::BAD_REQUEST)
         };
         while let Some(chunk) = next().await? {
-            if chunk.len() > BODY_LIMIT - bytes.len() {
+            if chunk.len() > limit - bytes.len() {
                 return Err(StatusCode::PAYLOAD_TOO_LARGE);
             }
             bytes.extend_from_slice(&chunk);

@@ -380,6 +380,38 @@ async fn a_form_of_16_kib_is_read_and_a_longer_one_refused_in_any_number_of_part
 }
 
 #[tokio::test]
+async fn the_form_of_many_topics_with_long_names_is_read() {
+    let server = mock().await;
+    let names: Vec<_> = (0..60)
+        .map(|number| format!("{}{number}", "новости ".repeat(4)))
+        .collect();
+    let contacts = server.client().contacts();
+    let mut service = UnsubscribeService::builder(links(), contacts, MemoryStore::new());
+    for name in &names {
+        service = service.topic(OfferedTopic::new(name, name).default_answer(true));
+    }
+    let service = service.build();
+    let url = links().link("bob@example.com");
+    let page = get(&service, &url).await;
+    let form = HtmlForm::new(&page.body).press("unsubscribe", "all");
+    let form = form.body();
+    assert!(form.len() > 16 * 1024);
+    let too_long = format!("{form}&more={}", "a".repeat(2 * form.len()));
+
+    let left = post_form(&service, &url, &form).await;
+    let refused = post_form(&service, &url, &too_long).await;
+
+    assert_eq!(left.status, StatusCode::OK);
+    assert!(
+        service
+            .has_pending("bob@example.com", [""; 0])
+            .await
+            .unwrap()
+    );
+    assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
 async fn a_stranger_cannot_make_the_service_read_a_body() {
     /// A body that must not be polled.
     struct Unread;
