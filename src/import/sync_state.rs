@@ -24,7 +24,9 @@ use crate::secret::for_owner_only;
 ///
 /// It has one JSON object on each line: the key of a row, its address, a fingerprint of its names and properties, and
 /// its opt-outs. What is about to be sent is synced to disk before, and what was sent afterwards. So a sync that was
-/// killed continues when it is started again. A finished sync may write the file anew, to make it smaller.
+/// killed continues when it is started again. A finished sync may write the file anew, to make it smaller. For that, it
+/// needs the right to create a file in the same folder. Without it, the file grows with each sync. With the feature
+/// `tracing`, a warning says so if the file has more than ten times the records that it needs.
 ///
 /// The file contains addresses, so only the owner can read a new file (on Unix). It belongs to one table and one
 /// audience: **use another file for each**. If it is lost, the next sync sends the whole table again. That undoes no
@@ -228,7 +230,8 @@ impl SyncState {
         Ok(writer)
     }
 
-    /// Writes the file anew if a third of it is waste. A file that cannot be written anew is kept.
+    /// Writes the file anew if a third of it is waste. A file that cannot be written anew is kept, and grows with each
+    /// sync.
     pub(super) async fn shrink(mut self, writer: &StateWriter) {
         self.contents.rows += writer.appended.load(Ordering::Relaxed);
         // On Windows, another program cannot notice that the file is a new one.
@@ -236,15 +239,27 @@ impl SyncState {
             // A large file takes seconds, which must not hold up the runtime.
             let task = tokio::task::spawn_blocking(move || {
                 // The file on disk is complete without this.
-                let _ = self.try_shrink();
+                let failed = self.try_shrink().err()?;
+                self.is_mostly_waste()
+                    .then(|| (self.path, failed.to_string()))
             });
-            let _ = task.await;
+            let _failed = task.await;
+            #[cfg(feature = "tracing")]
+            if let Ok(Some((path, error))) = _failed {
+                tracing::warn!(target: "audience::import", path = %path.display(), error, "a sync state could not be written anew, so it grows with each sync; let the program create files in its folder");
+            }
         }
     }
 
     fn is_wasteful(&self) -> bool {
         let needed = self.contents.known.slots.len() as u64;
         self.contents.rows > needed + needed / 2 + MIN_WASTE
+    }
+
+    /// Returns whether the waste is at least ten times the need.
+    fn is_mostly_waste(&self) -> bool {
+        let needed = self.contents.known.slots.len() as u64;
+        self.contents.rows >= 11 * needed
     }
 
     fn try_shrink(&mut self) -> Result<(), Box<dyn std::error::Error>> {

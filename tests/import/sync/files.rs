@@ -10,7 +10,11 @@ use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 #[cfg(unix)]
 use support::say_skipped;
+#[cfg(unix)]
+use support::trace_log::Log;
 use support::{in_time, mock_builder};
+#[cfg(unix)]
+use tracing::Level;
 
 use super::{Nights, StatePath, row};
 
@@ -367,6 +371,46 @@ async fn a_state_that_grew_is_written_anew_and_a_sync_that_has_opened_the_old_on
     assert!(failed.contains("another sync has used"), "{failed}");
     assert!(nights.server.requests().is_empty());
     assert_eq!(nights.run(&rows("b")).await.0.unchanged(), 1_500);
+}
+
+// On Windows, no sync writes its state anew.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_state_that_is_mostly_waste_and_cannot_be_written_anew_is_kept_with_a_warning() {
+    let nights = Nights::new().await;
+    let table = [row(1, "a@x.io"), row(2, "b@x.io"), row(3, "c@x.io")];
+    nights.run(&table[..1]).await;
+    let state = fs::read_to_string(&nights.state).unwrap();
+    let last = state.lines().last().unwrap();
+    fs::write(
+        &nights.state,
+        format!("{state}{}", format!("{last}\n").repeat(1_200)),
+    )
+    .unwrap();
+    let new = nights.state.0.with_extension("sync.new");
+    let lines = || fs::read_to_string(&nights.state).unwrap().lines().count();
+    let log = Log::start();
+    let warnings = || {
+        let events = log.events().into_iter();
+        let warnings = events.filter(|event| event.level == Level::WARN);
+        let messages = warnings.map(|event| event.fields["message"].clone());
+        messages.collect::<Vec<_>>()
+    };
+
+    // As if the folder could not be written, which root can always do.
+    fs::create_dir(&new).unwrap();
+    let (report, _) = nights.run(&table[..2]).await;
+    fs::remove_dir(&new).unwrap();
+
+    assert!(report.is_complete(), "{report}");
+    let [warning] = &warnings()[..] else {
+        panic!("{:?}", warnings());
+    };
+    assert!(warning.contains("could not be written anew"), "{warning}");
+    assert!(lines() > 1_200);
+    nights.run(&table).await;
+    assert_eq!(warnings().len(), 1);
+    assert!(lines() < 10);
 }
 
 #[tokio::test]
