@@ -221,7 +221,7 @@ mod opt_outs_for_the_table {
             let state = SyncState::open(&state).unwrap();
             contacts.sync(rows, state).checks_topics(["weekly"])
         };
-        sync().await.unwrap();
+        assert_eq!(sync().await.unwrap().changes().created(), 2);
         let opt_out = contacts.unsubscribe("ada@x.io").topic("weekly");
         opt_out.await.unwrap();
 
