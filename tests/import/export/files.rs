@@ -130,7 +130,7 @@ async fn a_cursor_file_replaces_neither_a_file_of_the_export_nor_another_file() 
     }
     assert!(server.requests().is_empty());
     fs::write(&cursor, "").unwrap();
-    export().await.unwrap();
+    assert!(export().await.unwrap().is_complete());
     assert!(!cursor.exists());
 
     // A file that another program has written there meanwhile stays, and the export is complete.
