@@ -331,8 +331,8 @@ fn an_export_whose_recorded_cursor_is_refused_does_not_advise_to_resume() {
     let stopped = end(&mut audience_at(&server, &arguments));
     assert!(stopped.stderr.contains("to continue"), "{stopped:?}");
     server.clear_faults();
-    // The last contact of the first page.
-    assert!(server.remove_contact("50@example.com"));
+    let body = r#"{"error": {"code": "validation_error", "message": "unknown cursor"}}"#;
+    server.fault(Fault::status(422).body(body));
 
     let refused = end(&mut audience_at(&server, &arguments));
 
