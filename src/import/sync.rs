@@ -95,7 +95,8 @@ impl Contacts {
     ///   as the run's own, unless its reason says that the person made it.
     /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
     ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row. If a row is to
-    ///   take the address of one that gets another, and is removed before any run has sent it, that address stays, too.
+    ///   take the address of one that gets another, and is removed or deleted or gets a third address before any run has
+    ///   sent it, that address stays, too.
     ///
     /// # Two runs, and old tables
     ///

@@ -140,6 +140,7 @@
 //! | message | level | fields |
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `id`, `receipt`, `status` |
+//! | `webhook event of an unknown type` | INFO | `endpoint`, `id`, `event_type` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `id`, `attempts`, `remaining`, `error` (the text of the handler's error) |
 //! | `an opt-out could not be sent yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: only the worker of an `UnsubscribeService` |
 //! | `an opt-out could not be recorded yet, and is retried` | WARN | `endpoint`, `attempts`, `error`: the same |
@@ -1791,7 +1792,8 @@ pub struct InboxMetrics {
     /// when [`Inbox::handle`] calls the handler for it the first time.
     pub incomplete: u64,
     /// Events of a type that this version of the crate does not know
-    /// ([`EventType::Other`](crate::webhooks::EventType::Other)). Each is counted as an incomplete one is.
+    /// ([`EventType::Other`](crate::webhooks::EventType::Other)). Each is counted as an incomplete one is, and logged with
+    /// its type at the level INFO.
     pub unknown_type: u64,
     /// Deliveries whose id was received before with another body.
     pub conflicts: u64,
@@ -1913,8 +1915,18 @@ impl Shared {
     fn count_if_unknown(&self, event: &Event) {
         if event.data.is_incomplete() {
             self.count(|metrics| metrics.incomplete += 1);
-        } else if matches!(event.data, EventData::Unknown { .. }) {
+        } else if matches!(event.data, EventData::Unknown { .. })
+            // The program's own events have types of its own.
+            && self.settings.own_failure.is_none()
+        {
             self.count(|metrics| metrics.unknown_type += 1);
+            report!(
+                info,
+                endpoint = self.settings.endpoint,
+                id = event.id.as_str(),
+                event_type = event.event_type().as_str(),
+                "webhook event of an unknown type"
+            );
         }
     }
 
