@@ -200,14 +200,19 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
         mail.member("text", format!("{text}\n-- \nYour newsletters: {link}\n"))
     });
     let result = sending.stop_when(audience::shutdown_signal()).await;
-    let report = match &result {
-        Ok(report) => report,
-        Err(error) => error.report(),
+    let (report, last) = match &result {
+        Ok(report) => (report, None),
+        Err(error) => (error.report(), Some(error.failure())),
     };
+    let last = last.filter(|failure| failure.address.is_some());
     println!("{report}");
-    for failure in report.failures() {
+    for failure in report.failures().iter().chain(last) {
         let reader = failure.address.as_deref().unwrap_or("a page of the list");
-        println!("failed: {reader:?}: {}", failure.error);
+        let end = match failure.maybe_sent() {
+            true => "maybe sent, and not sent again",
+            false => "failed",
+        };
+        println!("{end}: {reader:?}: {}", failure.error);
     }
     for address in report.maybe_not_sent() {
         println!("maybe not sent, and not sent again: {address:?}");

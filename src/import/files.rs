@@ -129,7 +129,7 @@ impl ImportFiles {
     /// let files = CsvInput::open_all(["subscribed.csv", "unsubscribed.csv"], &[])?;
     /// let import = contacts.import_files(files).stop_when(audience::shutdown_signal());
     ///
-    /// import.await?.finished()?; // after SIGTERM, an error of the kind `Stopped`
+    /// println!("{}", import.await?.finished()?); // after SIGTERM, an error of the kind `Stopped`
     /// # Ok(()) }
     /// ```
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
@@ -189,7 +189,7 @@ impl ImportFiles {
     ///
     /// let import = || Ok::<_, audience::Error>(contacts.import_files(CsvInput::open_all(&paths, &[])?));
     ///
-    /// import()?.await?.finished()?;
+    /// println!("{}", import()?.await?.finished()?);
     /// let report = import()?.verify().await?.finished()?;
     /// assert_eq!(report.valid(), 2);
     /// # std::fs::remove_dir_all(&folder)?;

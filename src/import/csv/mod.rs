@@ -147,7 +147,7 @@ impl CsvInput {
     ///
     /// let files = CsvInput::open_all(files, &[("Member rating", Column::Ignored)])?;
     /// let files = files.into_iter().map(|(path, input)| (path, input.refuse_unmapped()));
-    /// contacts.import_files(files).await?.finished()?;
+    /// println!("{}", contacts.import_files(files).await?.finished()?);
     ///
     /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
     /// # std::fs::remove_dir_all(folder)?;
