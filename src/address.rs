@@ -36,9 +36,9 @@ pub fn normalized_address(address: &str) -> String {
 /// `-` and `_`, and more than 254 bytes. In quotation marks before the `@`, it allows white space and most other
 /// characters, but no `"`, `\`, `,`, `;`, `<` and `>`: some programs would read several addresses. Everything else is
 /// for the service to decide. White space around the address is ignored. A dry run of an import and of a sync uses the
-/// same rules.
+/// same rules, except for one.
 ///
-/// This function also refuses quotation marks that the address does not need: `"ada"@example.com` is the mailbox of
+/// Only this function also refuses quotation marks that the address does not need: `"ada"@example.com` is the mailbox of
 /// `ada@example.com`, and may become another contact, with opt-outs of its own. Imports, syncs and all calls take such an
 /// address, because the service may have the contact. So do not check the address of an opt-out.
 ///

@@ -130,7 +130,7 @@ impl Sender {
                     return self.look(row, task, entry, old, state, watch).await;
                 }
                 (TaskKind::NotCreated, _) => {
-                    return SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota));
+                    return SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota(None)));
                 }
                 (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
                 (TaskKind::Check, _) => return self.check(row, &task.recorded, state, watch).await,
@@ -138,7 +138,7 @@ impl Sender {
             }
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
-        if let (Some(Stop::Quota), Log::State(state)) = (&sent.stop, &self.log) {
+        if let (Some(Stop::Quota(_)), Log::State(state)) = (&sent.stop, &self.log) {
             state.note_ceiling();
         }
         if let Log::Nowhere = self.log {
@@ -233,7 +233,8 @@ impl Sender {
         let is_full = outcomes.iter().any(is_quota_exceeded);
         let failure = failure.map(|error| stop_of_failure(error.about(&name_of(rows))));
         let stop = match failure {
-            None | Some(Stop::Failure(_)) if is_full => Some(Stop::Quota),
+            None if is_full => Some(Stop::Quota(None)),
+            Some(Stop::Failure(error)) if is_full => Some(Stop::Quota(Some(error))),
             failure => failure,
         };
         (SentBatch::new(outcomes, stop), may_exist)
@@ -954,7 +955,7 @@ fn is_recorded_before(row: &NumberedRow) -> bool {
         && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
 }
 
-/// What became of an entry of a batch.
+/// The result of an entry of a batch.
 #[derive(Clone, Debug)]
 enum EntryResult {
     /// The service has responded with a result for it.
@@ -968,8 +969,9 @@ enum EntryResult {
 /// Why no further batch is started.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The plan's contact ceiling is crossed. A sync continues without new contacts.
-    Quota,
+    /// The plan's contact ceiling is crossed. A sync continues without new contacts. The error is that of a part of the
+    /// batch that failed, too.
+    Quota(Option<Error>),
     /// The caller asked for it.
     Asked,
     /// Nothing more can be done: the key was refused, or the journal cannot be used.
@@ -1022,7 +1024,7 @@ fn stop_of_failure(error: Error) -> Stop {
     if is_refused_key(&error) {
         Stop::Fatal(error)
     } else if error.is_quota_exceeded() {
-        Stop::Quota
+        Stop::Quota(None)
     } else {
         Stop::Failure(error)
     }
@@ -1103,7 +1105,7 @@ fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> boo
         // A batch that was refused as a whole, for example by a rate limit.
         RowOutcome::Refused {
             retryable: true, ..
-        } => !matches!(stop, Some(Stop::Failure(_))),
+        } => !matches!(stop, Some(Stop::Failure(_) | Stop::Quota(Some(_)))),
         refused @ RowOutcome::Refused { .. } => !is_quota_exceeded(refused),
         // A resumed import sends at most its opt-outs.
         RowOutcome::OptOutFailed { .. } => true,

@@ -551,17 +551,20 @@ impl Run {
     }
 
     fn stop(&mut self, stop: Stop) {
-        if let Stop::Failure(error) = &stop {
+        if let Stop::Failure(error) | Stop::Quota(Some(error)) = &stop {
             self.settled.report.note_failure(error);
-            if !self.settings.stop_on_failure {
-                return;
-            }
         }
-        if matches!(stop, Stop::Quota) {
+        if let Stop::Quota(_) = &stop {
             self.settled.report.note_ceiling();
-            if !self.settings.stop_at_ceiling {
-                return;
-            }
+        }
+        let is_end = match &stop {
+            Stop::Failure(_) => self.settings.stop_on_failure,
+            Stop::Quota(None) => self.settings.stop_at_ceiling,
+            Stop::Quota(Some(_)) => self.settings.stop_at_ceiling || self.settings.stop_on_failure,
+            Stop::Asked | Stop::Fatal(_) => true,
+        };
+        if !is_end {
+            return;
         }
         // The first reason counts, but after a refused key or a foreign journal nothing more may be read.
         if self.stop.is_none() || matches!(stop, Stop::Fatal(_)) && !self.is_fatal() {
@@ -654,7 +657,8 @@ impl Run {
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
             // The report says it: these stops are results that the caller expects.
-            Some(Stop::Quota | Stop::Asked) => None,
+            Some(Stop::Quota(failure)) => failure.filter(|_| self.settings.stop_on_failure),
+            Some(Stop::Asked) => None,
             // This comes last: the error of a batch explains more than the end of the file.
             None if self.is_cut_off => Some(cut_off()),
             None => is_shorter.then(other_rows).or(self.unchecked),

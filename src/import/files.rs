@@ -261,7 +261,7 @@ impl ImportFiles {
     }
 }
 
-/// What the program `audience` needs to ask its questions first, and to import a single file in the same way.
+/// The methods with which the program `audience` asks its questions first, and imports a single file in the same way.
 #[cfg(feature = "cli")]
 impl ImportFiles {
     /// Records the finished rows of the only file in this journal.
@@ -381,12 +381,12 @@ impl ImportFiles {
             }
             done.name_failure(&path);
             report.merge(done);
-            if let Some(error) = error {
-                return Err(ImportError::new(report, error.about(&path)));
-            }
-            if is_unfinished {
+            if is_unfinished || error.is_some() {
                 files.for_each(|file| report.note_file_not_sent(file.path));
-                return Ok(report);
+                return match error {
+                    Some(error) => Err(ImportError::new(report, error.about(&path))),
+                    None => Ok(report),
+                };
             }
         }
         Ok(report)

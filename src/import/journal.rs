@@ -69,7 +69,7 @@ struct Contents {
 const JOURNAL: Kind = Kind {
     name: "journal",
     user: "import",
-    advice: "choose another file for the journal",
+    advice: "choose another file for the journal, or move this one away, which sends all rows again",
     header: "{\"import\":{\"version\":",
     records: &[
         "{\"started\":",

@@ -2202,7 +2202,7 @@ impl CheckList {
         match contact.require_topics() {
             Ok(()) => {
                 let hidden = self.hidden.get_or_insert_with(|| self.topics.clone());
-                hidden.retain(|topic| !contact.topics.contains_key(topic));
+                hidden.retain(|topic| !contact.has_topic(topic));
             }
             Err(error) => {
                 read.error.get_or_insert(error);
@@ -2212,8 +2212,10 @@ impl CheckList {
         let is_told = is_opted_out || self.off.contains(&number);
         for (place, topic) in self.topics.iter().enumerate() {
             let place = (number, place);
-            match (contact.topics.get(topic), self.unwanted_topics.get(&place)) {
-                (Some(true), Some(Some(unwanted))) => {
+            let answer = contact.topics.get(topic);
+            match (answer, self.unwanted_topics.get(&place)) {
+                // `None`: the service shows `null`, which may be a yes.
+                (Some(true) | None, Some(Some(unwanted))) if contact.has_topic(topic) => {
                     key = key.or(Some(unwanted));
                     to_send.push(OptOut::Topic(topic.clone()));
                 }

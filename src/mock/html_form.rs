@@ -335,7 +335,7 @@ fn character(reference: &str) -> Option<char> {
     })
 }
 
-/// What a browser encodes in a form. It writes a space as a plus sign.
+/// The characters that a browser encodes in a form. It writes a space as a plus sign.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b' ')
     .remove(b'*')

@@ -136,8 +136,8 @@ impl UnsubscribeLinks {
     ///
     /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read,
     /// or if a secret or `base_url` cannot be used: see [`new`](Self::new). It names the variable, and never contains its
-    /// value. It also returns one if `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` is set, because a secret of links is not replaced
-    /// in the order of `AUDIENCE_WEBHOOK_SECRET_OLD`.
+    /// value. It also returns one if `AUDIENCE_UNSUBSCRIBE_SECRET_OLD` is set, because the secrets of
+    /// links are replaced in another order than those of webhooks.
     ///
     /// # Example: say which variable is missing
     ///

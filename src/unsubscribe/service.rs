@@ -117,7 +117,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
 /// | a token that is invalid or too old | 404 and a page that says so |
-/// | another method, another media type, any other form, more than 16 KiB (or more than the form of all offered topics may have), a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
+/// | another method, another media type, any other form, more than 16 KiB, or more if the form of the page needs more, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
 /// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], which is 500, or 422 if the service refused the address of a confirmation, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///

@@ -528,8 +528,8 @@ impl SqlxPostgresStore {
     /// error or panics, nothing is committed, and the worker retries the event. If the process dies after the commit
     /// and before the inbox has recorded it, the event is taken again, and the closure is not called again.
     ///
-    /// The store remembers the commit for the [retention](crate::inbox::InboxBuilder::retention) of the inbox. If the
-    /// process dies like that, and the event stays in the inbox for longer, or is
+    /// The store remembers the commit for the [retention](crate::inbox::InboxBuilder::retention) of the inbox, or its own if
+    /// that is longer. If the process dies like that, and the event stays in the inbox for longer, or is
     /// [replayed](crate::inbox::Inbox::replay) later, the closure is called again. Set a longer retention if your workers
     /// may be stopped for longer, or if nobody looks at parked events for longer.
     ///
@@ -592,7 +592,7 @@ impl SqlxPostgresStore {
         E: Into<Box<dyn StdError + Send + Sync>> + 'static,
     {
         let (mut store, endpoint) = (self.clone(), effects_of(inbox.endpoint()));
-        store.retention = inbox.0.settings.retention;
+        store.retention = store.retention.max(inbox.0.settings.retention);
         move |event: Event, _: Attempt| {
             let (store, endpoint) = (store.clone(), Arc::clone(&endpoint));
             let effect = effect.clone();

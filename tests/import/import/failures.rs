@@ -530,6 +530,8 @@ async fn the_ceiling_of_the_plan_stops_the_import_also_if_a_row_of_the_batch_is_
 
     assert!(report.quota_exceeded());
     assert_eq!(counts(&report), [0, 0, 0, 99, 2, 0]);
+    let failure = report.first_failure().unwrap();
+    assert!(failure.contains("413"), "{failure}");
 }
 
 #[tokio::test]

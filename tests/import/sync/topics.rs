@@ -80,6 +80,27 @@ async fn an_opt_out_of_the_table_is_sent_again_if_the_contact_shows_a_yes_to_the
 }
 
 #[tokio::test]
+async fn an_opt_out_is_sent_again_if_the_contact_shows_null_for_the_topic() {
+    let table = [no_news(1, "a@x.io"), row(2, "b@x.io")];
+    let nights = Nights::new().await;
+    nights.run(&table).await;
+    for address in ["a@x.io", "b@x.io"] {
+        let shown = format!(
+            r#"{{"id": "con_1", "email": "{address}", "unsubscribed": false, "created_at": 1, "topics": {{"news": null}}}}"#
+        );
+        let shown = Fault::wrong_body(shown).method("GET");
+        nights
+            .server
+            .fault(shown.path(format!("/contacts/{address}")));
+    }
+
+    let (report, calls) = nights.run_with(&table, checks_news).await;
+
+    assert_eq!(posts(&calls), ["POST /a@x.io/unsubscribe news"]);
+    assert!(report.opted_out_of("news").is_empty(), "{report}");
+}
+
+#[tokio::test]
 async fn who_has_opted_out_of_a_topic_at_the_service_is_told_under_the_topic_and_nothing_is_sent() {
     let table = [
         row(9, "a@x.io"),
