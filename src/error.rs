@@ -2239,12 +2239,17 @@ const REQUEST_IDS: [&str; 5] = [
 /// How the names of headers about rate limits commonly start.
 const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
-/// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date. More seconds than a `u64` can
-/// hold are read as the largest `u64`. `now` counts if the response has no valid `Date`.
+/// Returns the wait that a `Retry-After` header asks for, in seconds or as a date. A fraction, which the standard does not
+/// allow, counts as a whole second. More seconds than a `u64` can hold are read as the largest `u64`. `now` counts if the
+/// response has no valid `Date`.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number(seconds) && is_number(fraction) {
+        let more = u64::from(fraction.bytes().any(|digit| digit != b'0'));
+        let seconds: u64 = seconds.parse().unwrap_or(u64::MAX);
+        return Some(Duration::from_secs(seconds.saturating_add(more)));
     }
     let then = httpdate::parse_http_date(text).ok()?;
     // The server's own clock has made both dates. The clock of this machine may be minutes off.
@@ -2978,5 +2983,10 @@ mod tests {
         assert_eq!(parse("+1"), None);
         assert_eq!(parse(""), None);
         assert_eq!(parse("99999999999999999999999"), Some(u64::MAX));
+        assert_eq!((parse("1.5"), parse("30.0")), (Some(2), Some(30)));
+        assert_eq!(
+            (parse("1."), parse(".5"), parse("1.5.2")),
+            (None, None, None)
+        );
     }
 }

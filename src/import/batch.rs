@@ -352,8 +352,10 @@ impl Sender {
             let to_send = to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried));
             let mut to_send: Vec<_> = to_send.cloned().collect();
             // The service does not have the contact, as the status of the row says. For a row of a sync that has only
-            // opt-outs, there is no status.
-            let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
+            // opt-outs, there is no status, and the status of an earlier run may be old.
+            let is_resumed = matches!(row.to_do, ToDo::OptOuts(_));
+            let may_be_gone =
+                is_resumed || !contact.is_applied() || contact == RowOutcome::OptedOut;
             // One after another, they may take longer than a run that is to stop has left.
             if last.is_none() && !to_send.is_empty() && watch.gives_up() {
                 let message = "the run was asked to stop before it sent the opt-out";

@@ -35,8 +35,8 @@
 //!
 //! - **Order.** Rows with the same normalized address apply in input order. All others may run in parallel.
 //! - **Pace.** It starts with 2 simultaneous batches, and adds one after each round without errors, up to
-//!   [`concurrency`](Import::concurrency). A 429, a 503 or a timeout halves the number. A `Retry-After`
-//!   holds back all batches.
+//!   [`concurrency`](Import::concurrency). A 429, a 503 or a timeout halves the number. The
+//!   `Retry-After` of a 429 holds back all batches, and that of a 503 the batch that got it.
 //! - **Consent.** It never subscribes a contact: an existing opt-out stays, with its reason. The
 //!   [opt-outs](ImportRow::opt_out) of a row are recorded right after its contact was created or updated. Before an
 //!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, only opt-outs of topics are

@@ -678,6 +678,31 @@ async fn without_a_journal_a_stop_waits_for_the_opt_outs_because_no_run_would_se
 }
 
 #[tokio::test]
+async fn a_resumed_import_ends_if_a_contact_whose_opt_out_failed_was_deleted_meanwhile() {
+    let server = server().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    let rows = || {
+        [
+            ImportRow::from("ada@x.io").opt_out(EVERYTHING),
+            "bob@x.io".into(),
+        ]
+    };
+    let run = || contacts.import(rows()).journal(journal.open());
+    server.fault(Fault::status(503).path("/contacts/ada%40x.io/unsubscribe"));
+    let failed = in_time(run()).await.unwrap();
+    assert_eq!(failed.opt_out_failed(), 1);
+    server.clear_faults();
+    assert!(server.remove_contact("ada@x.io"));
+
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!((resumed.created(), resumed.opt_out_failed()), (2, 0));
+    assert!(resumed.finished().is_ok());
+    assert!(server.contact("ada@x.io").is_none());
+}
+
+#[tokio::test]
 async fn a_resumed_import_sends_every_opt_out_that_failed_whatever_the_reason_was() {
     let sign_in = || Fault::wrong_body("<html>Sign in</html>");
     let refused = [302, 400, 404, 405, 409, 413, 422, 451, 501].map(Fault::status);
