@@ -148,6 +148,22 @@ async fn a_signal_stops_all_files_also_those_of_a_dry_run() {
 }
 
 #[tokio::test]
+async fn an_error_that_stops_the_import_names_the_files_after_it() {
+    let folder = Folder::new("files-error");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+    ];
+    server.fault(Fault::status(401));
+
+    let error = refused(import(&server, &files)).await;
+
+    assert!(error.error().is_unauthorized(), "{error:#}");
+    assert_eq!(error.report().files_not_sent(), [files[0].as_str()]);
+}
+
+#[tokio::test]
 async fn a_refused_row_of_those_who_opted_out_keeps_the_others_back_until_it_is_corrected() {
     let folder = Folder::new("files-refused");
     let server = MockServer::start().await;
