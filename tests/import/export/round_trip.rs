@@ -126,6 +126,23 @@ async fn import(server: &MockServer, path: &Path) -> ImportReport {
     contacts.import(rows).await.unwrap()
 }
 
+/// Exports the contacts in each format, and imports each file into an empty audience.
+async fn copies(server: &MockServer, folder: &Folder) -> [(&'static str, MockServer); 2] {
+    let copy = async |name: &'static str, format: Format| {
+        let path = folder.file(name);
+        let list = server.client().contacts().list();
+        let exported = list.export(&path, format).full().await.unwrap();
+        assert!(exported.is_complete(), "{name}");
+        let other = empty().start().await;
+        drop(import(&other, &path).await);
+        (name, other)
+    };
+    [
+        copy("all.csv", Csv::all_columns().into()).await,
+        copy("all.jsonl", JsonLines.into()).await,
+    ]
+}
+
 async fn retrieve(server: &MockServer, address: &str) -> Contact {
     server.client().contacts().retrieve(address).await.unwrap()
 }
@@ -139,24 +156,8 @@ async fn a_contact_that_reported_spam_is_not_subscribed_elsewhere_even_if_its_fl
         "created_at": 1, "topics": {"news": true}});
     let reported = Fault::wrong_body(reported.to_string());
     server.fault(reported.method("GET").path("/contacts/a@x.io"));
-    let formats: [(&str, Format); 2] = [
-        ("all.csv", Csv::all_columns().into()),
-        ("all.jsonl", JsonLines.into()),
-    ];
 
-    for (name, format) in formats {
-        let path = folder.file(name);
-        let list = server.client().contacts().list();
-        assert!(
-            list.export(&path, format)
-                .full()
-                .await
-                .unwrap()
-                .is_complete()
-        );
-        let other = empty().start().await;
-        drop(import(&other, &path).await);
-
+    for (name, other) in copies(&server, &folder).await {
         assert!(other.contact("a@x.io").unwrap().unsubscribed, "{name}");
     }
     let text = fs::read_to_string(folder.file("all.csv")).unwrap();
@@ -171,19 +172,8 @@ async fn a_contact_is_not_subscribed_elsewhere_to_a_topic_whose_answer_is_null()
         "topics": {"news": null, "offers": false}});
     let shown = Fault::wrong_body(shown.to_string());
     server.fault(shown.method("GET").path("/contacts/a@x.io"));
-    let formats: [(&str, Format); 2] = [
-        ("all.csv", Csv::all_columns().into()),
-        ("all.jsonl", JsonLines.into()),
-    ];
 
-    for (name, format) in formats {
-        let path = folder.file(name);
-        let list = server.client().contacts().list();
-        let exported = list.export(&path, format).full().await.unwrap();
-        assert!(exported.is_complete(), "{name}");
-        let other = empty().start().await;
-        drop(import(&other, &path).await);
-
+    for (name, other) in copies(&server, &folder).await {
         assert!(!other.contact("a@x.io").unwrap().topics["news"], "{name}");
     }
 }
