@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::error::Error as _;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::io::IsTerminal as _;
@@ -26,7 +25,7 @@ use crate::export::{
 };
 use crate::import::{
     Column, CsvInput, ImportFiles, ImportReport, ImportRow, Journal, Safeguard, SyncError,
-    SyncReport, SyncRow, SyncState, is_regular_file,
+    SyncReport, SyncRow, SyncState, is_regular_file, with_suffix,
 };
 use crate::terminal::{padded, print, printable};
 use crate::{Error, ErrorKind, shutdown_signal};
@@ -138,10 +137,13 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         let count = || Ok(import.count());
         options.confirmation.ask(count, &options.service)?;
     }
-    for journal in import.journals() {
-        options.check_journal(journal)?;
+    let journals = import.open_journals().map_err(|(path, error)| {
+        Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
+    })?;
+    for (path, journal) in &journals {
+        options.check_journal(path, journal)?;
     }
-    let has_journal = import.journals().next().is_some();
+    let has_journal = !journals.is_empty();
     let to_continue = has_journal.then(command_to_continue);
     let import = import.stop_when(interrupt(to_continue.clone()));
     let (report, error) = match import.await {
@@ -348,10 +350,7 @@ impl ImportOptions {
     }
 
     /// Checks that the journal of an earlier import is continued only if the options say so.
-    fn check_journal(&self, path: &Path) -> Result<(), Failure> {
-        let journal = Journal::open(path).map_err(|error| {
-            Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
-        })?;
+    fn check_journal(&self, path: &Path, journal: &Journal) -> Result<(), Failure> {
         if !journal.is_empty() && !self.resume {
             return Err(Failure::failed(format!(
                 "{} records an earlier import: add --resume to continue it; if you have changed FILE, or to start again, delete the journal",
@@ -476,12 +475,6 @@ fn below_each_other(lines: &[String]) -> String {
         let _ = writeln!(text, "{}", printable(line));
         text
     })
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut path: OsString = file.into();
-    path.push(suffix);
-    path.into()
 }
 
 /// Returns this command line with `--resume`, as a shell reads it.

@@ -1,12 +1,11 @@
 use std::error::Error as StdError;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures_core::stream::FusedStream;
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
 use crate::error::REFUSED;
-use crate::import::{sync_directory, try_lock, unlock};
+use crate::import::{lock, real_path, sync_directory, try_lock, unlock, with_suffix};
 use crate::secret::for_owner_only;
 use crate::signals::{StopSignal, unless_stopped};
 
@@ -867,19 +866,7 @@ async fn next_full(
 /// Returns the path of the part file. If the path of the export is a link, the part file is beside the link's target,
 /// so that the link stays.
 pub(crate) fn part_of(path: &Path) -> PathBuf {
-    with_suffix(&real(path), ".part")
-}
-
-/// Returns the path without links. If there is no such file, its folder has no links.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
-        }
-    })
+    with_suffix(&real_path(path), ".part")
 }
 
 #[derive(Debug)]
@@ -999,7 +986,7 @@ impl Output {
         if !is_at(&self.file, &self.paths.part) {
             return Err(changed());
         }
-        let path = real(&self.paths.path);
+        let path = real_path(&self.paths.path);
         if let Ok(before) = fs::metadata(&path) {
             self.file.set_permissions(before.permissions())?;
         }
@@ -1157,10 +1144,6 @@ impl Drop for OutputWriter {
     }
 }
 
-fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The settings that an export must share with the one that it continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Settings {
@@ -1182,7 +1165,7 @@ impl Settings {
         // The start belongs to it: the same filters from another cursor are another list.
         let filters = (list.filters()?, list.start());
         Ok(Self {
-            output: hash(real(path).as_os_str().as_encoded_bytes()),
+            output: hash(real_path(path).as_os_str().as_encoded_bytes()),
             service: list.base_url(),
             list: hash(format!("{filters:?}").as_bytes()),
             format,
@@ -1292,8 +1275,8 @@ impl CursorFile {
     ///
     /// `ErrorKind::Config` if it would.
     fn check(&self, paths: &Paths) -> Result<(), Error> {
-        let of_export = [real(&paths.path), real(&paths.part)];
-        let replaced = [real(&self.path), real(&self.temporary())];
+        let of_export = [real_path(&paths.path), real_path(&paths.part)];
+        let replaced = [real_path(&self.path), real_path(&self.temporary())];
         if replaced.iter().any(|path| of_export.contains(path)) {
             return Err(Error::config(
                 "the cursor file would replace a file of the export; choose another path for it",
@@ -1350,10 +1333,4 @@ impl CursorFile {
     fn temporary(&self) -> PathBuf {
         with_suffix(&self.path, ".new")
     }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut text = OsString::from(path);
-    text.push(suffix);
-    text.into()
 }

@@ -906,8 +906,9 @@ impl Drop for TaskRows {
     }
 }
 
-fn lock(rescued: &Rescued) -> MutexGuard<'_, Vec<NumberedRow>> {
-    rescued.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks what a job shares. A panic elsewhere does not make it unusable.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A batch that has ended.

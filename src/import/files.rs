@@ -1,18 +1,18 @@
 //! Imports several files of one list, one after another.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::fmt;
 use std::future::{poll_fn, ready};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use super::builder::{DEFAULT_CONCURRENCY, Import};
 use super::csv::{CsvInput, CsvRows};
-use super::engine::{OnProgress, Progress, Work};
+use super::engine::{OnProgress, Progress, Work, lock};
 use super::journal::Journal;
+use super::record_file::{real_path, with_suffix};
 use super::report::{ImportError, ImportReport};
 use crate::Error;
 use crate::client::wait_for_call;
@@ -71,7 +71,8 @@ impl Contacts {
         let files = files.into_iter().map(|(path, input)| ListFile {
             path: path.as_ref().to_owned(),
             input,
-            journal: Some(journal_of(path.as_ref())),
+            journal: Some(with_suffix(path.as_ref(), ".journal")),
+            opened: None,
             rejects: None,
         });
         let mut files: Vec<_> = files.collect();
@@ -104,6 +105,8 @@ struct ListFile {
     path: PathBuf,
     input: CsvInput,
     journal: Option<PathBuf>,
+    /// The journal, once it is open.
+    opened: Option<Journal>,
     rejects: Option<PathBuf>,
 }
 
@@ -286,15 +289,29 @@ impl ImportFiles {
         files.map(|file| (file.path.as_path(), &file.input))
     }
 
-    /// Returns the journals that the import writes.
-    pub(crate) fn journals(&self) -> impl Iterator<Item = &Path> {
-        let files = self.files.iter().filter(|_| self.work == Work::Send);
-        files.filter_map(|file| file.journal.as_deref())
+    /// Opens the journals that the import writes. Returns them with their paths.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`Journal::open`], with the path of the journal.
+    pub(crate) fn open_journals(&mut self) -> Result<Vec<(&Path, &Journal)>, (PathBuf, Error)> {
+        let work = self.work;
+        let mut journals = Vec::new();
+        for file in &mut self.files {
+            let opened = file.open_journal(work);
+            opened.map_err(|error| (file.journal.clone().unwrap_or_default(), error))?;
+            journals.extend(file.journal.as_deref().zip(file.opened.as_ref()));
+        }
+        Ok(journals)
     }
 
-    /// Returns the number of rows of all files.
+    /// Returns the number of rows of all files. The import does not count them again.
     pub(crate) fn count(&self) -> Option<u64> {
-        count(&self.countable())
+        let total = count(&self.countable());
+        if let Some(progress) = &self.progress {
+            lock(progress).total = total;
+        }
+        total
     }
 }
 
@@ -308,15 +325,15 @@ impl ImportFiles {
         // A file may have two names, such as by a link.
         let mut used = HashSet::new();
         for file in &self.files {
-            if !used.insert(canonical(&file.path)) {
+            if !used.insert(real_path(&file.path)) {
                 let path = file.path.display();
                 return Err(Error::input(format!("{path} is given twice")));
             }
         }
         let journals = self.files.iter().filter_map(|file| file.journal.as_deref());
-        used.extend(journals.map(canonical));
+        used.extend(journals.map(real_path));
         for rejects in self.rejects() {
-            if !used.insert(canonical(rejects)) {
+            if !used.insert(real_path(rejects)) {
                 return Err(Error::config(format!(
                     "the rejects would replace {}, which this import reads or writes for something else; choose another place \
                      for the rejects, and give each file a name of its own",
@@ -342,7 +359,9 @@ impl ImportFiles {
     /// Counts the rows, and opens the files with their journals.
     async fn open(&mut self) -> Result<Vec<OpenFile>, Error> {
         self.check()?;
-        if let Some(progress) = self.progress.clone() {
+        if let Some(progress) = self.progress.clone()
+            && lock(&progress).total.is_none()
+        {
             let files = self.countable();
             let total = tokio::task::spawn_blocking(move || count(&files)).await;
             lock(&progress).total = total.ok().flatten();
@@ -448,40 +467,29 @@ struct OpenFile {
 }
 
 impl ListFile {
-    fn open(self, work: Work) -> Result<OpenFile, Error> {
+    /// Opens the journal, unless it is open.
+    fn open_journal(&mut self, work: Work) -> Result<(), Error> {
+        // Only what was sent may be marked as finished.
+        if let (Work::Send, None, Some(path)) = (work, &self.opened, &self.journal) {
+            self.opened = Some(Journal::open(path)?);
+        }
+        Ok(())
+    }
+
+    fn open(mut self, work: Work) -> Result<OpenFile, Error> {
         let path = self.path.display().to_string();
+        let opened = self.open_journal(work);
+        opened.map_err(|error| error.about(&path))?;
         let opts_out_all = self.input.opts_out_all();
         let rows = self.input.rows().map_err(|error| error.about(&path))?;
-        // Only what was sent may be marked as finished.
-        let journal = self.journal.filter(|_| work == Work::Send);
-        let journal = journal.map(Journal::open).transpose();
         Ok(OpenFile {
             opts_out_all,
             rows,
-            journal: journal.map_err(|error| error.about(&path))?,
+            journal: self.opened,
             rejects: self.rejects,
             path,
         })
     }
-}
-
-fn journal_of(file: &Path) -> PathBuf {
-    let mut path: OsString = file.into();
-    path.push(".journal");
-    path.into()
-}
-
-/// Returns the path of a file in its canonical form, also if only its folder exists.
-fn canonical(path: &Path) -> PathBuf {
-    let in_folder = || {
-        let folder = match path.parent()? {
-            folder if folder.as_os_str().is_empty() => Path::new("."),
-            folder => folder,
-        };
-        Some(folder.canonicalize().ok()?.join(path.file_name()?))
-    };
-    let found = path.canonicalize().ok().or_else(in_folder);
-    found.unwrap_or_else(|| path.to_owned())
 }
 
 /// Returns how many rows the files have together, unless one of them cannot be counted.
@@ -522,8 +530,4 @@ impl Overall {
         self.current = Some(progress);
         (self.show)(&progress);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -109,11 +109,12 @@ pub(crate) use csv::{escape, is_property_name, line};
 #[cfg(feature = "cli")]
 pub(crate) use csv::{is_regular_file, number_or_text};
 pub use engine::Progress;
+pub(crate) use engine::lock;
 pub use files::ImportFiles;
 pub use journal::Journal;
 #[cfg(any(test, fuzzing))]
 pub use journal::JournalText;
-pub(crate) use record_file::{sync_directory, try_lock, unlock};
+pub(crate) use record_file::{real_path, sync_directory, try_lock, unlock, with_suffix};
 pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};
 #[cfg(feature = "cli")]

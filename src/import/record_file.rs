@@ -1,5 +1,6 @@
 //! Files of records, such as a journal: one JSON object on each line, only appended to, synced to disk and locked.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::BufRead;
 #[cfg(unix)]
@@ -179,6 +180,25 @@ pub(super) fn hold_left(until: u64) -> Duration {
 fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+/// Returns the path without links. If there is no such file, its folder has no links.
+pub(crate) fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+        match (folder, path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
+}
+
+/// Returns the path of a file beside this one, such as `list.csv.journal`.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut text = OsString::from(path);
+    text.push(suffix);
+    text.into()
 }
 
 /// Makes the creation, renaming or removal of a file durable, if the system can do that: some file systems cannot sync a

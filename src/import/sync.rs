@@ -8,7 +8,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
-use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
+use super::engine::{Keep, Progress, Run, Settings, Work, check_contact, lock};
 use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
@@ -2174,10 +2174,6 @@ struct ListRead {
     /// The addresses of the contacts that are subscribed, as their rows have been since an opt-out of everything.
     subscribed: HashSet<u64>,
     error: Option<Error>,
-}
-
-fn lock(read: &Mutex<ListRead>) -> MutexGuard<'_, ListRead> {
-    read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const EMPTY_LIST: &str = "the list of the service is empty, although the last run had sent contacts, so the response most likely comes from a gateway; the list was not compared";
