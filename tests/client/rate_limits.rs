@@ -147,9 +147,23 @@ async fn a_retry_after_beyond_the_limit_ends_the_call_at_once() {
     }
 }
 
+/// The standard allows whole seconds only. A server that sends a fraction asks to wait all the same.
+#[tokio::test]
+async fn a_retry_after_with_a_fraction_counts_as_the_next_whole_second() {
+    for (after, seconds) in [("61.5", 62), ("70.0", 70)] {
+        let server = respond_with(status(503).insert_header("retry-after", after)).await;
+
+        let call = client(server.uri()).contacts().retrieve(ADA);
+        let error = in_time(call).await.unwrap_err();
+
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(seconds)));
+        assert_eq!(error.attempts(), 1);
+    }
+}
+
 #[tokio::test]
 async fn an_invalid_retry_after_is_ignored() {
-    for after in ["soon", "-5", "+70", "1.5", ""] {
+    for after in ["soon", "-5", "+70", "1.", ".5", "1.5.2", ""] {
         let response = status(503).insert_header("retry-after", after);
         let server = respond_in_turn([response, ok(contact())]).await;
 
