@@ -1,6 +1,5 @@
 //! The commands for whole lists: import, sync and export.
 
-use std::collections::HashSet;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -280,7 +279,6 @@ impl ImportOptions {
 
     /// Checks that the options suit several files.
     fn suit_several_files(&self) -> Result<(), Failure> {
-        let mut paths = HashSet::new();
         for file in [&self.input.file].into_iter().chain(&self.more) {
             if file.as_os_str() == "-" {
                 return Err(Failure::usage("- cannot be one of several files"));
@@ -291,11 +289,6 @@ impl ImportOptions {
                 return Err(Failure::usage(format!(
                     "{file} is not a regular file, so it cannot be one of several files"
                 )));
-            }
-            // Under two names, too, such as by a link. A file that does not exist is reported when it is opened.
-            if file.canonicalize().is_ok_and(|path| !paths.insert(path)) {
-                let file = file.display();
-                return Err(Failure::usage(format!("{file} is given twice")));
             }
         }
         if self.journal.is_some() {

@@ -152,7 +152,7 @@ fn a_file_that_is_given_twice_is_refused_under_whatever_name() {
     for other in [&file, &dotted, &link] {
         let output = run(Some(&server), &[&file, other]);
 
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
             stderr.contains(&format!("{other} is given twice")),
