@@ -434,7 +434,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// use audience::mock::{Dialect, MergeBody, MockServer};
+    /// use audience::mock::dialect::MergeBody;
+    /// use audience::mock::{Dialect, MockServer};
     ///
     /// let bare = Dialect { merge_body: MergeBody::Bare, ..Dialect::default() };
     /// let server = MockServer::builder().dialect(bare).seed_contact("ada@example.com").start().await;
@@ -464,7 +465,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// use audience::mock::{Dialect, JoinedMember, MockServer};
+    /// use audience::mock::dialect::JoinedMember;
+    /// use audience::mock::{Dialect, MockServer};
     /// use audience::rule::{Condition, Rule};
     ///
     /// let value = Dialect { joined_member: JoinedMember::Value, ..Dialect::default() };

@@ -74,7 +74,8 @@ impl Client {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// use audience::Method;
-    /// use audience::mock::{ContactDeletion, Dialect, MockServer};
+    /// use audience::mock::dialect::ContactDeletion;
+    /// use audience::mock::{Dialect, MockServer};
     ///
     /// let dialect = Dialect { contact_deletion: ContactDeletion::NoContent, ..Dialect::default() };
     /// let server = MockServer::builder().dialect(dialect).seed_contact("ada@example.com").start().await;

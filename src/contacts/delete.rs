@@ -40,7 +40,8 @@ impl Contacts {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// use audience::mock::{ContactDeletion, Dialect, MockServer};
+    /// use audience::mock::dialect::ContactDeletion;
+    /// use audience::mock::{Dialect, MockServer};
     ///
     /// // By default, the mock does not delete, because the document does not say how.
     /// let dialect = Dialect { contact_deletion: ContactDeletion::NoContent, ..Dialect::default() };

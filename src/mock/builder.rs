@@ -275,7 +275,8 @@ impl MockServerBuilder {
     /// # Example: a service that responds 202
     ///
     /// ```
-    /// use audience::mock::{Dialect, MockServer, SuccessStatus};
+    /// use audience::mock::dialect::SuccessStatus;
+    /// use audience::mock::{Dialect, MockServer};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), audience::Error> {

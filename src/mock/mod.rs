@@ -178,13 +178,7 @@ pub use faults::Fault;
 pub use html_form::HtmlForm;
 pub use journal::{HandledRequest, RecordedRequest};
 pub use service::contact::{EngagementKind, Reason};
-pub use service::dialect::{
-    BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
-    InvalidStatus, JoinedMember, MergeBody, MergeResponse, MissingName, OmittedMembers,
-    OtherContentType, PathAddress, PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder,
-    SegmentWithRules, SuccessStatus, UnauthorizedSlug, UnknownAddress, UnknownChoice,
-    UnknownMembers,
-};
+pub use service::dialect::{Dialect, UnknownChoice};
 pub use service::mail::{InboundMailSeed, MailOutcome, SentMail};
 pub use service::rule::SegmentKind;
 pub use service::seed::{SeedContact, StoredContact};
@@ -193,6 +187,31 @@ pub use service::seed::{SeedContact, StoredContact};
 pub use unconnected::UnconnectedMock;
 #[cfg(feature = "wiremock")]
 pub use wiremock::MockService;
+
+/// The choices of a [`Dialect`]: one type for each of its fields.
+///
+/// # Example: a service that responds to a consent call without a contact
+///
+/// ```
+/// use audience::mock::dialect::ConsentForm;
+/// use audience::mock::{Dialect, MockServer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let dialect = Dialect { consent_form: ConsentForm::NoContent, ..Dialect::default() };
+/// let server = MockServer::builder().dialect(dialect).start().await;
+/// # drop(server);
+/// # }
+/// ```
+pub mod dialect {
+    pub use super::service::dialect::{
+        BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, EndOfList, ErrorShape,
+        InvalidStatus, JoinedMember, MergeBody, MergeResponse, MissingName, OmittedMembers,
+        OtherContentType, PathAddress, PropertyValues, RateLimit, ReasonAfterSubscribe,
+        RefusalOrder, SegmentWithRules, SuccessStatus, UnauthorizedSlug, UnknownAddress,
+        UnknownMembers,
+    };
+}
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

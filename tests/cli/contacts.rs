@@ -4,9 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use audience::Timestamp;
-use audience::mock::{
-    ConsentForm, ContactDeletion, Dialect, EngagementKind, Fault, MockServer, Reason, SeedContact,
-};
+use audience::mock::dialect::{ConsentForm, ContactDeletion};
+use audience::mock::{Dialect, EngagementKind, Fault, MockServer, Reason, SeedContact};
 
 use serde_json::json;
 

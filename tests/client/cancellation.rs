@@ -2,7 +2,8 @@
 //! cursor is lost, and the client is usable afterwards.
 
 use audience::contacts::{Contact, ContactSummary, ListContacts, Page};
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::{Client, Error, Method};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};

@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use audience::contacts::{Contacts, OptOutReason, UnsubscribeReason};
-use audience::mock::{Dialect, Fault, MockServer, PathAddress, Reason, SeedContact, StoredContact};
+use audience::mock::dialect::PathAddress;
+use audience::mock::{Dialect, Fault, MockServer, Reason, SeedContact, StoredContact};
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use serde_json::{Value, json};
 

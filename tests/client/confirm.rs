@@ -1,7 +1,8 @@
 //! `contacts.confirm_opt_in`: who gets which topics after the click of a double opt-in, and after a failure.
 
 use audience::contacts::Contacts;
-use audience::mock::{ConsentForm, Dialect, Fault, MockServer, PathAddress, Reason, SeedContact};
+use audience::mock::dialect::{ConsentForm, PathAddress};
+use audience::mock::{Dialect, Fault, MockServer, Reason, SeedContact};
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use serde_json::json;
 

@@ -1,7 +1,8 @@
 //! `contacts.delete`: which responses count as deleted, and which say that the service does not delete by this request.
 
 use audience::contacts::{Contacts, Erasure};
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, SeedContact};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, Fault, MockServer, SeedContact};
 use audience::{Error, ErrorKind, Outcome};
 
 use support::{ADA, mock_builder};

@@ -3,12 +3,12 @@
 use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,
 };
-use audience::mock::{
-    BatchMessage, ConsentForm, ContactDeletion, Dialect, ErrorShape, Fault, InvalidStatus,
-    JoinedMember, MergeBody, MockServer, MockService, OmittedMembers, RateLimit, Reason,
-    ReasonAfterSubscribe, SeedContact, SegmentKind, SuccessStatus, UnauthorizedSlug,
+use audience::mock::dialect::{
+    BatchMessage, ConsentForm, ContactDeletion, ErrorShape, InvalidStatus, JoinedMember, MergeBody,
+    OmittedMembers, RateLimit, ReasonAfterSubscribe, SuccessStatus, UnauthorizedSlug,
     UnknownAddress,
 };
+use audience::mock::{Dialect, Fault, MockServer, MockService, Reason, SeedContact, SegmentKind};
 use audience::rule::{Condition, Rule};
 use audience::{Client, ClientBuilder, Error, ErrorCode, Method, Missing, Outcome, RetryPolicy};
 use futures_util::TryStreamExt;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use audience::contacts::{BatchOutcome, Contacts, NewContact, OnConflict};
 use audience::import::{ImportRow, OptOut, RowOutcome};
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer, StoredContact};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, Fault, MockServer, StoredContact};
 use audience::rule::Condition;
 use audience::{Client, Error, ErrorCode, Method, Outcome, RetryPolicy};
 use futures_util::future::BoxFuture;

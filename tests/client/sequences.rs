@@ -13,11 +13,11 @@ use audience::contacts::{
     BatchOutcome, Contact, ContactRecord, ContactStream, ContactSummary, ListContacts, NewContact,
     OnConflict, OptOutReason, Properties, PropertyValue,
 };
-use audience::mock::{
-    ConsentForm, ContactDeletion, Dialect, EngagementKind, InvalidStatus, MockServer,
-    OmittedMembers, PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentKind,
-    StoredContact, UnknownAddress,
+use audience::mock::dialect::{
+    ConsentForm, ContactDeletion, InvalidStatus, OmittedMembers, PropertyValues, RateLimit,
+    ReasonAfterSubscribe, RefusalOrder, UnknownAddress,
 };
+use audience::mock::{Dialect, EngagementKind, MockServer, SegmentKind, StoredContact};
 use audience::rule::{Condition, Engagement, Rule};
 use audience::{Client, Error, ErrorCode, ErrorKind, Method, Outcome};
 use futures_util::TryStreamExt;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use audience::contacts::{Contact, Contacts, NewContact, RecordedTopics, TopicsError};
-use audience::mock::{ConsentForm, Dialect, Fault, MockServer};
+use audience::mock::dialect::ConsentForm;
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::{ErrorCode, ErrorKind, Missing, Outcome, RetryPolicy};
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,7 +1,8 @@
 //! `contacts.update`: what it changes, what it keeps, and what it sends.
 
 use audience::contacts::{ContactRecord, Contacts, NewContact};
-use audience::mock::{Dialect, Fault, MergeBody, MergeResponse, MockServer, PropertyValues};
+use audience::mock::dialect::{MergeBody, MergeResponse, PropertyValues};
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use serde_json::{Value, json};
 use support::ADA;

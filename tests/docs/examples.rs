@@ -7,10 +7,10 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Instant, SystemTime};
 
 use audience::inbox::{Claim, Inbox, SqliteStore};
-use audience::mock::{
-    Dialect, JoinedMember, MergeBody, MockServer, OmittedMembers, PropertyValues, SeedContact,
-    UnknownMembers,
+use audience::mock::dialect::{
+    JoinedMember, MergeBody, OmittedMembers, PropertyValues, UnknownMembers,
 };
+use audience::mock::{Dialect, MockServer, SeedContact};
 use audience::webhooks::{EventId, EventType, Signer, Verifier};
 use support::examples::EXAMPLES;
 use support::{DatabaseFile, PATIENCE};

@@ -29,7 +29,8 @@ macro_rules! dialect_settings {
         /// # Example: a server that differs from the default in one choice
         ///
         /// ```
-        /// use audience::mock::{Dialect, EndOfList, MockServer};
+        /// use audience::mock::dialect::EndOfList;
+        /// use audience::mock::{Dialect, MockServer};
         ///
         /// # #[tokio::main(flavor = "current_thread")]
         /// # async fn main() {
@@ -107,7 +108,8 @@ macro_rules! dialect_settings {
             /// # Example: a choice from a configuration file
             ///
             /// ```
-            /// use audience::mock::{Dialect, EndOfList, UnknownChoice};
+            /// use audience::mock::dialect::EndOfList;
+            /// use audience::mock::{Dialect, UnknownChoice};
             ///
             /// # fn main() -> Result<(), UnknownChoice> {
             /// let dialect = Dialect::default().choose("end_of_list", "null")?;

@@ -48,7 +48,7 @@ pub enum SegmentKind {
     /// A stored rule: a JSON object as in [interface section 2.8](crate::interface#2.8).
     ///
     /// Its joined conditions have the day count in the member that the dialect names
-    /// ([`JoinedMember`](crate::mock::JoinedMember)).
+    /// ([`JoinedMember`](crate::mock::dialect::JoinedMember)).
     ///
     /// The mock evaluates it for every list request, so a contact can enter or leave the segment.
     Rule(Value),

@@ -165,7 +165,7 @@ impl SeedContact {
     /// Adds a property, or replaces the one with this name.
     ///
     /// Its value must be text or a number ([interface section 2.1](crate::interface#2.1)), unless
-    /// [`PropertyValues`](crate::mock::PropertyValues) allows any.
+    /// [`PropertyValues`](crate::mock::dialect::PropertyValues) allows any.
     ///
     /// # Example: text and a number
     ///
@@ -258,7 +258,7 @@ impl SeedContact {
     ///
     /// The document does not show `unsubscribe_reason` after a subscribe
     /// ([interface section 3.2](crate::interface#3.2)); see
-    /// [`ReasonAfterSubscribe`](crate::mock::ReasonAfterSubscribe). [`Reason::Complaint`] is refused: a spam report
+    /// [`ReasonAfterSubscribe`](crate::mock::dialect::ReasonAfterSubscribe). [`Reason::Complaint`] is refused: a spam report
     /// cannot be undone.
     ///
     /// # Example: a contact who came back

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
 use audience::import::{Import, ImportRow, OptOut, RowOutcome};
-use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, Fault, MockServer};
 use futures_util::StreamExt;
 use serde_json::json;
 

@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
 use audience::import::{SyncContacts, SyncReport, SyncRow, SyncState};
-use audience::mock::{ContactDeletion, Dialect, MockServer};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, MockServer};
 use serde_json::Value;
 use support::{in_time, mock_builder};
 

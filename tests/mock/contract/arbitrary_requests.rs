@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use audience::mock::{Dialect, ErrorShape, InvalidStatus, MockServerBuilder};
+use audience::mock::dialect::{ErrorShape, InvalidStatus};
+use audience::mock::{Dialect, MockServerBuilder};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -1,6 +1,7 @@
 //! The content type of a request with a body, and the dialects that differ in it.
 
-use audience::mock::{Dialect, OtherContentType};
+use audience::mock::Dialect;
+use audience::mock::dialect::OtherContentType;
 use serde_json::json;
 
 use super::{Api, api_with_ada};

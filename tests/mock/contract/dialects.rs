@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use audience::mock::{
-    BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
-    Fault, InvalidStatus, MergeBody, MergeResponse, MissingName, OmittedMembers, PathAddress,
-    PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentKind, SegmentWithRules,
-    SuccessStatus, UnauthorizedSlug, UnknownAddress, UnknownMembers,
+use audience::mock::dialect::{
+    BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, EndOfList, ErrorShape, InvalidStatus,
+    MergeBody, MergeResponse, MissingName, OmittedMembers, PathAddress, PropertyValues, RateLimit,
+    ReasonAfterSubscribe, RefusalOrder, SegmentWithRules, SuccessStatus, UnauthorizedSlug,
+    UnknownAddress, UnknownMembers,
 };
+use audience::mock::{Dialect, Fault, SegmentKind};
 use serde_json::{Value, json};
 
 use super::exchange::Response;

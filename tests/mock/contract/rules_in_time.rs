@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use audience::mock::{Dialect, EngagementKind, JoinedMember, MockServer, SegmentKind};
+use audience::mock::dialect::JoinedMember;
+use audience::mock::{Dialect, EngagementKind, MockServer, SegmentKind};
 use serde_json::{Value, json};
 
 use super::{Api, DAY, NOW};

@@ -1,7 +1,8 @@
 //! Seeded contacts behave as if requests and spam reports had led to their state (sections 2.1, 3.1, 3.2 and 4.4).
 
 use audience::Timestamp;
-use audience::mock::{Dialect, EngagementKind, PropertyValues, Reason, SeedContact};
+use audience::mock::dialect::PropertyValues;
+use audience::mock::{Dialect, EngagementKind, Reason, SeedContact};
 use serde_json::{Value, json};
 
 use super::{Api, NOW, strings};

@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use audience::mock::{Dialect, ErrorShape, Fault, MockServer};
+use audience::mock::dialect::ErrorShape;
+use audience::mock::{Dialect, Fault, MockServer};
 
 use super::{address, get};
 use support::in_time;

@@ -5,9 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audience::mock::{
-    ConsentForm, ContactDeletion, DeliveryFault, Dialect, ErrorShape, Fault, MockServer,
-};
+use audience::mock::dialect::{ConsentForm, ContactDeletion, ErrorShape};
+use audience::mock::{DeliveryFault, Dialect, Fault, MockServer};
 use serde_json::json;
 use support::TIMEOUT;
 

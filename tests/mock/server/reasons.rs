@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use audience::mock::{Dialect, ErrorShape, Fault, HandledRequest, MockServer};
+use audience::mock::dialect::ErrorShape;
+use audience::mock::{Dialect, Fault, HandledRequest, MockServer};
 use serde_json::{Value, json};
 use support::PATIENCE;
 use support::cancellation::until;

@@ -1,6 +1,7 @@
 //! Contacts whose ids a seed pins, and the keys and the dialect of a seed.
 
-use audience::mock::{Dialect, EndOfList, MissingName, MockServer, SeedContact};
+use audience::mock::dialect::{EndOfList, MissingName};
+use audience::mock::{Dialect, MockServer, SeedContact};
 use serde_json::{Value, json};
 
 use super::control::call;
