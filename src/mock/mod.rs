@@ -171,14 +171,12 @@ pub use cli::main as run_program;
 pub use clock::MockClock;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 #[cfg(feature = "examine")]
-pub use examine::{
-    Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
-};
+pub use examine::{Check, CheckReport, Examination, ExamineReceiver, Finding, Verdict, examine};
 pub use faults::Fault;
 pub use html_form::HtmlForm;
 pub use journal::{HandledRequest, RecordedRequest};
 pub use service::contact::{EngagementKind, Reason};
-pub use service::dialect::{Dialect, UnknownChoice};
+pub use service::dialect::Dialect;
 pub use service::mail::{InboundMailSeed, MailOutcome, SentMail};
 pub use service::rule::SegmentKind;
 pub use service::seed::{SeedContact, StoredContact};

@@ -27,7 +27,7 @@ use crate::Timestamp;
 use crate::mock::http::HttpUrl;
 use crate::webhooks::{EventType, Signer};
 
-pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict};
+pub use report::{Check, CheckReport, Examination, Finding, Verdict};
 
 /// Examines a webhook receiver, in any language.
 ///

@@ -4,6 +4,8 @@ use std::str::FromStr;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::ConfigError;
+
 /// The report of an examination.
 ///
 /// `Display` writes it as a table for a terminal, followed by the findings. Serialized, it has the members `url`,
@@ -208,7 +210,8 @@ macro_rules! checks {
         /// use audience::mock::Check;
         ///
         /// assert_eq!(Check::TamperedBody.name(), "tampered-body");
-        /// assert_eq!("tampered-body".parse(), Ok(Check::TamperedBody));
+        /// assert_eq!("tampered-body".parse::<Check>()?, Check::TamperedBody);
+        /// # Ok::<(), audience::ConfigError>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -371,21 +374,18 @@ impl Serialize for Check {
 
 /// Reads a name.
 impl FromStr for Check {
-    type Err = UnknownCheck;
+    type Err = ConfigError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownCheck> {
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
         let known = Self::ALL.iter().copied();
         known
             .into_iter()
             .find(|check| check.name() == name)
-            .ok_or(UnknownCheck)
+            .ok_or_else(|| {
+                ConfigError::new("there is no check of this name; `Check::ALL` lists them")
+            })
     }
 }
-
-/// The error for a name that no [`Check`] has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no check of this name; `Check::ALL` lists them")]
-pub struct UnknownCheck;
 
 /// The verdict of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::ConfigError;
 use crate::mock::text::{printable, quoted_list};
 
 /// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
@@ -102,32 +103,37 @@ macro_rules! dialect_settings {
             ///
             /// # Errors
             ///
-            /// An [`UnknownChoice`] if there is no field `name`, or if it has no such choice. The message lists the
-            /// known ones.
+            /// A [`ConfigError`] if there is no field `name`, or if it has no such choice. The message lists the known
+            /// ones.
             ///
             /// # Example: a choice from a configuration file
             ///
             /// ```
+            /// use audience::mock::Dialect;
             /// use audience::mock::dialect::EndOfList;
-            /// use audience::mock::{Dialect, UnknownChoice};
             ///
-            /// # fn main() -> Result<(), UnknownChoice> {
+            /// # fn main() -> Result<(), audience::ConfigError> {
             /// let dialect = Dialect::default().choose("end_of_list", "null")?;
-            ///
             /// assert_eq!(dialect.end_of_list, EndOfList::Null);
+            ///
+            /// let error = dialect.choose("missing_name", "nil").unwrap_err();
+            /// assert_eq!(
+            ///     error.to_string(),
+            ///     "`missing_name` has no choice `nil`; its choices: `empty`, `null`, `absent`"
+            /// );
             /// # Ok(())
             /// # }
             /// ```
-            pub fn choose(mut self, name: &str, choice: &str) -> Result<Self, UnknownChoice> {
+            pub fn choose(mut self, name: &str, choice: &str) -> Result<Self, ConfigError> {
                 match name {
                     $( stringify!($field) => {
                         let known = [$Choice::$Default, $( $Choice::$Other ),+];
                         let chosen = known.into_iter().find(|known| snake_case(&format!("{known:?}")) == choice);
                         self.$field = chosen.ok_or_else(|| {
-                            UnknownChoice::choice(name, choice, known.map(|known| snake_case(&format!("{known:?}"))))
+                            unknown_choice(name, choice, &known.map(|known| snake_case(&format!("{known:?}"))))
                         })?;
                     } )*
-                    _ => return Err(UnknownChoice::name(name, Self::choices().map(|(known, _)| known.to_owned()))),
+                    _ => return Err(unknown_name(name, &Self::choices().map(|(known, _)| known).collect::<Vec<_>>())),
                 }
                 Ok(self)
             }
@@ -161,6 +167,21 @@ macro_rules! dialect_settings {
             }
         )*
     };
+}
+
+/// Returns the error for a field that does not exist.
+fn unknown_name(name: &str, known: &[&str]) -> ConfigError {
+    let (name, known) = (printable(name), quoted_list(known));
+    ConfigError::new(format!("a dialect has no `{name}`; its names: {known}"))
+}
+
+/// Returns the error for a field that has no such choice.
+fn unknown_choice(name: &str, choice: &str, known: &[String]) -> ConfigError {
+    let known: Vec<_> = known.iter().map(String::as_str).collect();
+    let (choice, known) = (printable(choice), quoted_list(&known));
+    ConfigError::new(format!(
+        "`{name}` has no choice `{choice}`; its choices: {known}"
+    ))
 }
 
 /// Returns the name of a variant in snake case: `EarlyNull` becomes `early_null`.
@@ -496,60 +517,6 @@ impl SuccessStatus {
         }
     }
 }
-
-/// A field or a choice that [`Dialect::choose`](crate::mock::Dialect::choose) does not know.
-///
-/// # Example: the message lists the known choices
-///
-/// ```
-/// use audience::mock::Dialect;
-///
-/// let error = Dialect::default().choose("missing_name", "nil").unwrap_err();
-///
-/// assert_eq!(
-///     error.to_string(),
-///     "`missing_name` has no choice `nil`; its choices: `empty`, `null`, `absent`"
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownChoice {
-    /// The field that was named, and the choice if the field is known.
-    given: (String, Option<String>),
-    known: Vec<String>,
-}
-
-impl UnknownChoice {
-    /// Creates the error for a field that does not exist.
-    fn name(name: &str, known: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            given: (printable(name), None),
-            known: known.into_iter().collect(),
-        }
-    }
-
-    /// Creates the error for a field that has no such choice.
-    fn choice(name: &str, choice: &str, known: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            given: (printable(name), Some(printable(choice))),
-            known: known.into_iter().collect(),
-        }
-    }
-}
-
-impl fmt::Display for UnknownChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known: Vec<_> = self.known.iter().map(String::as_str).collect();
-        let known = quoted_list(&known);
-        match &self.given {
-            (name, Some(choice)) => {
-                write!(f, "`{name}` has no choice `{choice}`; its choices: {known}")
-            }
-            (name, None) => write!(f, "a dialect has no `{name}`; its names: {known}"),
-        }
-    }
-}
-
-impl std::error::Error for UnknownChoice {}
 
 #[cfg(test)]
 mod tests {

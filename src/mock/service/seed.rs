@@ -12,11 +12,11 @@ use super::bodies::{
     unsupported_property,
 };
 use super::contact::{Contact, EngagementKind, Reason};
-use super::dialect::{Dialect, UnknownChoice};
+use super::dialect::Dialect;
 use super::rule::{Segment, SegmentKind};
 use super::{Audience, EngagementTimes, Settings};
-use crate::Timestamp;
 use crate::mock::text::printable;
+use crate::{ConfigError, Timestamp};
 
 /// A contact in any state of [interface section 3.1](crate::interface#3.1), for [`MockServer::seed_contact`].
 ///
@@ -832,7 +832,7 @@ fn choices<'de, D: Deserializer<'de>>(
         Ok((name, choice))
     });
     choices
-        .collect::<Result<_, UnknownChoice>>()
+        .collect::<Result<_, ConfigError>>()
         .map_err(D::Error::custom)
 }
 
