@@ -1948,7 +1948,25 @@ impl ApiError {
         self.retry_after
     }
 
-    /// Returns the headers of the response.
+    /// Returns the headers of the response, for example those about rate limits, which the interface document does not
+    /// show ([section 8](crate::interface#8)).
+    ///
+    /// # Example: the limit that a 429 reports
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::RetryPolicy;
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::status(429).header("RateLimit-Remaining", "0"));
+    ///
+    /// let error = contacts.list().retry(RetryPolicy::none()).await.unwrap_err();
+    /// let refusal = error.api().expect("the service responded");
+    /// assert_eq!(refusal.headers()["ratelimit-remaining"], "0");
+    /// # }
+    /// ```
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
@@ -1979,36 +1997,6 @@ impl ApiError {
             .iter()
             .filter_map(|name| self.headers.get(*name)?.to_str().ok())
             .find(|id| !id.is_empty())
-    }
-
-    /// Returns the headers about rate limits with their values: all headers whose names start with
-    /// `ratelimit`, `x-ratelimit` or `x-rate-limit`. The names are in lower case.
-    ///
-    /// The interface document shows no rate limits ([section 8](crate::interface#8)), so the values are not
-    /// interpreted.
-    ///
-    /// # Example: the limits that a 429 reports
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// use audience::RetryPolicy;
-    /// use audience::mock::Fault;
-    ///
-    /// server.fault(Fault::status(429).header("RateLimit-Remaining", "0"));
-    ///
-    /// let error = contacts.list().retry(RetryPolicy::none()).await.unwrap_err();
-    /// let refusal = error.api().expect("the service responded");
-    /// assert!(refusal.rate_limit_headers().eq([("ratelimit-remaining", "0")]));
-    /// # }
-    /// ```
-    pub fn rate_limit_headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().filter_map(|(name, value)| {
-            let name = name.as_str();
-            let is_limit = RATE_LIMITS.iter().any(|start| name.starts_with(start));
-            Some((name, value.to_str().ok().filter(|_| is_limit)?))
-        })
     }
 
     /// Returns the body, unchanged. It is empty if the response has no body, or a body that does not decompress
@@ -2235,9 +2223,6 @@ const REQUEST_IDS: [&str; 5] = [
     "x-amzn-requestid",
     "x-trace-id",
 ];
-
-/// How the names of headers about rate limits commonly start.
-const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 /// Returns the wait that a `Retry-After` header asks for, in seconds or as a date. A fraction, which the standard does not
 /// allow, counts as a whole second. More seconds than a `u64` can hold are read as the largest `u64`. `now` counts if the

@@ -431,12 +431,10 @@ async fn a_redirect_that_the_http_client_followed_is_not_retryable() {
 }
 
 #[tokio::test]
-async fn a_refusal_has_its_headers_request_id_and_rate_limits() {
+async fn a_refusal_has_its_headers_and_its_request_id() {
     let response = status(429)
         .insert_header("X-Request-Id", "req_1")
-        .insert_header("x-ratelimit-limit", "100")
         .insert_header("RateLimit-Remaining", "0")
-        .insert_header("x-rate-limit-reset", "30")
         .insert_header("x-other", "hunter2");
     let server = respond_with(response).await;
 
@@ -446,16 +444,7 @@ async fn a_refusal_has_its_headers_request_id_and_rate_limits() {
     let refusal = error.api().unwrap();
     assert_eq!(refusal.request_id(), Some("req_1"));
     assert_eq!(refusal.headers()["x-other"], "hunter2");
-    let mut limits: Vec<_> = refusal.rate_limit_headers().collect();
-    limits.sort_unstable();
-    assert_eq!(
-        limits,
-        [
-            ("ratelimit-remaining", "0"),
-            ("x-rate-limit-reset", "30"),
-            ("x-ratelimit-limit", "100"),
-        ]
-    );
+    assert_eq!(refusal.headers()["ratelimit-remaining"], "0");
     assert!(!printed(&error).contains("hunter2"), "{error:?}");
 }
 
