@@ -1149,25 +1149,6 @@ impl MockServer {
     pub fn clear_delivery_faults(&self) {
         self.shared.lock().deliveries.faults.clear();
     }
-
-    /// Sets the clock that signs deliveries from now on.
-    ///
-    /// # Example: five hours of retries for a receiver in another process
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use audience::mock::{MockServer, SigningClock};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let server = MockServer::start().await;
-    /// server.set_signing_clock(SigningClock::Wall);
-    ///
-    /// server.advance(Duration::from_secs(5 * 3_600)).await;
-    /// # }
-    /// ```
-    pub fn set_signing_clock(&self, clock: SigningClock) {
-        self.shared.lock().deliveries.signing_clock = clock;
-    }
 }
 
 /// Move the clock, or start over.
