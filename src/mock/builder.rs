@@ -665,37 +665,14 @@ impl MockServerBuilder {
     #[track_caller]
     pub fn start_blocking(self) -> MockServer {
         let address = self.address;
-        match self.try_start_blocking() {
+        let (report, started) = mpsc::channel();
+        let launched = self.launch(move |server| drop(report.send(server)));
+        let started =
+            launched.and_then(|()| started.recv().unwrap_or_else(|_| Err(thread_ended())));
+        match started {
             Ok(server) => server,
             Err(error) => panic!("could not start the mock server on {address}: {error}"),
         }
-    }
-
-    /// Starts the server like [`try_start`](Self::try_start), but waits without a runtime.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`try_start`](Self::try_start).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rule of a segment is invalid.
-    ///
-    /// # Example: a server for a test without a runtime
-    ///
-    /// ```
-    /// # use audience::mock::MockServer;
-    /// # fn main() -> std::io::Result<()> {
-    /// let server = MockServer::builder().try_start_blocking()?;
-    ///
-    /// assert_eq!(server.contact_count(), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn try_start_blocking(self) -> io::Result<MockServer> {
-        let (report, started) = mpsc::channel();
-        self.launch(move |server| drop(report.send(server)))?;
-        started.recv().unwrap_or_else(|_| Err(thread_ended()))
     }
 
     /// Starts the server on a thread of its own, which reports the server as soon as it accepts connections.
