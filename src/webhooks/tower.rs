@@ -465,12 +465,6 @@ impl From<Bytes> for BytesBody {
     }
 }
 
-impl From<BytesBody> for Bytes {
-    fn from(body: BytesBody) -> Self {
-        body.0
-    }
-}
-
 /// Prints the length only: a body contains addresses.
 impl fmt::Debug for BytesBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
