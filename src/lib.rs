@@ -206,6 +206,8 @@
 
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod address;
+#[cfg(feature = "client")]
+mod any_error;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(any(feature = "client", feature = "inbox", feature = "mock"))]
@@ -286,6 +288,8 @@ pub mod unsubscribe;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;
 
+#[cfg(feature = "client")]
+pub use any_error::{exit_code, exit_status, explanation, visitor_status};
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use cli::main as run_program;
@@ -294,10 +298,7 @@ pub use client::builder::{Auth, Client, ClientBuilder};
 #[cfg(feature = "client")]
 pub use client::retry::RetryPolicy;
 #[cfg(feature = "client")]
-pub use error::{
-    ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome, exit_code, exit_status, explanation,
-    visitor_status,
-};
+pub use error::{ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]

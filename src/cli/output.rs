@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
+pub(super) use crate::any_error::REFUSED;
+use crate::any_error::STOPPED;
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
-pub(super) use crate::error::REFUSED;
-use crate::error::STOPPED;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
 

@@ -5,7 +5,7 @@ use std::process::{ExitCode, Termination};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{REFUSED, exit_after};
+use crate::any_error::{REFUSED, exit_after};
 use crate::{Error, ErrorCode};
 
 /// Counts the rows of an import by outcome.

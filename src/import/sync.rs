@@ -28,11 +28,11 @@ use super::row::{
 use super::sync_state::{
     DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
 };
+use crate::any_error::{REFUSED, exit_after};
 use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
 use crate::contacts::{
     Contact, ContactStream, Contacts, FullContactStream, NewContact, Properties, normalized_address,
 };
-use crate::error::{REFUSED, exit_after};
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
 impl Contacts {

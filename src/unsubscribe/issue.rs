@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 
 use super::links::Target;
 use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
+use crate::any_error::exit_after;
 use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
-use crate::error::exit_after;
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::webhooks::{Event, EventId, MailEvent};
 use crate::{Error, Outcome};
