@@ -1,20 +1,17 @@
 use std::fmt;
-use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 #[cfg(feature = "import")]
 use super::DEFAULT_DEADLINE;
-use super::exchange::{Operation, Request, RetrySafety, Success};
+use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
-use super::send::not_sent;
-use crate::{Client, Error, ErrorKind, Missing, Outcome};
+use crate::{Client, Error};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + Sync + 'static {
@@ -39,67 +36,9 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     /// attempts.
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
 
-    /// Looks whether a write with a `read_back` has to be sent. Returns the value if it has not.
-    fn look_before(&self, _: &Client, _: &CallOptions) -> Option<Checking<Looked<Self::Output>>> {
+    /// Returns the future of a call that may send more than its request. `None`: it sends nothing else.
+    fn steps(&self, _: &Client, _: &CallOptions) -> Option<ResponseFuture<Response<Self::Output>>> {
         None
-    }
-
-    /// Returns how to retrieve the value of a write, if a 2xx response may have none. `decode` also decodes the
-    /// response to this retrieve request.
-    fn read_back(&self) -> Option<ReadBack> {
-        None
-    }
-
-    /// Returns whether a value that was retrieved after the write shows that the write was applied.
-    fn is_applied_to(&self, _: &Self::Output) -> bool {
-        true
-    }
-
-    /// Returns whether the value in the response to the write shows that the write was applied to it.
-    fn is_proof(&self, value: &Self::Output) -> bool {
-        self.is_applied_to(value)
-    }
-
-    /// Makes sure that a refusal of a write with a `read_back` means what it says, with further requests if it takes
-    /// some. Returns the error of the call.
-    fn check_refusal(&self, _: &Client, refusal: Error, _: &CallOptions) -> Checking<Error> {
-        Box::pin(ready(refusal))
-    }
-
-    /// Returns whether the service certainly has no value that a `read_back` could retrieve. A 404 alone is no proof.
-    fn is_gone(&self, _: &Client, _: &CallOptions) -> Checking<Result<bool, Error>> {
-        Box::pin(ready(Ok(false)))
-    }
-}
-
-/// The value of a write that does not have to be sent.
-pub(crate) type Looked<T> = Result<Option<Response<T>>, Error>;
-
-pub(crate) type Checking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// Retrieves the value of a write that was applied.
-pub(crate) struct ReadBack {
-    /// The name of the value that is retrieved, for messages.
-    pub(crate) name: &'static str,
-    pub(crate) operation: Operation,
-    pub(crate) request: Result<Request, Error>,
-    /// Says what is wrong with the value in the body of the response to the write, if it has one.
-    pub(crate) explain: fn(&[u8]) -> Option<String>,
-}
-
-/// What a value that is retrieved after a write has to show.
-struct Proof {
-    is_needed: bool,
-    /// The caller can do without the value, and takes the write for applied if there is none.
-    may_be_gone: bool,
-}
-
-/// Returns `None` if the write was applied but has no value.
-fn value_of_write<T>(decoded: Result<T, Error>) -> Result<Option<T>, Error> {
-    match decoded {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.outcome() == Outcome::Applied => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -110,9 +49,8 @@ impl Client {
         endpoint: E,
         options: CallOptions,
     ) -> ResponseFuture<E::Output> {
-        if let Some(read_back) = endpoint.read_back() {
-            let work = self.write(endpoint, read_back, options);
-            return ResponseFuture::new(async { Ok(work.await?.value) });
+        if let Some(steps) = endpoint.steps(&self, &options) {
+            return ResponseFuture::new(async { Ok(steps.await?.value) });
         }
         // An invalid argument is an error of the awaited call, like every other failure.
         let request = endpoint.request();
@@ -127,181 +65,13 @@ impl Client {
         endpoint: E,
         options: CallOptions,
     ) -> ResponseFuture<Response<E::Output>> {
-        if let Some(read_back) = endpoint.read_back() {
-            return ResponseFuture::new(self.write(endpoint, read_back, options));
+        if let Some(steps) = endpoint.steps(&self, &options) {
+            return steps;
         }
         let request = endpoint.request();
         self.send(endpoint.operation(), request, options, move |success| {
             Response::read(success, |success| endpoint.decode(success))
         })
-    }
-
-    /// Returns the future of a write, for a caller that can do without its value: `None` if it is gone or cannot be read.
-    /// A 2xx response without a value is no proof that the write was applied, because a gateway may have sent it. Then the
-    /// retrieved value decides.
-    pub(crate) fn apply<E: Endpoint>(
-        self,
-        endpoint: E,
-        read_back: ReadBack,
-        options: CallOptions,
-    ) -> ResponseFuture<Option<E::Output>> {
-        ResponseFuture::new(async move {
-            let options = self.start_deadline(options);
-            if let Some(found) = self.looked(&endpoint, &options).await? {
-                return Ok(Some(found.into_inner()));
-            }
-            let written = self.send_write(&endpoint, read_back, true, &options);
-            value_of_write(written.await.map(Response::into_inner))
-        })
-    }
-
-    /// Sends a write and, if the response has no value, retrieves it. All requests share the deadline.
-    async fn write<E: Endpoint>(
-        self,
-        endpoint: E,
-        read_back: ReadBack,
-        options: CallOptions,
-    ) -> Result<Response<E::Output>, Error> {
-        let options = self.start_deadline(options);
-        if let Some(found) = self.looked(&endpoint, &options).await? {
-            return Ok(found);
-        }
-        self.send_write(&endpoint, read_back, false, &options).await
-    }
-
-    /// See [`Endpoint::look_before`].
-    async fn looked<E: Endpoint>(&self, endpoint: &E, options: &CallOptions) -> Looked<E::Output> {
-        match endpoint.look_before(self, options) {
-            None => Ok(None),
-            Some(looking) => {
-                let found = looking.await;
-                found.map_err(|error| error.at(endpoint.operation().name))
-            }
-        }
-    }
-
-    /// See [`Endpoint::check_refusal`].
-    async fn checked<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        refusal: Error,
-        options: &CallOptions,
-    ) -> Error {
-        let checking = endpoint.check_refusal(self, refusal, options);
-        checking.await.at(endpoint.operation().name)
-    }
-
-    /// See [`retrieve_written`](Self::retrieve_written).
-    async fn send_write<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        read_back: ReadBack,
-        is_repeated: bool,
-        options: &CallOptions,
-    ) -> Result<Response<E::Output>, Error> {
-        let operation = endpoint.operation();
-        let request = endpoint
-            .request()
-            .map_err(|error| not_sent(operation, error))?;
-        let received = match self.receive(operation, &request, options).await {
-            Ok(received) => received,
-            Err(refusal) => return Err(self.checked(endpoint, refusal, options).await),
-        };
-        let mut body = Bytes::new();
-        let written = received.decode(|success| {
-            body.clone_from(success.response.body());
-            Response::read(success, |success| value_of_write(endpoint.decode(success)))
-        })?;
-        let value = match written.value {
-            Some(value) if endpoint.is_proof(&value) => value,
-            unproved => {
-                // A value that contradicts the write makes it doubtful, and a write that may be repeated is better
-                // repeated than lost.
-                let may_repeat = is_repeated || request.retry_safety == RetrySafety::Safe;
-                let proof = Proof {
-                    is_needed: may_repeat || unproved.is_some(),
-                    may_be_gone: is_repeated,
-                };
-                let retrieved = self.retrieve_written(endpoint, read_back, proof, body, options);
-                retrieved.await.map_err(|error| {
-                    let (attempts, outcome) = (error.attempts(), error.outcome());
-                    error
-                        .after(written.attempts + attempts, outcome)
-                        .at(operation.name)
-                })?
-            }
-        };
-        Ok(Response {
-            value,
-            status: written.status,
-            headers: written.headers,
-            attempts: written.attempts,
-        })
-    }
-
-    /// Retrieves the value of a write whose 2xx response has this body and no value, or one that is no proof. If that
-    /// fails, the write counts as applied, unless this needs a proof. If there certainly is no such value, the write was
-    /// not applied, and the error is the one of a 404.
-    async fn retrieve_written<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        read_back: ReadBack,
-        proof: Proof,
-        body: Bytes,
-        options: &CallOptions,
-    ) -> Result<E::Output, Error> {
-        let ReadBack {
-            name,
-            operation,
-            request,
-            explain,
-        } = read_back;
-        let retrieved = async {
-            let request = request.map_err(|error| not_sent(operation, error))?;
-            let received = self.receive(operation, &request, options).await?;
-            received.decode(|success| Response::read(success, |success| endpoint.decode(success)))
-        };
-        let error = match retrieved.await {
-            Ok(retrieved) if !endpoint.is_applied_to(&retrieved.value) => {
-                let is_safe = |request: Request| request.retry_safety == RetrySafety::Safe;
-                let is_repeatable = endpoint.request().is_ok_and(is_safe);
-                let error = Error::not_applied(name, is_repeatable).reading(body);
-                return Err(error.after(retrieved.attempts, Outcome::Unknown));
-            }
-            Ok(retrieved) => return Ok(retrieved.value),
-            Err(error) => error,
-        };
-        let attempts = error.attempts();
-        let failed = |error: Error| {
-            let error = error.of_proof(0, Outcome::Unknown);
-            error.about(&format!(
-                "the response has no {name} with the change, and retrieving it failed"
-            ))
-        };
-        if proof.is_needed {
-            // Neither response may come from the service.
-            if error.status() == Some(StatusCode::NOT_FOUND) {
-                match endpoint.is_gone(self, options).await {
-                    Ok(true) if proof.may_be_gone => {}
-                    Ok(true) => {
-                        let error = error.about_missing(Missing::Contact);
-                        return Err(error.with_outcome(Outcome::Refused));
-                    }
-                    Ok(false) => return Err(failed(error.not_from_service())),
-                    Err(error) => return Err(failed(error.of_proof(attempts, Outcome::Unknown))),
-                }
-            } else if error.kind() != ErrorKind::Decode || error.body().and_then(explain).is_none()
-            {
-                return Err(failed(error));
-            }
-        } else if error.kind() == ErrorKind::Decode
-            && error.body().is_some_and(|body| explain(body).is_none())
-        {
-            // Whoever sends this may have sent the other 2xx response, too.
-            return Err(failed(error));
-        }
-        let error = Error::not_read_back(name, explain(&body), body, error);
-        Err(error.after(attempts, Outcome::Applied))
     }
 
     /// Starts the deadline of a call that sends several requests: with these options, all end by the same
@@ -773,7 +543,7 @@ pub struct Response<T> {
 
 impl<T> Response<T> {
     /// Decodes a response and keeps its status and headers.
-    fn read(
+    pub(crate) fn read(
         success: Success,
         decode: impl FnOnce(Success) -> Result<T, Error>,
     ) -> Result<Self, Error> {
@@ -785,6 +555,17 @@ impl<T> Response<T> {
             headers,
             attempts,
         })
+    }
+
+    /// Returns the value apart from the rest.
+    pub(crate) fn split(self) -> (T, Response<()>) {
+        let rest = Response {
+            value: (),
+            status: self.status,
+            headers: self.headers,
+            attempts: self.attempts,
+        };
+        (self.value, rest)
     }
 
     /// Returns the HTTP status, which is 2xx.
@@ -865,6 +646,18 @@ impl<T> Response<T> {
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value
+    }
+}
+
+impl Response<()> {
+    /// Puts a value into the rest of a response.
+    pub(crate) fn with<T>(self, value: T) -> Response<T> {
+        Response {
+            value,
+            status: self.status,
+            headers: self.headers,
+            attempts: self.attempts,
+        }
     }
 }
 

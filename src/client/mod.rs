@@ -135,8 +135,8 @@ pub(crate) use builder::{key_from_env, post_to};
 #[cfg(any(feature = "import", feature = "unsubscribe"))]
 pub(crate) use call::{AttemptWatch, Waiting};
 pub(crate) use call::{
-    CallDeadline, CallOptions, Checking, Endpoint, Looked, ReadBack, TakesOptions, call_settings,
-    endpoint_builder, opaque_debug, wait_for_call, wait_for_items,
+    CallDeadline, CallOptions, Endpoint, TakesOptions, call_settings, endpoint_builder,
+    opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};
 pub(crate) use exchange::{
@@ -145,11 +145,9 @@ pub(crate) use exchange::{
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]
 pub use reqwest;
-pub(crate) use send::in_current_span;
-#[cfg(feature = "import")]
-pub(crate) use send::not_sent;
 #[cfg(any(test, fuzzing))]
 pub(crate) use send::result_of;
+pub(crate) use send::{in_current_span, not_sent};
 
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 

@@ -1,5 +1,4 @@
-use std::future::ready;
-
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -10,11 +9,11 @@ use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason, normalized_address};
 use crate::address::are_different;
 use crate::client::{
-    CallOptions, Checking, Endpoint, Looked, Object, Operation, ReadBack, Request, ResponseFuture,
-    RetrySafety, Success, TakesOptions, decode_item, endpoint_builder,
+    CallOptions, Endpoint, Object, Operation, Request, Response, ResponseFuture, RetrySafety,
+    Success, TakesOptions, decode_item, endpoint_builder, not_sent,
 };
 use crate::error::{Target, without_mark};
-use crate::{Client, Error, ErrorCode, Missing};
+use crate::{Client, Error, ErrorCode, ErrorKind, Missing, Outcome};
 
 impl Contacts {
     /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the contact into one
@@ -384,34 +383,205 @@ impl Endpoint for Consent {
         wrapped.map_or_else(|| success.object(), Ok)
     }
 
-    fn look_before(
+    fn steps(
         &self,
         client: &Client,
         options: &CallOptions,
-    ) -> Option<Checking<Looked<Contact>>> {
-        // An opt-out of a topic has no reason that could be lost, and the contact also shows the topic's default.
-        if !self.is_only_new || self.body.topic.is_some() {
-            return None;
-        }
-        let (address, contacts) = (self.address.clone(), client.contacts());
-        let options = options.clone();
-        Some(Box::pin(async move {
-            let retrieve = contacts.retrieve_own(&address).options(options);
-            match retrieve.response().await {
-                Ok(response) => Ok(response.value().is_opted_out().then_some(response)),
-                // The opt-out finds out whether there is no such contact.
-                Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
-                Err(error) => Err(error),
+    ) -> Option<ResponseFuture<Response<Contact>>> {
+        let (consent, client, options) = (self.clone(), client.clone(), options.clone());
+        Some(ResponseFuture::new(async move {
+            let options = client.start_deadline(options);
+            match consent.looked(&client, &options).await? {
+                Some(found) => Ok(found),
+                None => consent.write(&client, false, &options).await,
             }
         }))
     }
+}
 
-    fn read_back(&self) -> Option<ReadBack> {
-        Some(self.retrieving())
+/// What a contact that is retrieved after the change has to show.
+struct Proof {
+    is_needed: bool,
+    /// The caller can do without the contact, and takes the change for made if there is none.
+    may_be_gone: bool,
+}
+
+/// Returns `None` if the change was made but its response has no contact.
+fn contact_of_write<T>(decoded: Result<T, Error>) -> Result<Option<T>, Error> {
+    match decoded {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.outcome() == Outcome::Applied => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Consent {
+    /// Returns the future of the change, for a caller that can do without the contact: `None` if it is gone or cannot be
+    /// read. A 2xx response without a contact is no proof that the change was made, because a gateway may have sent it.
+    /// Then the retrieved contact decides.
+    fn apply(self, client: Client, options: CallOptions) -> ResponseFuture<Option<Contact>> {
+        ResponseFuture::new(async move {
+            let options = client.start_deadline(options);
+            if let Some(found) = self.looked(&client, &options).await? {
+                return Ok(Some(found.into_inner()));
+            }
+            let written = self.write(&client, true, &options);
+            contact_of_write(written.await.map(Response::into_inner))
+        })
     }
 
+    /// Looks whether the contact is opted out already. Then nothing has to be sent.
+    async fn looked(
+        &self,
+        client: &Client,
+        options: &CallOptions,
+    ) -> Result<Option<Response<Contact>>, Error> {
+        // An opt-out of a topic has no reason that could be lost, and the contact also shows the topic's default.
+        if !self.is_only_new || self.body.topic.is_some() {
+            return Ok(None);
+        }
+        let contacts = client.contacts();
+        let retrieve = contacts
+            .retrieve_own(&self.address)
+            .options(options.clone());
+        match retrieve.response().await {
+            Ok(response) => Ok(response.value().is_opted_out().then_some(response)),
+            // The opt-out finds out whether there is no such contact.
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error.at(self.operation().name)),
+        }
+    }
+
+    /// Sends the change and, if the contact in the response is no proof, retrieves the contact. `is_repeated` says that
+    /// the caller repeats a change that failed.
+    async fn write(
+        &self,
+        client: &Client,
+        is_repeated: bool,
+        options: &CallOptions,
+    ) -> Result<Response<Contact>, Error> {
+        let operation = self.operation();
+        let request = self.request().map_err(|error| not_sent(operation, error))?;
+        let received = match client.receive(operation, &request, options).await {
+            Ok(received) => received,
+            // In boxes, because these are rare, and the future of every call would grow by them.
+            Err(refusal) => {
+                return Err(Box::pin(self.checked(client, refusal, options)).await);
+            }
+        };
+        let mut body = Bytes::new();
+        let written = received.decode(|success| {
+            body.clone_from(success.response.body());
+            Response::read(success, |success| contact_of_write(self.decode(success)))
+        })?;
+        let (contact, written) = written.split();
+        let contact = match contact {
+            Some(contact) if self.is_proof(&contact) => contact,
+            unproved => {
+                // A contact that contradicts the change makes it doubtful, and a change that may be repeated is better
+                // repeated than lost.
+                let proof = Proof {
+                    is_needed: is_repeated || self.is_opt_out() || unproved.is_some(),
+                    may_be_gone: is_repeated,
+                };
+                let retrieved = Box::pin(self.retrieve_written(client, proof, body, options));
+                retrieved.await.map_err(|error| {
+                    let (attempts, outcome) = (error.attempts(), error.outcome());
+                    error
+                        .after(written.attempts() + attempts, outcome)
+                        .at(operation.name)
+                })?
+            }
+        };
+        Ok(written.with(contact))
+    }
+
+    /// Makes sure that a refusal means what it says, with further requests if it takes some. Returns the error of the
+    /// call.
+    async fn checked(&self, client: &Client, refusal: Error, options: &CallOptions) -> Error {
+        let error = match self.is_doubtful(&refusal) {
+            true => {
+                let is_absent = self.is_gone(client, options).await;
+                with_proof(refusal, is_absent, self.body.topic.is_some())
+            }
+            false => refusal,
+        };
+        error.at(self.operation().name)
+    }
+
+    /// Retrieves the contact of a change whose 2xx response has this body and no contact, or one that is no proof. If that
+    /// fails, the change counts as made, unless this needs a proof. If there certainly is no such contact, the change was
+    /// not made, and the error is the one of a 404.
+    async fn retrieve_written(
+        &self,
+        client: &Client,
+        proof: Proof,
+        body: Bytes,
+        options: &CallOptions,
+    ) -> Result<Contact, Error> {
+        let retrieve = Retrieve::own(&self.address);
+        let operation = retrieve.operation();
+        let retrieved = async {
+            let request = retrieve
+                .request()
+                .map_err(|error| not_sent(operation, error))?;
+            let received = client.receive(operation, &request, options).await?;
+            received.decode(|success| Response::read(success, |success| self.decode(success)))
+        };
+        let error = match retrieved.await {
+            Ok(retrieved) if !self.is_applied_to(retrieved.value()) => {
+                let error = Error::not_applied("contact", self.is_opt_out()).reading(body);
+                return Err(error.after(retrieved.attempts(), Outcome::Unknown));
+            }
+            Ok(retrieved) => return Ok(retrieved.into_inner()),
+            Err(error) => error,
+        };
+        let attempts = error.attempts();
+        let failed = |error: Error| {
+            let error = error.of_proof(0, Outcome::Unknown);
+            error.about("the response has no contact with the change, and retrieving it failed")
+        };
+        let is_unreadable = error.kind() == ErrorKind::Decode;
+        if proof.is_needed {
+            // Neither response may come from the service.
+            if error.status() == Some(StatusCode::NOT_FOUND) {
+                match self.is_gone(client, options).await {
+                    Ok(true) if proof.may_be_gone => {}
+                    Ok(true) => {
+                        let error = error.about_missing(Missing::Contact);
+                        return Err(error.with_outcome(Outcome::Refused));
+                    }
+                    Ok(false) => return Err(failed(error.not_from_service())),
+                    Err(error) => return Err(failed(error.of_proof(attempts, Outcome::Unknown))),
+                }
+            } else if !is_unreadable || error.body().and_then(invalid_contact).is_none() {
+                return Err(failed(error));
+            }
+        } else if is_unreadable
+            && error
+                .body()
+                .is_some_and(|body| invalid_contact(body).is_none())
+        {
+            // Whoever sends this may have sent the other 2xx response, too.
+            return Err(failed(error));
+        }
+        let error = Error::not_read_back("contact", invalid_contact(&body), body, error);
+        Err(error.after(attempts, Outcome::Applied))
+    }
+
+    /// Returns whether the service certainly has no such contact. A 404 alone is no proof.
+    async fn is_gone(&self, client: &Client, options: &CallOptions) -> Result<bool, Error> {
+        let contacts = client.contacts();
+        contacts.is_absent(&self.address, options.clone()).await
+    }
+
+    fn is_opt_out(&self) -> bool {
+        matches!(self.direction, Direction::Out)
+    }
+
+    /// Returns whether a contact that was retrieved after the change shows that the change was made.
     fn is_applied_to(&self, contact: &Contact) -> bool {
-        let no = matches!(self.direction, Direction::Out);
+        let no = self.is_opt_out();
         let has_answer = match &self.body.topic {
             None => contact.unsubscribed == no,
             Some(topic) => match contact.topics.get(topic) {
@@ -423,6 +593,7 @@ impl Endpoint for Consent {
         has_answer && !are_different(&contact.email, &self.address)
     }
 
+    /// Returns whether the contact in the response to the change shows that the change was made to it.
     fn is_proof(&self, contact: &Contact) -> bool {
         match self.direction {
             // The caller sees what the contact shows.
@@ -435,45 +606,11 @@ impl Endpoint for Consent {
         }
     }
 
-    fn check_refusal(
-        &self,
-        client: &Client,
-        refusal: Error,
-        options: &CallOptions,
-    ) -> Checking<Error> {
-        if !self.is_doubtful(&refusal) {
-            return Box::pin(ready(refusal));
-        }
-        let is_absent = self.is_gone(client, options);
-        let has_topic = self.body.topic.is_some();
-        Box::pin(async move { with_proof(refusal, is_absent.await, has_topic) })
-    }
-
-    fn is_gone(&self, client: &Client, options: &CallOptions) -> Checking<Result<bool, Error>> {
-        let (contacts, address, options) =
-            (client.contacts(), self.address.clone(), options.clone());
-        Box::pin(async move { contacts.is_absent(&address, options).await })
-    }
-}
-
-impl Consent {
-    fn retrieving(&self) -> ReadBack {
-        let retrieve = Retrieve::own(&self.address);
-        ReadBack {
-            name: "contact",
-            operation: retrieve.operation(),
-            request: retrieve.request(),
-            explain: invalid_contact,
-        }
-    }
-
     /// Returns whether a refusal of an opt-out may say that there is no such contact. That needs a proof: a gateway can
     /// say so, too, and then the contact still gets broadcasts.
     fn is_doubtful(&self, refusal: &Error) -> bool {
         // Only the service names the topic, and that claims nothing about the contact.
-        matches!(self.direction, Direction::Out)
-            && may_be_missing(refusal)
-            && refusal.missing() != Some(Missing::Topic)
+        self.is_opt_out() && may_be_missing(refusal) && refusal.missing() != Some(Missing::Topic)
     }
 }
 
@@ -534,16 +671,14 @@ fn invalid_contact(body: &[u8]) -> Option<String> {
 impl SetTopic {
     /// Records the answer, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(super) fn apply(self) -> ResponseFuture<Option<Contact>> {
-        let read_back = self.endpoint.retrieving();
-        self.client.apply(self.endpoint, read_back, self.options)
+        self.endpoint.apply(self.client, self.options)
     }
 }
 
 impl Unsubscribe {
     /// Records the opt-out, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {
-        let read_back = self.endpoint.retrieving();
-        self.client.apply(self.endpoint, read_back, self.options)
+        self.endpoint.apply(self.client, self.options)
     }
 }
 
