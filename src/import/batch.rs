@@ -577,7 +577,13 @@ impl Sender {
             };
             add_missing(&mut carried, &entry.left);
             for address in &before.to_leave {
-                if normalized_address(address) == normalized_address(&entry.address) {
+                let is_at = |other: &str| normalized_address(address) == normalized_address(other);
+                if is_at(&entry.address) {
+                    continue;
+                }
+                if is_at(row.row.address()) {
+                    // The row comes back to it, and finds its opt-outs there.
+                    maybe_out.extend(Some(address.clone()).filter(|_| entry.is_maybe_out(address)));
                     continue;
                 }
                 match self.look_at(row, address, watch).await {
@@ -605,15 +611,13 @@ impl Sender {
             entry.is_waiting = false;
             let address = entry.address.clone();
             entry.remove_to_leave(&address);
-            match old {
-                OldAddress::Left | OldAddress::LeftByAnother if exists => {
-                    if has(&to_send, &EVERYTHING) {
-                        maybe_out.push(address.clone());
-                    }
-                    entry.to_leave.push(address);
+            if exists && task.is_to_leave {
+                if has(&to_send, &EVERYTHING) {
+                    maybe_out.push(address.clone());
                 }
-                OldAddress::Left | OldAddress::LeftByAnother => entry.add_former(&address, true),
-                OldAddress::Held | OldAddress::Taken => entry.add_former(&address, false),
+                entry.to_leave.push(address);
+            } else {
+                entry.add_former(&address, !old.is_held());
             }
             maybe_out.retain(|address| is_among(&entry.to_leave, address));
             entry.maybe_out = maybe_out;

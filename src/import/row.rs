@@ -461,6 +461,9 @@ pub(super) struct SyncTask {
     pub(super) kind: TaskKind,
     /// For [`TaskKind::Look`], the addresses to leave that this sync opts out for other rows.
     pub(super) opted_out: Vec<String>,
+    /// For [`TaskKind::Look`], whether the row leaves the address later, because no other row that the state has at it
+    /// keeps it.
+    pub(super) is_to_leave: bool,
     /// For [`TaskKind::Leave`], the keys of the rows that leave the address.
     pub(super) leavers: Vec<String>,
     /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact no
@@ -540,7 +543,8 @@ pub(super) struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tried: Option<String>,
     /// Addresses whose contacts are opted out as soon as the row has another usable one. The current one is among them
-    /// while the next one is not known to be usable.
+    /// while the next one is not known to be usable. One that another row is to take stays among them until the state
+    /// has that row there, because that row may never be sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) to_leave: Vec<String>,
     /// The addresses to leave that a sync may have opted out since it looked at them.
@@ -588,6 +592,26 @@ impl Entry {
         let address = normalized_address(address);
         self.former
             .retain(|former| normalized_address(&former.address) != address);
+    }
+
+    pub(super) fn add_to_leave(&mut self, address: String) {
+        if !is_among(&self.to_leave, &address) {
+            self.to_leave.push(address);
+        }
+    }
+
+    /// Forgets to leave an address that another row has: that row leaves it later.
+    pub(super) fn hand_over(&mut self, address: &str) {
+        self.remove_to_leave(address);
+        self.add_former(address, false);
+    }
+
+    /// Returns the addresses that this row leaves when it gets another one: the one that it has, unless it is about to
+    /// get another one or was deleted, and the one that it may have got.
+    pub(super) fn holds(&self) -> impl Iterator<Item = &String> {
+        let is_settled = self.carried.is_none() && !self.is_gone;
+        let current = Some(&self.address).filter(|_| is_settled);
+        current.into_iter().chain(&self.tried)
     }
 
     pub(super) fn remove_to_leave(&mut self, address: &str) {

@@ -26,7 +26,7 @@ use super::row::{
     add_missing, has, number_of,
 };
 use super::sync_state::{
-    DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, fingerprint,
+    DELETED, EntryReader, Found, History, Place, Seen, StateWriter, SyncState, count, fingerprint,
 };
 use crate::any_error::{REFUSED, exit_after};
 use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
@@ -94,9 +94,7 @@ impl Contacts {
     ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
     ///   as the run's own, unless its reason says that the person made it.
     /// - An address that a row has lost is opted out, unless another row has it. But if the service refuses the new
-    ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row. If a row is to
-    ///   take the address of one that gets another, and is removed or deleted or gets a third address before any run has
-    ///   sent it, that address stays, too.
+    ///   address, the old one stays until the row has a usable one, and gets the opt-outs of the row.
     ///
     /// # Two runs, and old tables
     ///
@@ -745,6 +743,7 @@ impl SyncContacts {
             false => {
                 let reader = state_reader(&state).map_err(not_started)?;
                 let writer = state.start(&service).await.map_err(not_started)?;
+                writer.note_to_be_taken(std::mem::take(&mut plan.to_be_taken));
                 let written = writer.append(plan.replaced.iter()).await;
                 written.map_err(|error| not_started(unwritable(error)))?;
                 let looks = plan.first.iter().filter_map(|row| row.task()?.to_look());
@@ -870,6 +869,8 @@ impl SyncContacts {
             error = error.or_else(|| list.error.take());
         }
         if let Some(writer) = writer {
+            let handed_over = writer.hand_over().await;
+            error = error.or_else(|| handed_over.err().map(unwritable));
             let mut last = plan.silent;
             last.retain(|entry| is_told || !entry.is_untold);
             if is_told {
@@ -1044,8 +1045,9 @@ struct Plan {
     deleted: u64,
     /// Keys that no sync has seen before this one.
     new_keys: HashSet<[u64; 2]>,
-    /// The addresses of all rows that are not deleted.
-    addresses: Vec<u64>,
+    addresses: Addresses,
+    /// The addresses to leave that other rows are to take.
+    to_be_taken: HashSet<u64>,
     /// Whether the key of a row could not be read. Any row that is missing may be that row.
     has_unknown_key: bool,
     /// The column names of the input, if the rows have any. The rejects have them, too.
@@ -1069,6 +1071,42 @@ struct Plan {
 /// The addresses whose rows are opted out of a topic, with the place of the topic among those to compare. The value is
 /// the key of such a row; `None` if the first part sends the opt-out.
 type UnwantedTopics = HashMap<(u64, usize), Option<String>>;
+
+/// The addresses of all rows that are not deleted, by their numbers.
+#[derive(Default)]
+struct Addresses {
+    all: Vec<u64>,
+    /// Those of the rows that are new, or that have another address in the state.
+    taken: Vec<u64>,
+}
+
+impl Addresses {
+    /// Has to be called before anything is looked for.
+    fn sort(&mut self) {
+        self.all.sort_unstable();
+        self.taken.sort_unstable();
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.all.binary_search(&number).is_ok()
+    }
+
+    /// Returns whether a row has this address in the state, and keeps it.
+    fn keeps(&self, number: u64) -> bool {
+        count(&self.all, number) > count(&self.taken, number)
+    }
+
+    /// Returns whether rows are to take this address, and none that has it in the state keeps it.
+    fn is_to_be_taken(&self, number: u64) -> bool {
+        self.has(number) && !self.keeps(number)
+    }
+
+    /// Returns the addresses that several rows have.
+    fn shared(&self) -> impl Iterator<Item = u64> {
+        let pairs = self.all.windows(2).filter(|pair| pair[0] == pair[1]);
+        pairs.map(|pair| pair[0])
+    }
+}
 
 /// The opt-outs of many rows by the numbers of their addresses, in 16 bytes for each row that has any.
 #[derive(Default)]
@@ -1263,7 +1301,8 @@ impl Plan {
             shared_addresses: HashSet::new(),
             deleted: 0,
             new_keys: HashSet::new(),
-            addresses: Vec::new(),
+            addresses: Addresses::default(),
+            to_be_taken: HashSet::new(),
             has_unknown_key: false,
             columns: None,
             refused: Vec::new(),
@@ -1315,7 +1354,7 @@ impl Plan {
             return Ok(());
         }
         if !row.is_deleted {
-            self.addresses.push(number_of(row.address()));
+            self.addresses.all.push(number_of(row.address()));
         }
         match seen {
             Seen::Before(found) => self.add_known(&row, found),
@@ -1331,6 +1370,7 @@ impl Plan {
                 Ok(())
             }
             _ => {
+                self.addresses.taken.push(number_of(row.address()));
                 if self.takes_opted_out(&row) {
                     self.add_opt_in(&row.row, Vec::new());
                 }
@@ -1347,7 +1387,7 @@ impl Plan {
             let mut entry = self.reader.read(place)?;
             if !entry.is_gone {
                 let number = number_of(&entry.address);
-                self.addresses.push(number);
+                self.addresses.all.push(number);
                 let known = entry.opt_outs.clone();
                 let opt_outs = row.row.opt_outs().iter();
                 add_missing(
@@ -1505,6 +1545,7 @@ impl Plan {
             self.note_taker(row);
         }
         if has_moved {
+            self.addresses.taken.push(number_of(row.address()));
             let looks_at = Some(entry.address.clone());
             let task = SyncTask {
                 // Who has the old address is known when the whole table was read.
@@ -1626,37 +1667,14 @@ impl Plan {
         at_most: Option<u64>,
     ) -> Result<(), Error> {
         let deletes_missing = deletes_missing && !self.has_unknown_key;
-        let is_empty = self.addresses.is_empty();
+        let is_empty = self.addresses.all.is_empty();
         if !deletes_missing {
-            self.addresses
-                .extend(state.known().unseen_addresses().map(AddressHash::number));
+            let unseen = state.known().unseen_addresses();
+            self.addresses.all.extend(unseen.map(AddressHash::number));
         }
-        self.addresses.sort_unstable();
-        let twice = self.addresses.windows(2).filter(|pair| pair[0] == pair[1]);
-        self.shared_addresses.extend(twice.map(|pair| pair[0]));
-        let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
-        let mut left = 0;
-        let mut left_by = HashSet::new();
-        // From the end: of several rows that had one address, the last opts it out.
-        for row in self.first.iter_mut().rev() {
-            let mut new_opt_outs = row.opt_outs().to_vec();
-            let Some(task) = row.task_mut() else { continue };
-            if let (TaskKind::Look(old), Some(entry)) = (&mut task.kind, &mut task.started) {
-                let was_shared = self.history.is_shared(&entry.address, &entry.key);
-                *old = match is_held(&entry.address) {
-                    true if was_shared => OldAddress::Taken,
-                    true => OldAddress::Held,
-                    false if left_by.insert(number_of(&entry.address)) => OldAddress::Left,
-                    false => OldAddress::LeftByAnother,
-                };
-                left += u64::from(*old == OldAddress::Left);
-                entry.to_leave.retain(|address| !is_held(address));
-                if !old.is_held() {
-                    new_opt_outs.retain(|opt_out| !has(&entry.opt_outs, opt_out));
-                    add_missing(&mut entry.left, &new_opt_outs);
-                }
-            }
-        }
+        self.addresses.sort();
+        self.shared_addresses.extend(self.addresses.shared());
+        let mut left = self.decide_old_addresses();
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
         let mut handed_over = Vec::new();
         for (number, (place, address)) in (1..).zip(unseen) {
@@ -1665,7 +1683,7 @@ impl Plan {
             }
             let entry = self.reader.read(place)?;
             let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
-            let is_held = self.addresses.binary_search(&address.number()).is_ok();
+            let is_held = self.addresses.has(address.number());
             if deletes_missing && !entry.is_gone && !is_held {
                 left += u64::from(!has(&entry.opt_outs, &EVERYTHING));
                 self.delete(&row, entry);
@@ -1722,26 +1740,7 @@ impl Plan {
         self.note_own_opt_outs();
         self.add_opt_ins_of_takers();
         self.forget_wanted();
-        let is_held = |address: &str| self.addresses.binary_search(&number_of(address)).is_ok();
-        // Of the rows with such an address, another one may have been sent last. The service then has its names and
-        // properties.
-        let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
-        let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
-        let in_tasks = tasks.flat_map(|task| task.started.iter_mut().chain(&mut task.done));
-        let of_leavers = self.leavers.iter_mut().filter_map(|row| row.entry.as_mut());
-        let pending = self.pending.iter_mut().chain(of_leavers);
-        for entry in in_tasks.chain(pending).chain(&mut self.replaced) {
-            if self.freed.contains(&number_of(&entry.address)) && !entry.is_gone {
-                entry.content = entry.content.map(|_| 0);
-            }
-            // Whoever has such an address now leaves it later.
-            for address in entry.to_leave.clone() {
-                if is_held(&address) && number_of(&address) != number_of(&entry.address) {
-                    entry.remove_to_leave(&address);
-                    entry.add_former(&address, false);
-                }
-            }
-        }
+        self.update_entries();
         let known = state.known().count();
         let most = at_most.unwrap_or_else(|| leave_at_most(known, is_empty));
         // A small table may have only deleted rows.
@@ -1764,6 +1763,68 @@ impl Plan {
         Ok(())
     }
 
+    /// Decides which addresses that rows have lost are opted out. Returns how many.
+    fn decide_old_addresses(&mut self) -> u64 {
+        let mut left_by = HashSet::new();
+        // From the end: of several rows that had one address, the last opts it out.
+        for row in self.first.iter_mut().rev() {
+            let mut new_opt_outs = row.opt_outs().to_vec();
+            let Some(task) = row.task_mut() else { continue };
+            let (TaskKind::Look(old), Some(entry)) = (&mut task.kind, &mut task.started) else {
+                continue;
+            };
+            let number = number_of(&entry.address);
+            let was_shared = self.history.is_shared(&entry.address, &entry.key);
+            *old = match self.addresses.has(number) {
+                true if was_shared => OldAddress::Taken,
+                true => OldAddress::Held,
+                false if left_by.insert(number) => OldAddress::Left,
+                false => OldAddress::LeftByAnother,
+            };
+            task.is_to_leave = !self.addresses.keeps(number);
+            for address in entry.to_leave.clone() {
+                if self.addresses.keeps(number_of(&address)) {
+                    entry.hand_over(&address);
+                }
+            }
+            let to_leave = entry.to_leave.iter().map(|address| number_of(address));
+            let to_be_taken = to_leave.chain([number]);
+            let to_be_taken = to_be_taken.filter(|number| self.addresses.is_to_be_taken(*number));
+            self.to_be_taken.extend(to_be_taken);
+            if !old.is_held() {
+                new_opt_outs.retain(|opt_out| !has(&entry.opt_outs, opt_out));
+                add_missing(&mut entry.left, &new_opt_outs);
+            }
+        }
+        left_by.len() as u64
+    }
+
+    /// Updates the entries that are recorded, now that it is known who has which address.
+    fn update_entries(&mut self) {
+        // Of the rows with such an address, another one may have been sent last. The service then has its names and
+        // properties.
+        let tasks = self.first.iter_mut().filter_map(ImportRow::task_mut);
+        let tasks = tasks.filter(|task| task.kind == TaskKind::OptOut);
+        let in_tasks = tasks.flat_map(|task| task.started.iter_mut().chain(&mut task.done));
+        let of_leavers = self.leavers.iter_mut().filter_map(|row| row.entry.as_mut());
+        let pending = self.pending.iter_mut().chain(of_leavers);
+        for entry in in_tasks.chain(pending).chain(&mut self.replaced) {
+            if self.freed.contains(&number_of(&entry.address)) && !entry.is_gone {
+                entry.content = entry.content.map(|_| 0);
+            }
+            for address in entry.to_leave.clone() {
+                let number = number_of(&address);
+                // The row itself may keep the one that it has.
+                if self.addresses.keeps(number) && number != number_of(&entry.address) {
+                    entry.hand_over(&address);
+                }
+                if self.addresses.is_to_be_taken(number) {
+                    self.to_be_taken.insert(number);
+                }
+            }
+        }
+    }
+
     /// Leaves out of the list's check the opt-outs that the first part sends, and the addresses of deleted rows that
     /// other rows have.
     fn forget_wanted(&mut self) {
@@ -1772,9 +1833,7 @@ impl Plan {
         };
         let off = unwanted.iter().filter(|(_, (_, is_deleted))| !is_deleted);
         self.off = off.map(|(number, _)| *number).collect();
-        unwanted.retain(|number, (_, is_deleted)| {
-            !*is_deleted || self.addresses.binary_search(number).is_err()
-        });
+        unwanted.retain(|number, (_, is_deleted)| !*is_deleted || !self.addresses.has(*number));
         for row in &self.first {
             if row.task().map(|task| task.kind) != Some(TaskKind::OptOut) {
                 continue;
@@ -1795,7 +1854,7 @@ impl Plan {
         let tasks = self.first.iter().filter_map(ImportRow::task);
         let deleted = tasks.filter_map(|task| task.done.as_ref().filter(|entry| entry.is_gone));
         let deleted = deleted.map(|entry| number_of(&entry.address));
-        let is_held = |number: &u64| self.addresses.binary_search(number).is_ok();
+        let is_held = |number: &u64| self.addresses.has(*number);
         let deleted: HashSet<_> = deleted.filter(is_held).collect();
         let is_taker = |row: &ImportRow| {
             deleted.contains(&number_of(row.address())) && !has(row.opt_outs(), &EVERYTHING)
@@ -1893,7 +1952,7 @@ fn settled(mut entry: Entry) -> Entry {
     let address = entry.address.clone();
     let carried = entry.carried.take();
     if let Some(tried) = entry.tried.take() {
-        entry.to_leave.push(tried);
+        entry.add_to_leave(tried);
         // It has got them from this address.
         add_missing(&mut entry.taken, carried.iter().flatten());
     }
@@ -1907,7 +1966,9 @@ fn settled(mut entry: Entry) -> Entry {
 fn next_to_leave(mut entry: Entry, address: &str) -> Entry {
     let address = normalized_address(address);
     let is_other = |tried: &mut String| normalized_address(tried) != address;
-    entry.to_leave.extend(entry.tried.take_if(is_other));
+    if let Some(tried) = entry.tried.take_if(is_other) {
+        entry.add_to_leave(tried);
+    }
     entry
 }
 
@@ -1931,6 +1992,7 @@ fn opt_out_task(started: Option<Entry>, done: Option<Entry>) -> SyncTask {
     SyncTask {
         kind: TaskKind::OptOut,
         opted_out: Vec::new(),
+        is_to_leave: false,
         leavers: Vec::new(),
         recorded: Vec::new(),
         started,
@@ -2021,8 +2083,7 @@ impl Iterator for Second {
 /// The last part: leaves the addresses that rows had, if their new ones are usable.
 struct Third {
     leavers: Vec<Leaver>,
-    /// The addresses of all rows, sorted.
-    held: Vec<u64>,
+    held: Addresses,
     writer: StateWriter,
     /// `None` until the first row is read, when the other parts have ended.
     tasks: Option<std::vec::IntoIter<ImportRow>>,
@@ -2054,15 +2115,15 @@ impl Third {
         let mut places = HashMap::new();
         let (mut leavers, mut looked) = (Vec::<Vec<String>>::new(), HashSet::new());
         for (leaver, entry) in rows {
+            self.writer.keep(&entry);
             for address in &entry.to_leave {
                 let number = number_of(address);
-                if self.held.binary_search(&number).is_ok() || kept.contains(&number) {
+                if self.held.has(number) || kept.contains(&number) {
                     continue;
                 }
                 if leaver.looks_at.as_ref() == Some(address) {
                     looked.insert(number);
                 }
-                self.writer.keep(&entry);
                 let place = *places.entry(number).or_insert(tasks.len());
                 if place == tasks.len() {
                     let task = SyncTask {

@@ -506,7 +506,7 @@ impl History {
 }
 
 /// Returns how often a number is among these sorted ones.
-fn count(sorted: &[u64], number: u64) -> usize {
+pub(super) fn count(sorted: &[u64], number: u64) -> usize {
     let start = sorted.partition_point(|other| *other < number);
     sorted[start..].partition_point(|other| *other == number)
 }
@@ -724,6 +724,8 @@ struct Notes {
     moved_opt_outs: HashMap<String, bool>,
     /// Whether the plan allows no more contacts.
     is_at_ceiling: bool,
+    /// The addresses to leave that other rows are to take in this sync, by their numbers.
+    to_be_taken: HashSet<u64>,
 }
 
 impl StateWriter {
@@ -853,6 +855,47 @@ impl StateWriter {
         self.notes().subscribed.contains(key)
     }
 
+    /// Notes which addresses to leave other rows are to take in this sync.
+    pub(super) fn note_to_be_taken(&self, addresses: HashSet<u64>) {
+        self.notes().to_be_taken = addresses;
+    }
+
+    /// Records, at the end of the sync, which addresses to leave other rows have now: those rows leave them later.
+    ///
+    /// After a crash before that, the next sync finds out.
+    pub(super) async fn hand_over(&self) -> Result<(), Arc<io::Error>> {
+        let changed = self.handed_over();
+        self.append(changed.iter()).await
+    }
+
+    /// Takes the addresses that other rows have now from the rows that would leave them, and returns the entries of these
+    /// rows.
+    fn handed_over(&self) -> Vec<Entry> {
+        let notes = self.notes();
+        if notes.to_be_taken.is_empty() {
+            return Vec::new();
+        }
+        let mut recent = self.recent();
+        let held = recent.values().flat_map(Entry::holds);
+        let held = held.map(|address| number_of(address));
+        let taken: HashSet<_> = held
+            .filter(|number| notes.to_be_taken.contains(number))
+            .collect();
+        let mut changed = Vec::new();
+        for entry in recent.values_mut() {
+            let mut handed_over = entry.to_leave.clone();
+            handed_over.retain(|address| taken.contains(&number_of(address)));
+            if handed_over.is_empty() {
+                continue;
+            }
+            for address in handed_over {
+                entry.hand_over(&address);
+            }
+            changed.push(entry.clone());
+        }
+        changed
+    }
+
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -868,11 +911,15 @@ impl StateWriter {
         let upserts = tasks.filter(|task| task.kind == TaskKind::Upsert);
         let started = upserts.filter_map(|task| task.started.as_ref());
         self.append(started.clone()).await?;
-        // The last part and the end of the sync must not record what was known before.
+        // The last part and the end of the sync must not record what was known before, and have to know who takes an
+        // address to leave.
+        let notes = self.notes();
         let mut recent = self.recent();
         for entry in started {
-            let recorded = recent.entry(entry.key.clone());
-            recorded.and_modify(|recorded| recorded.clone_from(entry));
+            let takes = notes.to_be_taken.contains(&number_of(&entry.address));
+            if takes || recent.contains_key(&entry.key) {
+                recent.insert(entry.key.clone(), entry.clone());
+            }
         }
         Ok(())
     }

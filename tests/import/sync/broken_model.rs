@@ -200,8 +200,6 @@ struct Story {
     wanted: BTreeMap<String, OptOuts>,
     /// The addresses that a run may have opted out because a row was deleted or has left them.
     left: BTreeSet<String>,
-    /// The addresses that a row was to take which no run has sent, so that nobody may leave them.
-    not_taken: BTreeSet<String>,
     /// The rows that no run could read at least once. Their contacts may keep the names of other rows that had the address.
     unreadable: BTreeSet<u64>,
     /// The address that each row had in the night before.
@@ -256,14 +254,6 @@ impl Story {
     /// Notes what a run has done.
     fn has_run(&mut self, passed: &Table, nights: &Nights) {
         let entries = entries(nights);
-        for (key, row) in live(passed) {
-            let is_taken = entries
-                .get(key)
-                .is_some_and(|entry| addresses_of(entry).contains(&row.address));
-            if !is_taken {
-                self.not_taken.insert(row.address.clone());
-            }
-        }
         for (key, entry) in entries.iter().filter(|(_, entry)| entry["is_gone"] == true) {
             self.left.extend(addresses_of(entry));
             // Whoever comes back takes the opt-out along.
@@ -290,8 +280,11 @@ impl Story {
                 no.insert(NEWS);
             }
             if rows.is_empty() {
-                let is_out = contact.unsubscribed || self.not_taken.contains(address);
-                assert!(is_out, "{address} is nobody's, and subscribed: {}", told());
+                assert!(
+                    contact.unsubscribed,
+                    "{address} is nobody's, and subscribed: {}",
+                    told()
+                );
                 continue;
             }
             let name = contact.first_name.unwrap_or_default();

@@ -2,6 +2,7 @@
 
 mod broken;
 mod broken_model;
+mod chains;
 mod consent;
 mod files;
 mod killed;
