@@ -2445,10 +2445,10 @@ fn upsert(
                 is_untold,
                 ..before.clone()
             };
+            // An earlier run may have created a contact at the new address, although this one is refused.
             let refused = Entry {
                 is_untold,
                 is_waiting: true,
-                tried: None,
                 ..before
             };
             (started, refused)

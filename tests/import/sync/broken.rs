@@ -107,6 +107,23 @@ async fn a_deletion_reaches_each_contact_that_two_lost_batches_have_created() {
 }
 
 #[tokio::test]
+async fn a_contact_of_a_lost_batch_is_left_although_the_service_refused_its_row_afterwards() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    lose_batches(&nights, &[row(1, "b@x.io")]).await;
+    let refused = Fault::status(422).body(r#"{"error":{"code":"validation_error"}}"#);
+    nights.server.fault(refused.path("/contacts/batch"));
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+    assert_eq!(report.changes().refused(), 1, "{report}");
+    nights.server.clear_faults();
+
+    nights.run(&[row(1, "c@x.io")]).await;
+
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert!(!nights.is_opted_out("c@x.io"));
+}
+
+#[tokio::test]
 async fn a_name_of_a_lost_batch_is_replaced_although_an_old_address_was_left_in_the_same_run() {
     let nights = Nights::new().await;
     nights.run(&[named(1, "a@x.io", "Ada")]).await;
