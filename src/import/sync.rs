@@ -731,7 +731,7 @@ impl SyncContacts {
             true => {
                 report.is_dry_run = true;
                 let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
-                report.opted_out = opt_outs as u64;
+                report.opted_out = opt_outs as u64 + plan.still_to_leave();
                 let freed = plan.freed;
                 let rows = plan.second.filter_map(Result::ok);
                 let rows = rows.filter(move |later| later.is_sent(&freed));
@@ -1823,6 +1823,25 @@ impl Plan {
                 }
             }
         }
+    }
+
+    /// Returns how many addresses that rows have lost before this run nobody has or is to take.
+    fn still_to_leave(&self) -> u64 {
+        let tasks = self.first.iter().filter_map(ImportRow::task);
+        let tasks = tasks.filter_map(|task| task.started.as_ref());
+        let of_leavers = self.leavers.iter().filter_map(|row| row.entry.as_ref());
+        let entries = tasks.chain(&self.pending).chain(of_leavers);
+        let addresses = entries.flat_map(|entry| &entry.to_leave);
+        let numbers = addresses.map(|address| number_of(address));
+        let numbers = numbers.filter(|number| !self.addresses.has(*number));
+        let mut numbers: HashSet<_> = numbers.collect();
+        // An address that a row has just lost counts there.
+        for row in &self.first {
+            if let Some(entry) = row.task().and_then(SyncTask::to_look) {
+                numbers.remove(&number_of(&entry.address));
+            }
+        }
+        numbers.len() as u64
     }
 
     /// Leaves out of the list's check the opt-outs that the first part sends, and the addresses of deleted rows that

@@ -209,3 +209,15 @@ async fn all_rows_that_leave_an_address_take_the_opt_outs_until_it_is_clear_that
     assert_eq!(calls, expected);
     assert_all_unchanged(&nights, &table).await;
 }
+
+#[tokio::test]
+async fn a_dry_run_counts_an_address_that_an_earlier_night_could_not_leave() {
+    let nights = half_a_chain().await;
+    let table = [row(6, "x2@x.io"), row(7, "c@x.io")];
+
+    let (dry, calls) = nights.run_with(&table, SyncContacts::dry_run).await;
+    let (report, _) = nights.run(&table).await;
+
+    assert!(calls.is_empty(), "{calls:?}");
+    assert_eq!((dry.opted_out(), report.opted_out()), (2, 2));
+}
