@@ -1,7 +1,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
@@ -71,7 +71,7 @@ impl ListContacts {
 ///
 /// The export writes to a part file, whose name is that of the file with `.part` appended. At its end, it renames the
 /// part file to the file. So whoever reads the file finds either all contacts or the previous export. An existing file
-/// with the name of the part file is overwritten, also if no export has made it.
+/// with the name of the part file is overwritten only if an export has made it, as its start or the cursor file shows.
 ///
 /// The cursor file holds the cursor, the length of the part file, and the counts, but no contacts. After each page, the
 /// export appends the contacts to the part file, syncs it, and then replaces the cursor file. A [resumed](Self::resume)
@@ -459,7 +459,10 @@ impl Export {
                     "another program has changed the files of the export meanwhile; run it again",
                 )
                 .retryable()),
-                None => Output::begin(file, paths, cursor_file, settings, &format, start),
+                None => {
+                    check_part(&file, &cursor_file, &settings, &format)?;
+                    Output::begin(file, paths, cursor_file, settings, &format, start)
+                }
             }
         });
         opened.await
@@ -915,9 +918,10 @@ impl Output {
             length: header.len() as u64,
             report: ExportReport::default(),
         };
-        // The old record is removed first: it must not describe the new file.
-        let begun = cursor_file.remove().and_then(|()| {
-            file.set_len(0)?;
+        // The old lines go first: without their record, the next export could not tell whose they are. Then the old record
+        // goes, because it must not describe the new lines.
+        let begun = file.set_len(0).and_then(|()| {
+            cursor_file.remove()?;
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
             sync_directory(&paths.part);
@@ -1020,7 +1024,7 @@ fn open_locked(path: &Path) -> Result<File, Error> {
     check_regular(path)?;
     // Do not truncate: until the file is locked, its contents may belong to another export.
     let mut options = OpenOptions::new();
-    options.write(true).truncate(false).create(true);
+    options.read(true).write(true).truncate(false).create(true);
     let file = for_owner_only(&mut options)
         .open(path)
         .map_err(unwritable)?;
@@ -1032,6 +1036,28 @@ fn open_locked(path: &Path) -> Result<File, Error> {
         )
         .retryable()),
     }
+}
+
+/// Fails if no export has made the part file: it may be the unfinished download of another program. A crash before the
+/// record was written leaves no more than the header.
+fn check_part(
+    mut file: &File,
+    cursor_file: &CursorFile,
+    settings: &Settings,
+    format: &Format,
+) -> Result<(), Error> {
+    let start = format.start();
+    let mut found = Vec::new();
+    let read = file.take(start.len() as u64).read_to_end(&mut found);
+    // The export writes from the start of the file.
+    read.and_then(|_| file.rewind()).map_err(unwritable)?;
+    let is_recorded = |record: Record| record.export.output == settings.output;
+    if start.as_bytes().starts_with(&found) || cursor_file.record().is_some_and(is_recorded) {
+        return Ok(());
+    }
+    Err(Error::config(
+        "another file has the path of the part file, and no export has made it; move it away, or export to another path",
+    ))
 }
 
 /// Returns whether a file still has this path.
@@ -1226,9 +1252,13 @@ impl CursorFile {
 
     /// Returns whether the columns of the file were found.
     fn has_columns(&self) -> bool {
-        let record = fs::read(&self.path).ok();
-        let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
-        record.is_some_and(|record| record.columns.is_some())
+        self.record().is_some_and(|record| record.columns.is_some())
+    }
+
+    /// Returns the record of any export, if there is one.
+    fn record(&self) -> Option<Record> {
+        let json = fs::read(&self.path).ok()?;
+        serde_json::from_slice(&json).ok()
     }
 
     /// Reads the record. `None` if there is no file.

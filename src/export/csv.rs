@@ -357,6 +357,15 @@ impl Format {
         }
     }
 
+    /// Returns the text that a file in this format begins with.
+    pub(super) fn start(&self) -> String {
+        match self {
+            Self::Csv(csv) => csv.header(),
+            // `id` is the first member of each form of a contact.
+            Self::JsonLines(_) => "{\"id\":".to_owned(),
+        }
+    }
+
     /// Returns the names of the columns if they were found.
     pub(super) fn found_columns(&self) -> Option<Vec<String>> {
         match self {

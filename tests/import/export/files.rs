@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audience::export::{Csv, JsonLines};
+use audience::export::{Csv, Format, JsonLines};
 #[cfg(unix)]
 use audience::import::Journal;
 use audience::mock::{Fault, MockServer, SeedContact};
@@ -218,6 +218,61 @@ async fn an_export_whose_part_file_another_program_has_changed_fails_and_replace
             .unwrap()
             .is_complete()
     );
+    assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
+}
+
+#[tokio::test]
+async fn a_part_file_that_no_export_has_made_is_refused_and_left_alone() {
+    let server = server(2).await;
+    let folder = Folder::new("foreign-part");
+    let (path, part) = (folder.file("all.csv"), folder.file("all.csv.part"));
+    for format in [Format::from(Csv::new(["email"])), JsonLines.into()] {
+        let list = server.client().contacts().list();
+        let export = || list.clone().export(&path, format.clone());
+        for text in ["half of a download", "{\"a\": 1}\n"] {
+            for export in [export(), export().resume()] {
+                fs::write(&part, text).unwrap();
+
+                let refused = export.await.unwrap_err();
+
+                assert_eq!(refused.error().kind(), ErrorKind::Config);
+                assert!(refused.to_string().contains("move it away"), "{refused}");
+                assert_eq!(fs::read_to_string(&part).unwrap(), text);
+            }
+        }
+    }
+    assert!(server.requests().is_empty() && !path.exists());
+}
+
+#[tokio::test]
+async fn a_part_file_that_an_export_has_left_is_overwritten_by_an_export_that_begins_anew() {
+    let server = server(2).await;
+    let folder = Folder::new("own-part");
+    let (path, part) = (folder.file("all.csv"), folder.file("all.csv.part"));
+    let list = server.client().contacts().list();
+    let list = list.limit(1).retry(RetryPolicy::none());
+    let csv = || Format::from(Csv::new(["email"]));
+    // Without a cursor file, such as after a crash.
+    for (left, format) in [
+        ("ema", csv()),
+        ("email\nold@x.io\n", csv()),
+        (r#"{"id":"old"#, JsonLines.into()),
+    ] {
+        fs::write(&part, left).unwrap();
+
+        let report = list.clone().export(&path, format).await.unwrap();
+
+        assert_eq!(report.contacts(), 2);
+        assert!(!fs::read_to_string(&path).unwrap().contains("old"));
+    }
+
+    // With a cursor file, it may have any format.
+    server.fault(Fault::status(500).after(1));
+    let stopped = list.clone().export(&path, JsonLines).await.unwrap_err();
+    assert_eq!(stopped.report().contacts(), 1);
+    server.clear_faults();
+    let report = list.export(&path, csv()).await.unwrap();
+    assert_eq!(report.contacts(), 2);
     assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(2));
 }
 
