@@ -19,7 +19,7 @@ use super::call::{CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
-use crate::error::CHECK_THE_BASE_URL;
+use crate::error::{CHECK_THE_BASE_URL, is_transient};
 use crate::{Client, Error, ErrorKind, Outcome};
 
 /// The length of the longest URL that the crate `http` accepts, in bytes.
@@ -347,9 +347,9 @@ impl Shared {
             {
                 Bytes::new()
             }
-            // The status says that nothing was applied, and the head says how long to wait. Without a response, the call
-            // might have been applied, and the clones would not wait.
-            Err(_) if response.status() == StatusCode::TOO_MANY_REQUESTS => Bytes::new(),
+            // The status decides about a retry, and the head says how long to wait: after a 429 the clones, too. A 429 also
+            // says that nothing was applied.
+            Err(_) if is_transient(response.status()) => Bytes::new(),
             body => body?,
         };
         let mut complete = http::Response::new(body);

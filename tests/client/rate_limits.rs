@@ -302,6 +302,23 @@ async fn a_429_whose_body_breaks_off_holds_back_all_clones() {
 }
 
 #[tokio::test]
+async fn the_wait_that_a_503_asks_for_counts_although_its_body_breaks_off() {
+    let head = "HTTP/1.1 503 X\r\nretry-after: 90\r\ncontent-length: 100\r\n\r\n{\"error\"";
+    for overloaded in [bytes(head).then_close(), bytes(head).then_reset()] {
+        let server = ScriptedServer::start([overloaded]).await;
+        let client = builder(server.url()).retry(RetryPolicy::exponential());
+        let client = client.build().unwrap();
+
+        let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
+
+        assert_eq!(error.status().unwrap(), 503);
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(90)));
+        // The wait is longer than the policy allows.
+        assert_eq!((error.attempts(), server.received().len()), (1, 1));
+    }
+}
+
+#[tokio::test]
 async fn a_429_does_not_hold_back_another_client() {
     let (server, _client) = client_after(rate_limited("50")).await;
     let another = client(server.uri());
