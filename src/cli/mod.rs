@@ -56,7 +56,12 @@ pub fn main() -> ExitCode {
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(options.command, output)),
+        Ok(runtime) => {
+            let result = runtime.block_on(run(options.command, output));
+            // To drop it would wait for each look-up of a host name that has timed out, before the error is printed.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(Failure::failed(format!(
             "could not start a runtime: {error}"
         ))),
