@@ -483,7 +483,9 @@ fn command_line(option: Option<&str>) -> String {
     if let Some(option) = option
         && !words.iter().any(|word| word == option)
     {
-        words.push(option.to_owned());
+        // After `--`, it would be the name of a file.
+        let end = words.iter().position(|word| word == "--");
+        words.insert(end.unwrap_or(words.len()), option.to_owned());
     }
     let quoted = words.iter().map(|word| {
         let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);

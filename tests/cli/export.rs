@@ -410,7 +410,7 @@ fn is_continued_after(signal: &str) {
     let server = builder.start_blocking();
     server.fault(Fault::delay(Duration::from_secs(600)).after(3));
     let file = folder.path("it's all.csv");
-    let child = audience_at(&server, &["export", &file, "--columns", "email"])
+    let child = audience_at(&server, &["export", "--columns", "email", "--", &file])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
