@@ -175,7 +175,8 @@ fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
 fn header(line: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = line.split_once(':')?;
     let name = name.trim().parse().ok()?;
-    let value = HeaderValue::from_str(value.trim()).ok()?;
+    // Other headers may have letters that are not ASCII.
+    let value = HeaderValue::from_bytes(value.trim().as_bytes()).ok()?;
     Some((name, value))
 }
 

@@ -22,7 +22,7 @@ fn headers_of(folder: &Folder, secret: &str, age: Duration, body: &str) -> Strin
     for (name, value) in &signer.sign(&EventType::Bounced, signed_at, body) {
         text += &format!("{name}: {}\r\n", value.to_str().unwrap());
     }
-    folder.file("headers.txt", text + "\r\n")
+    folder.file("headers.txt", text + "x-city: Zürich\r\n\r\n")
 }
 
 fn webhooks(arguments: &[&str]) -> Ended {
