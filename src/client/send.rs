@@ -347,8 +347,8 @@ impl Shared {
             {
                 Bytes::new()
             }
-            // The status decides about a retry, and the head says how long to wait: after a 429 the clones, too. A 429 also
-            // says that nothing was applied.
+            // The status decides about a retry, and the head says how long to wait. After a 429, the clones wait, too, and
+            // nothing was applied.
             Err(_) if is_transient(response.status()) => Bytes::new(),
             body => body?,
         };

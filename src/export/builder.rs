@@ -918,8 +918,8 @@ impl Output {
             length: header.len() as u64,
             report: ExportReport::default(),
         };
-        // The old lines go first: without their record, the next export could not tell whose they are. Then the old record
-        // goes, because it must not describe the new lines.
+        // The old lines are removed first: without their record, the next export could not tell whose they are. The
+        // record is removed before new lines are written, because it must not describe them.
         let begun = file.set_len(0).and_then(|()| {
             cursor_file.remove()?;
             file.write_all(header.as_bytes())?;
