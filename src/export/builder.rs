@@ -924,8 +924,10 @@ impl Output {
             cursor_file.remove()?;
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
+            cursor_file.write(&record)?;
+            // Last, because the cursor file nearly always is in the same folder.
             sync_directory(&paths.part);
-            cursor_file.write(&record)
+            Ok(())
         });
         begun.map_err(unwritable)?;
         Ok(Self {
