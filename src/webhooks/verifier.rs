@@ -383,8 +383,10 @@ impl Verifier {
     ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
-            .inspect(|delivery| {
+            .map(|(delivery, accepted)| {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
+                delivery
             })
             .inspect_err(|error| {
                 self.count_rejected(error.status());
@@ -402,12 +404,13 @@ impl Verifier {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn check<'a>(
+    /// Checks a delivery, and counts and traces nothing. Also returns the counter of its secret.
+    pub(super) fn check<'a>(
         &'a self,
         headers: &DeliveryHeaders<'a>,
         body: &'a [u8],
         clock: &dyn Clock,
-    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
+    ) -> Result<(VerifiedDelivery<'a>, &'a AtomicU64), VerifyError> {
         let limit = self.0.body_limit;
         // First, because the work for the MAC grows with the body, and anybody can send one.
         if body.len() > limit {
@@ -435,8 +438,7 @@ impl Verifier {
         let skew = delivery.skew();
         // In whole seconds, because the timestamp has no fractions. A difference of exactly 300 s is accepted.
         if skew.as_secs() <= self.0.tolerance.as_secs() {
-            secret.accepted.fetch_add(1, Ordering::Relaxed);
-            Ok(delivery)
+            Ok((delivery, &secret.accepted))
         } else if delivery.is_early() {
             Err(VerifyError::TooEarly { skew })
         } else {
