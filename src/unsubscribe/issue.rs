@@ -749,9 +749,11 @@ impl Run {
 /// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
 ///
 /// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
-/// adds `; 2 maybe not sent`, and if the report is not complete, `; a later run sends the rest`. It leaves this out after
-/// an [`IssueError`] that is not retryable, because a later run would fail, too, until somebody has acted. Neither this
-/// nor the `Debug` form shows an address, but its JSON does.
+/// adds `; 2 may have been sent`: those of [`maybe_not_sent`](Self::maybe_not_sent), and the failures that
+/// [may have been sent](IssueFailure::maybe_sent), which do not count as failed. No run sends these mails again. If the
+/// report is not complete, it adds `; a later run sends the rest`, but not after an [`IssueError`] that is not retryable:
+/// a later run would fail, too, until somebody has acted. Neither this nor the `Debug` form shows an address, but its
+/// JSON does.
 #[derive(Default, Serialize)]
 #[must_use = "the call succeeds even if mails fail or are left to a later run: call `finished`, and print the report"]
 #[non_exhaustive]
@@ -890,13 +892,16 @@ impl fmt::Display for IssueReport {
             is_stopped: _,
             needs_repair,
         } = self;
-        let failed = failures.len();
+        let maybe_sent = failures.iter().filter(|failure| failure.maybe_sent());
+        let maybe_sent = maybe_sent.count();
+        let failed = failures.len() - maybe_sent;
         write!(
             f,
             "{sent} sent, {sent_before} sent before, {not_wanted} not wanted, {failed} failed"
         )?;
-        if !maybe_not_sent.is_empty() {
-            write!(f, "; {} maybe not sent", maybe_not_sent.len())?;
+        match maybe_sent + maybe_not_sent.len() {
+            0 => {}
+            unclear => write!(f, "; {unclear} may have been sent")?,
         }
         match *is_complete || *needs_repair {
             true => Ok(()),
