@@ -30,8 +30,9 @@ use crate::string_enum::string_enum;
 /// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so you can log an error without
 /// redaction. `{error:#}` also prints what caused the error. Read the service's message with [`ApiError::message`].
 ///
-/// In a unit test, [`refused`](Error::refused) creates the error of a refusal. Use the mock's faults to cause an error
-/// of another kind, such as a timeout.
+/// In a unit test, [`refused`](Error::refused) creates the error of a refusal. To test code that calls the client, or to
+/// get an error of another kind, use a `MockServer` (feature `mock`): [Testing your application] has a line for each
+/// failure.
 ///
 /// # Example: a refusal and its text
 ///
@@ -45,6 +46,8 @@ use crate::string_enum::string_enum;
 /// assert_eq!(error.to_string(), "retrieve: the service responded 404 not_found: no such contact");
 /// # }
 /// ```
+///
+/// [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 pub struct Error(Box<Inner>);
 
 // Boxed, because every `Result` of this crate is at least as large as its error.
@@ -391,7 +394,8 @@ impl Error {
     /// also [`ApiError::new`].
     ///
     /// The status decides [`outcome`](Error::outcome) and [`is_retryable`](Error::is_retryable), as it does for
-    /// a real response.
+    /// a real response. The error belongs to no call, so its text does not begin with the name of one, and
+    /// [`explanation`](Error::explanation) does not take it for that of an opt-in.
     ///
     /// # Example: an overloaded service
     ///

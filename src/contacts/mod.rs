@@ -7,12 +7,14 @@
 //! The service shows a contact in three forms, so there are three types: [`Contact`] from retrieve and the consent
 //! calls, [`ContactRecord`] from create, and [`ContactSummary`] from lists.
 //!
-//! # Models in unit tests
+//! # Unit tests
+//!
+//! Code that calls [`Contacts`] needs no trait and no fake: give it the client of a `MockServer` (feature `mock`).
+//! [Testing your application] has a line for each failure.
 //!
 //! You can build each of these types without a server, and also [`Page`], [`Created`], [`BatchReport`] and
-//! [`BatchEntry`]. The function `new` takes the required values; assign to the public fields to set the others. Build
-//! an error of the service with [`ApiError::new`](crate::ApiError::new). For any other failure, such as a timeout, use
-//! the faults of the mock.
+//! [`BatchEntry`]. The function `new` takes the required values; assign to the public fields to set the others.
+//! [`Error::refused`](crate::Error::refused) builds the error of a refusal.
 //!
 //! `Debug` prints the content of a model, including its address. It never prints the content of a builder or an
 //! [`Error`](crate::Error).
@@ -37,6 +39,8 @@
 //! assert_eq!(contact.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
 //! # Ok(()) }
 //! ```
+//!
+//! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 
 // The endpoints, in the order of their methods on the documentation page of `Contacts`. The empty lines
 // keep rustfmt from sorting them.
@@ -118,7 +122,7 @@ pub use update::UpdateContact;
 
 /// Calls the contacts endpoints. [`Client::contacts`] returns it.
 ///
-/// It is owned and cheap to clone, like the client.
+/// It is owned and cheap to clone, like the client. In a [unit test](self#unit-tests), take that of a `MockServer`.
 ///
 /// An address may be given in any spelling, such as ` Ada@Example.com`. A call that names a contact by its address
 /// sends it trimmed, with its ASCII letters in lower case. So it finds the contact even if the service does not

@@ -1,7 +1,8 @@
 //! The service as a server for your tests.
 //!
 //! A [`MockServer`] listens on its own port, has every endpoint of the interface document, and delivers signed
-//! webhooks. Each test starts one, and passes its URL to the code under test:
+//! webhooks. It is also the fake for your unit tests, so you need no trait over the client. Each test starts one, in less
+//! than a millisecond, and passes its client or its URL to the code under test:
 //!
 //! ```
 //! # #[cfg(feature = "client")]
@@ -28,7 +29,7 @@
 //! | contacts, topics and segments to start with | [`MockServer::seed_contact`], or a [seed](#seeds) |
 //! | other keys, a contact ceiling, a fixed port | [`MockServer::builder`] |
 //! | a client with other timeouts or retries | [`MockServer::client_builder`] |
-//! | requests that fail, or responses that are late or broken | [`MockServer::fault`] |
+//! | requests that fail, or responses that are late or broken | [`MockServer::fault`]; [Testing your application] has a line for each failure |
 //! | the requests, the contacts and the mail that the code under test left behind | [`MockServer::requests`], [`MockServer::contact`], [`MockServer::sent_mail`] |
 //! | five hours of retries in a second | [`MockServer::advance`]: see [Time](#time) |
 //! | events for a webhook receiver | [`MockServer::send_event`]: see [Webhooks](#webhooks) |
@@ -139,6 +140,8 @@
 //! | 10,000 delivery attempts | the attempt log forgets the oldest ones |
 //! | 64 KiB of a response body, from the mock or from a receiver | the journal and the attempt log leave out the rest |
 //! | 64 MiB of the requests and responses of delivery attempts | the attempt log forgets them, the oldest first |
+//!
+//! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 
 // The parts of this file, in order: the methods of `MockServer`, by task; `ClockMove`; `Shared`, which the threads of a
 // server share; `State`, which is behind its lock; and `Changes`, which tells the web page that the state has changed.
