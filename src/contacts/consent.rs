@@ -257,7 +257,8 @@ impl Unsubscribe {
     }
 
     /// Retrieves the contact first, and sends nothing if it is opted out already or has reported spam, so that its
-    /// reason stays. Default: sends the opt-out, which replaces the reason.
+    /// reason stays, also a `manual` although [`reason`](Self::reason) is `Preferences`. Default: sends the opt-out, which
+    /// replaces the reason.
     ///
     /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
     /// opt-out was not sent. Both requests share the deadline.
