@@ -67,6 +67,7 @@ fn every_crate_that_a_block_uses_is_in_the_dependencies_shown() {
             .lines()
             .filter_map(|line| line.strip_prefix("use ")?.split("::").next());
         for name in imported.chain(["tokio"]) {
+            let name = name.replace('_', "-");
             assert!(dependencies.contains(&format!("{name} = ")), "{name}");
         }
     }
