@@ -38,8 +38,8 @@ const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 /// Await calls in a tokio runtime whose time and I/O drivers are enabled. Outside such a runtime, they panic.
 ///
 /// Give each runtime a client of its own. An open connection belongs to the runtime that opened it, and breaks when
-/// that runtime ends, also in the middle of a call from another runtime. Each `#[tokio::test]` is a runtime: a client
-/// in a `static` would break in some of them.
+/// that runtime ends, also in the middle of a call from another runtime. Each `#[tokio::test]` is a runtime: take the
+/// client of a `MockServer` (feature `mock`) in each, and none from a `static`.
 ///
 /// # Example: one call
 ///

@@ -243,7 +243,7 @@ use crate::sync::Condition;
 #[cfg(feature = "client")]
 use crate::{Auth, Client, ClientBuilder};
 
-/// A server that behaves like the service. It stops when it is dropped.
+/// A server that behaves like the service, also as the fake for unit tests. It stops when it is dropped.
 ///
 /// Every method can be called from any thread, inside or outside of a runtime.
 #[must_use = "the server stops when it is dropped"]
