@@ -1105,6 +1105,57 @@ mod tests {
         assert_eq!(rewritten.contents.held_until, 0);
     }
 
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_that_was_only_written_anew_since_it_was_opened_has_changed() {
+        let path = path("anew");
+        let service = "https://service.example";
+        let mut state = SyncState::open(&path).unwrap();
+        drop(state.start(service).await.unwrap());
+        drop(state);
+        unlocked(&path).await;
+        let opened = SyncState::open(&path).unwrap();
+        let other = SyncState::open(&path).unwrap();
+
+        let header = other.contents.header.as_ref().unwrap();
+        other.rewrite(header, &path.with_extension("new")).unwrap();
+        let claimed = opened.claim(service).await;
+
+        fs::remove_file(&path).unwrap();
+        let error = claimed.unwrap_err().to_string();
+        assert!(error.starts_with("another sync has used"), "{error}");
+    }
+
+    #[test]
+    fn a_sample_has_rows_that_the_service_has_as_subscribed_and_no_others() {
+        let with = |change: fn(&mut Entry)| {
+            let mut entry = Entry {
+                content: Some(1),
+                ..Entry::default()
+            };
+            change(&mut entry);
+            entry
+        };
+        let entries = [
+            with(|_| {}),
+            with(|entry| entry.is_opt_in = true),
+            with(|entry| entry.content = None),
+            with(|entry| entry.opt_outs = vec![EVERYTHING]),
+            with(|entry| {
+                entry.opt_outs = vec![EVERYTHING];
+                entry.is_gone = true;
+            }),
+        ];
+        let mut known = Known::default();
+        for (place, entry) in (0..).zip(&entries) {
+            known.slots.push(Slot::new(&known.hashes, entry, place));
+        }
+        let sample = |most| Vec::from_iter(known.sample(most).iter().map(|place| place.0));
+
+        assert_eq!(sample(10), [0, 1]);
+        assert_eq!(sample(1), [0]);
+    }
+
     #[test]
     fn a_file_is_written_anew_if_more_than_a_third_and_a_thousand_records_are_waste() {
         let path = path("waste");

@@ -394,6 +394,34 @@ async fn a_row_takes_the_opt_outs_since_it_came_back_to_the_address_that_it_shar
 }
 
 #[tokio::test]
+async fn a_click_at_an_address_that_is_not_left_yet_is_told_as_an_opt_out_at_the_service() {
+    let nights = moved_without_leaving().await;
+    let link = nights.contacts.unsubscribe("a@x.io");
+    link.reason(OptOutReason::Preferences).await.unwrap();
+
+    let table = [row(1, "c@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("c@x.io"));
+    assert_eq!(report.opted_out_at_service(), ["1"]);
+}
+
+#[tokio::test]
+async fn an_address_that_a_deleted_row_shared_is_left_for_good_by_the_row_that_moves() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    run_without_leaving(&nights, &[row(1, "b@x.io"), row(2, "b@x.io")]).await;
+    let table = [row(1, "b@x.io").deleted(true), row(2, "c@x.io")];
+
+    let (report, _) = nights.run(&table).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert!(!nights.is_opted_out("c@x.io"));
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
 async fn an_old_address_without_a_contact_is_looked_at_once() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
