@@ -583,6 +583,14 @@ mod tests {
         assert_eq!(query_string(&list().segment("seg_1")), "segment_id=seg_1");
     }
 
+    #[cfg(feature = "import")]
+    #[test]
+    fn the_filters_say_which_contacts_the_list_has_and_not_where_it_starts() {
+        let list = list().limit(9).after("c_1").query("Ada");
+
+        assert_eq!(list.filters().unwrap(), "query=Ada");
+    }
+
     #[test]
     fn a_rule_is_sent_as_encoded_json() {
         let list = list().rule(Rule::any([Condition::joined_within_days(7)]));

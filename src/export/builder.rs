@@ -1366,3 +1366,26 @@ impl CursorFile {
         with_suffix(&self.path, ".new")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::export::Csv;
+
+    #[tokio::test]
+    async fn an_export_does_not_begin_without_the_columns_that_another_program_had_found() {
+        let name = format!("audience-columns-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let client = Client::new("http://localhost", "key").unwrap();
+        let mut export = client.contacts().list().export(&path, Csv::all_columns());
+
+        // They were not searched for, because there was a part file that had some.
+        let opened = export.open(&OutputWriter::default()).await;
+
+        let error = opened.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(fs::read(part_of(&path)).unwrap(), b"");
+        fs::remove_file(part_of(&path)).unwrap();
+    }
+}

@@ -645,6 +645,28 @@ async fn a_full_export_counts_the_contacts_that_vanished() {
 }
 
 #[tokio::test]
+async fn a_full_export_records_its_progress_after_50_contacts_with_those_that_vanished() {
+    let server = server(120).await;
+    let folder = Folder::new("vanished-parts");
+    let gone = Fault::status(404).body(r#"{"code": "not_found"}"#);
+    // The first of the list.
+    server.fault(gone.path("/contacts/119%40x.io"));
+    let progress = Arc::new(Mutex::new(Vec::new()));
+
+    let list = server.client().contacts().list();
+    let export = list.export(folder.file("all.csv"), Csv::new(["email"]));
+    let shown = Arc::clone(&progress);
+    let export = export.on_progress(move |report| {
+        let counts = (report.contacts(), report.vanished());
+        shown.lock().unwrap().push(counts);
+    });
+    let report = export.full().await.unwrap();
+
+    assert!(report.is_complete());
+    assert_eq!(*progress.lock().unwrap(), [(49, 1), (99, 1), (119, 1)]);
+}
+
+#[tokio::test]
 async fn a_full_export_leaves_out_contacts_without_topics_and_needs_one_that_has_topics() {
     let server = MockServer::builder()
         .topic("news", true)
