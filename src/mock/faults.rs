@@ -1294,6 +1294,19 @@ mod tests {
     }
 
     #[test]
+    fn a_response_is_cut_in_the_middle_of_its_body_or_of_its_head_if_it_has_no_body() {
+        let response = Response::new(Bytes::from_static(b"0123456789"));
+
+        let of_get = truncated(&Method::GET, &response);
+        let of_head = truncated(&Method::HEAD, &response);
+
+        let head = head_bytes(&response, 10);
+        assert_eq!(of_get.bytes, [&head[..], b"01234"].concat());
+        let head = head_bytes(&response, 0);
+        assert_eq!(of_head.bytes, &head[..head.len() / 2]);
+    }
+
+    #[test]
     fn a_fault_without_a_count_applies_until_it_is_cleared() {
         let mut faults = Active::default();
         faults.add(Fault::close_before());

@@ -166,6 +166,30 @@ async fn an_awaited_advance_ends_when_the_server_is_dropped() {
 }
 
 #[tokio::test]
+async fn an_awaited_advance_ends_with_a_reset_even_if_the_clock_is_advanced_again() {
+    let silent = raw_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let server = stopped_server().await;
+    let advance_without_end = async || {
+        server.webhook_endpoint(&silent, SECRET);
+        tokio::select! {
+            biased;
+            _ = server.send_event(json!({"type": "email.sent"})) => panic!("the silent endpoint has responded"),
+            () = tokio::task::yield_now() => {}
+        }
+        server.advance(FIVE_HOURS)
+    };
+
+    let before = advance_without_end().await;
+    server.reset();
+    let _after = advance_without_end().await;
+
+    in_time(before).await;
+}
+
+#[tokio::test]
 async fn an_event_is_delivered_and_the_clock_moves_if_their_futures_are_dropped_after_any_number_of_polls()
  {
     let polls = for_each_number_of_polls(async |polls| {
