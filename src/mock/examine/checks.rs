@@ -1512,6 +1512,7 @@ pub(super) fn serialized_again() -> Finding {
 mod tests {
     use std::cell::Cell;
     use std::io;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::header::RETRY_AFTER;
@@ -1808,6 +1809,91 @@ mod tests {
             let problem = &grade.findings[0].problem;
             assert_eq!(problem.contains("by `created_at`"), is_told, "{problem}");
         }
+    }
+
+    /// Returns the time that a delivery was signed for.
+    fn timestamp_of(headers: &HeaderMap) -> i64 {
+        let timestamp = headers[TIMESTAMP_HEADER].to_str().unwrap();
+        timestamp.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_wide_window_is_graded_by_a_delivery_that_is_far_outside_on_the_same_side() {
+        for (far, verdict) in [
+            (StatusCode::OK, Verdict::Failed),
+            (StatusCode::UNAUTHORIZED, Verdict::Warning),
+            (StatusCode::TOO_MANY_REQUESTS, Verdict::NotSeen),
+        ] {
+            let run = run_with(move |headers, _| match now() - timestamp_of(headers) {
+                ..0 => StatusCode::UNAUTHORIZED,
+                0..=800 => StatusCode::OK,
+                _ => far,
+            })
+            .await;
+
+            let grade = stale(&run).await;
+
+            assert_eq!(grade.verdict, verdict, "{far}: {grade:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_window_that_ends_a_few_seconds_before_300_s_is_not_narrow() {
+        let first = OnceLock::new();
+        let run = run_with(move |headers, _| {
+            // The first delivery is 299 s old. The next one is 5 s closer, on any machine.
+            let timestamp = timestamp_of(headers);
+            match timestamp < first.get_or_init(|| timestamp) + TOLERANCE {
+                true => StatusCode::UNAUTHORIZED,
+                false => StatusCode::OK,
+            }
+        })
+        .await;
+
+        let grade = edge(&run).await;
+
+        assert!(grade.findings.is_empty(), "{grade:?}");
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_after_many_events_needs_that_many() {
+        let run = run_with(|_, _| StatusCode::OK).await;
+
+        for (between, verdict) in [(MANY - 1, Verdict::NotSeen), (MANY, Verdict::Passed)] {
+            let Ok(first) = first_attempt(&run).await else {
+                panic!("the receiver accepts everything");
+            };
+            let grade = duplicate_after_many(&run, first, between).await;
+
+            assert_eq!(grade.verdict, verdict, "{between}: {grade:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_duplicate_whose_timestamp_may_be_too_old_is_not_delivered() {
+        let (_socket, run) = run_without_a_receiver();
+        let event = run.event();
+        let first = FirstAttempt {
+            headers: run.signed(&event),
+            event,
+            sent: Instant::now(),
+        };
+        tokio::time::advance(run.timeout * 3 + Duration::from_millis(1)).await;
+
+        let grade = duplicate_after_many(&run, first, MANY).await;
+
+        assert_eq!(grade.verdict, Verdict::NotSeen, "{grade:?}");
+    }
+
+    #[tokio::test]
+    async fn the_application_has_to_act_on_the_last_event_as_on_any_genuine_one() {
+        let run = run_with(|_, _| StatusCode::OK).await;
+        let mut grades = [Check::Reachable, Check::Genuine].map(|check| (check, Grade::passed("")));
+
+        deliver_last(&run, &mut grades).await;
+
+        let expected = grades.map(|(_, grade)| grade.expected.len());
+        assert_eq!(expected, [0, 1]);
     }
 
     #[test]
