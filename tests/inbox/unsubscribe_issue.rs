@@ -1,6 +1,7 @@
 //! The mails of an issue: to whom they go, and that each is sent once, whatever fails.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
@@ -404,6 +405,21 @@ async fn an_issue_for_an_empty_list_is_not_finished() {
         "{error}"
     );
     assert_eq!(audience::exit_status(&error), 1);
+}
+
+#[tokio::test]
+async fn a_program_that_ends_with_an_issue_succeeds_if_every_reader_got_it() {
+    for (has_reader, expected) in [(false, ExitCode::from(1)), (true, ExitCode::SUCCESS)] {
+        let server = match has_reader {
+            true => with_reader().await,
+            false => mock().await,
+        };
+        let service = service(&server, MemoryStore::new());
+
+        let code = audience::exit_code(send(&service).await);
+
+        assert_eq!(code, expected);
+    }
 }
 
 #[tokio::test]
