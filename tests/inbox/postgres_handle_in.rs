@@ -1,10 +1,11 @@
 //! An event and its effect in one transaction of the store's.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::types::{IsNull, ToSql, Type};
@@ -342,6 +343,29 @@ async fn a_transaction_that_always_loses_is_a_503_in_the_end() {
     assert_eq!(runs.into_inner(), 7);
     assert_eq!(effects(&database).await, 0);
     assert!(is_new(&store, "evt_1").await);
+}
+
+#[tokio::test]
+async fn a_transaction_leaves_its_connection_to_the_next_one() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let backends = Mutex::new(BTreeSet::<i32>::new());
+
+    for event in ["evt_1", "evt_2", "evt_3", "evt_4", "evt_5"] {
+        let handler = async |transaction: &mut Transaction<'_>, _| {
+            let backend = "SELECT pg_backend_pid()";
+            let row = transaction.query_one(backend, &[]).await?;
+            backends.lock().unwrap().insert(row.get(0));
+            Ok::<_, tokio_postgres::Error>(())
+        };
+        let receipt = in_time(store.handle_in("main", delivery(event), handler)).await;
+        assert_eq!(receipt, Receipt::Handled);
+    }
+
+    // The store itself may use one meanwhile.
+    let backends = backends.into_inner().unwrap();
+    assert!(backends.len() < 5, "{backends:?}");
 }
 
 #[tokio::test]

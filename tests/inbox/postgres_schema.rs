@@ -6,7 +6,8 @@ use std::time::Duration;
 use audience::inbox::conformance::Suite;
 use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, InboxError, NewDelivery,
-    PostgresStore, Receipt, Release, Store, StoreError, StoreErrorKind, Take, Token,
+    PostgresStore, Receipt, Release, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take,
+    Token,
 };
 use audience::webhooks::EventId;
 use tokio::sync::mpsc;
@@ -143,6 +144,15 @@ async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_
         .run()
         .await;
     report.assert_passed();
+}
+
+#[test]
+fn both_stores_have_the_same_sql_for_an_administrator() {
+    let sql = PostgresStore::schema_for("shop", "receiver");
+
+    let grant = r#"GRANT USAGE ON SCHEMA "shop" TO "receiver";"#;
+    assert!(sql.contains(grant), "{sql}");
+    assert_eq!(SqlxPostgresStore::schema_for("shop", "receiver"), sql);
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! The store in Postgres on a pool of sqlx.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use audience::inbox::conformance::Suite;
@@ -119,6 +120,23 @@ async fn the_store_passes_the_suite_without_named_statements_through_a_pooler() 
     let report = Suite::new(store).also_through(connect().await).run().await;
 
     report.assert_passed();
+}
+
+#[tokio::test]
+async fn without_named_statements_an_event_is_claimed_once() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let store = store.unnamed_statements();
+
+    let first = claim(&store, "evt_1").await.unwrap();
+    let second = claim(&store, "evt_1").await.unwrap();
+
+    assert_eq!(first, FRESH);
+    assert!(
+        matches!(second, ClaimState::InProgress { .. }),
+        "{second:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -448,6 +466,29 @@ async fn a_transaction_that_loses_against_another_one_is_run_again() {
     assert_eq!(receipt, Receipt::Handled);
     assert_eq!(runs.load(Ordering::Relaxed), 3);
     assert_eq!(effects(store.pool()).await, 1);
+}
+
+#[tokio::test]
+async fn a_transaction_leaves_its_connection_to_the_next_one() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let backends = Mutex::new(BTreeSet::<i32>::new());
+
+    for event in ["evt_1", "evt_2", "evt_3", "evt_4", "evt_5"] {
+        let receipt = store.handle_in("main", delivery(event), async |transaction, _| {
+            let backend = sqlx::query_scalar("SELECT pg_backend_pid()");
+            let backend = backend.fetch_one(&mut **transaction).await?;
+            backends.lock().unwrap().insert(backend);
+            Ok::<_, sqlx::Error>(())
+        });
+        let receipt = in_time(receipt).await;
+        assert_eq!(receipt, Receipt::Handled);
+    }
+
+    // The store itself may use one meanwhile.
+    let backends = backends.into_inner().unwrap();
+    assert!(backends.len() < 5, "{backends:?}");
 }
 
 #[tokio::test]

@@ -650,6 +650,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_cut_off_leaves_no_call_waiting_and_the_next_call_starts_another() {
+        let mut run = Run::new(3, 1);
+
+        for event in [
+            Event::Begin(0),
+            Event::Begin(1),
+            Event::End(0, End::CutOff),
+            Event::Begin(2),
+            Event::End(0, End::Committed),
+        ] {
+            run.make_happen(event).await;
+        }
+
+        run.check_end();
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn no_call_is_lost_in_any_order_of_calls_and_statements() {
         let calls = match std::env::var_os("AUDIENCE_LONG_TESTS") {
             Some(_) => CALLS.len(),

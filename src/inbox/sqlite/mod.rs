@@ -1306,3 +1306,21 @@ impl SqliteStore {
         self.run_transaction(work(handler), again.map(work)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_disk_gives_a_transaction_the_room_of_the_reserve() {
+        let failure = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+
+        for (code, expected) in [(ffi::SQLITE_FULL, true), (ffi::SQLITE_BUSY, false)] {
+            let of_handler = TransactionError::RolledBack(failure(code).into());
+            let of_store = TransactionError::Store(store_error(failure(code)));
+
+            assert_eq!(is_full(&of_handler), expected, "{of_handler:?}");
+            assert_eq!(is_full(&of_store), expected, "{of_store:?}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
     expect(unused_imports, reason = "some tests need a file system of their own")
 )]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -127,6 +129,63 @@ async fn the_reserve_is_given_up_for_an_event_that_is_stored_and_not_for_a_new_o
     assert_eq!(accepted.unwrap_err().kind(), StoreErrorKind::Full);
     assert_eq!(parked.unwrap_err().kind(), StoreErrorKind::Full);
     assert!(is_kept && !reserve.exists());
+}
+
+/// Statements that fail, and how often an attempt runs the effect that has them.
+const FAILING_EFFECTS: [(&str, u32); 2] = [(LARGE, 2), ("INSERT INTO nowhere VALUES (1)", 1)];
+
+#[tokio::test]
+async fn an_effect_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwise_is_not() {
+    for (statement, expected) in FAILING_EFFECTS {
+        let folder = Folder::new("full-effect");
+        let store = folder.open();
+        folder.connect().execute_batch(EFFECTS).unwrap();
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        let receipt = inbox.accept(bounce("evt_1", "ada@example.com")).await;
+        assert_eq!(receipt, Receipt::Accepted);
+        limit_pages(&store, 20).await;
+        let runs = Arc::new(AtomicU32::new(0));
+
+        let counted = Arc::clone(&runs);
+        let effect = move |transaction: &mut rusqlite::Transaction<'_>, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            transaction.execute(statement, ()).map(drop)
+        };
+        let worker = inbox.worker(store.handler_in(&inbox, effect));
+        worker.max_attempts(1).run_until_idle().await.unwrap();
+
+        assert_eq!(runs.load(Ordering::Relaxed), expected, "{statement}");
+    }
+}
+
+#[tokio::test]
+async fn an_effect_on_a_pool_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwise_is_not()
+ {
+    for (statement, expected) in FAILING_EFFECTS {
+        let folder = Folder::new("full-pool-effect");
+        drop(folder.open());
+        folder.connect().execute_batch(EFFECTS).unwrap();
+        let options = SqliteConnectOptions::new().filename(folder.file());
+        let pool = SqlitePool::connect_with(options).await.unwrap();
+        let store = SqlxSqliteStore::open(pool).await.unwrap();
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        let receipt = inbox.accept(bounce("evt_1", "ada@example.com")).await;
+        assert_eq!(receipt, Receipt::Accepted);
+        let runs = Arc::new(AtomicU32::new(0));
+
+        let counted = Arc::clone(&runs);
+        let worker = inbox.worker(store.handler_in(&inbox, async move |transaction, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            // Less than the effect takes, and enough for the store.
+            let limit = sqlx::query("PRAGMA max_page_count = 200");
+            limit.execute(&mut **transaction).await?;
+            let effect = sqlx::query(statement).execute(&mut **transaction);
+            effect.await.map(drop)
+        }));
+        worker.max_attempts(1).run_until_idle().await.unwrap();
+
+        assert_eq!(runs.load(Ordering::Relaxed), expected, "{statement}");
+    }
 }
 
 /// A file system that has little room.
@@ -272,8 +331,8 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
     }
 }
 
+const EFFECTS: &str = "CREATE TABLE effects (data BLOB)";
 /// More than fits on a disk with `LITTLE_ROOM`.
-#[cfg(target_os = "linux")]
 const LARGE: &str = "INSERT INTO effects VALUES (randomblob(1000000))";
 /// Room to take and to complete events.
 #[cfg(target_os = "linux")]
@@ -285,8 +344,7 @@ const LITTLE_ROOM: u64 = 512 * 1024;
 async fn full_disk(name: &str) -> Option<(SmallDisk, SqliteStore)> {
     let disk = SmallDisk::mount(name, 24 << 20)?;
     let store = disk.0.open();
-    let effects = "CREATE TABLE effects (data BLOB)";
-    disk.0.connect().execute_batch(effects).unwrap();
+    disk.0.connect().execute_batch(EFFECTS).unwrap();
     let inbox = Inbox::builder(store.clone()).build().unwrap();
     for event in ["evt_1", "evt_2", "evt_3"] {
         let receipt = inbox.accept(bounce(event, "ada@example.com")).await;
