@@ -330,8 +330,8 @@ mod primitives {
         feature = "tower"
     ))]
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
-    #[cfg(feature = "client")]
-    pub(crate) use std::sync::{Mutex, PoisonError};
+    #[cfg(any(feature = "client", feature = "inbox"))]
+    pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
 
     #[cfg(any(feature = "inbox", feature = "mock"))]
     pub(crate) use tokio::sync::Notify;

@@ -24,8 +24,15 @@ use crate::primitives::Notify;
     feature = "tower"
 ))]
 use crate::primitives::{AtomicUsize, Ordering};
-#[cfg(feature = "client")]
-use crate::primitives::{Mutex, PoisonError};
+#[cfg(any(feature = "client", feature = "inbox"))]
+use crate::primitives::{Mutex, MutexGuard, PoisonError};
+
+/// Locks what several share, also after a panic of another holder. Use it only if a panic cannot leave the value half
+/// changed.
+#[cfg(any(feature = "client", feature = "inbox"))]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The longest hold, so that one absurd `Retry-After` does not stop a client permanently.
 #[cfg(feature = "client")]
@@ -42,14 +49,13 @@ impl Hold {
     /// already set.
     pub(crate) fn extend(&self, now: Instant, wait: Duration) {
         let end = now + wait.min(LONGEST_HOLD);
-        // A panic cannot leave one instant half written, so a poisoned lock is fine.
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.0);
         *current = (*current).max(Some(end));
     }
 
     /// Returns the time from `now` to the end of the hold; zero if there is none.
     pub(crate) fn left(&self, now: Instant) -> Duration {
-        let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = *lock(&self.0);
         end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
     }
 }

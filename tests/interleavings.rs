@@ -17,8 +17,8 @@ use sync::{Condition, Hold, Running, Share};
 
 /// The types that the crate takes from std and tokio.
 mod primitives {
-    pub(crate) use shuttle::sync::Mutex;
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
     pub(crate) use std::sync::PoisonError;
 
     pub(crate) use super::notify::Notify;

@@ -17,9 +17,10 @@ use crate::Error;
 use crate::any_error::REFUSED;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
-use crate::import::{lock, real_path, sync_directory, try_lock, unlock, with_suffix};
+use crate::import::{real_path, sync_directory, try_lock, unlock, with_suffix};
 use crate::secret::for_owner_only;
 use crate::signals::{StopSignal, unless_stopped};
+use crate::sync::lock;
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::address::address_problem;
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::signals::StopSignal;
+use crate::sync::lock;
 use crate::{Error, ErrorCode};
 
 /// How many rows to read before other tasks get a turn.
@@ -904,11 +905,6 @@ impl Drop for TaskRows {
             *lock(&self.rescued) = std::mem::take(&mut self.rows);
         }
     }
-}
-
-/// Locks what a job shares. A panic elsewhere does not make it unusable.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A batch that has ended.

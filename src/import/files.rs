@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use super::builder::{DEFAULT_CONCURRENCY, Import};
 use super::csv::{CsvInput, CsvRows};
-use super::engine::{OnProgress, Progress, Work, lock};
+use super::engine::{OnProgress, Progress, Work};
 use super::journal::Journal;
 use super::record_file::{real_path, with_suffix};
 use super::report::{ImportError, ImportReport};
@@ -18,6 +18,7 @@ use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::Contacts;
 use crate::signals::StopSignal;
+use crate::sync::lock;
 
 impl Contacts {
     /// Imports several CSV files of one list, such as the three of a Mailchimp export, one after another. It takes what

@@ -109,7 +109,6 @@ pub(crate) use csv::{escape, is_property_name, line};
 #[cfg(feature = "cli")]
 pub(crate) use csv::{is_regular_file, number_or_text};
 pub use engine::Progress;
-pub(crate) use engine::lock;
 pub use files::ImportFiles;
 pub use journal::Journal;
 #[cfg(any(test, fuzzing))]

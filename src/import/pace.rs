@@ -1,7 +1,7 @@
 //! The pace of an import: how many batches run simultaneously, and what their requests report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::client::{AttemptWatch, Waiting};
+use crate::sync::lock;
 
 /// The state that all batches of an import share.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Pace {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.0))
     }
 
     pub(super) fn limit(&self) -> usize {

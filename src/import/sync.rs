@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
-use super::engine::{Keep, Progress, Run, Settings, Work, check_contact, lock};
+use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
 use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
@@ -33,6 +33,7 @@ use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wa
 use crate::contacts::{
     Contact, ContactStream, Contacts, FullContactStream, NewContact, Properties, normalized_address,
 };
+use crate::sync::lock;
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
 
 impl Contacts {

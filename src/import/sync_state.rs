@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use super::row::{
 };
 use crate::Error;
 use crate::secret::for_owner_only;
+use crate::sync::lock;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
@@ -897,11 +898,11 @@ impl StateWriter {
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 
     fn recent(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recent)
     }
 
     /// Records that rows are about to be sent.

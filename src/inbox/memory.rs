@@ -4,7 +4,7 @@ use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use super::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent,
 };
+use crate::sync::lock;
 use crate::webhooks::{Clock, EventId};
 
 const DEFAULT_CAPACITY: usize = 100_000;
@@ -220,7 +221,7 @@ impl MemoryStore {
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
         // No code of a caller runs under the lock, so a panic cannot have left it half changed.
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.contents)
     }
 }
 

@@ -271,7 +271,7 @@ use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
@@ -282,7 +282,7 @@ use tokio::time::Instant;
 use self::error::Failure;
 use self::store::DynStore;
 use crate::ConfigError;
-use crate::sync::Running;
+use crate::sync::{Running, lock};
 use crate::webhooks::{Event, EventData, EventId, VerifiedEvent};
 
 /// How many parked events one call returns.
@@ -2013,7 +2013,7 @@ impl Shared {
     }
 
     fn lock_metrics(&self) -> MutexGuard<'_, InboxMetrics> {
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.metrics)
     }
 
     async fn claim_and_run<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
@@ -2235,7 +2235,7 @@ impl FailureLog {
     /// Returns whether to log a failure of this operation now.
     fn is_due(&self, operation: &'static str) -> bool {
         let now = Instant::now();
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.0);
         let last = logged.get(operation);
         let is_due = last.is_none_or(|&last| now - last >= REPORT_INTERVAL);
         if is_due {
@@ -2245,10 +2245,7 @@ impl FailureLog {
     }
 
     fn clear(&self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        lock(&self.0).clear();
     }
 }
 

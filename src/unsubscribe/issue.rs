@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -25,6 +25,7 @@ use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
+use crate::sync::lock;
 use crate::webhooks::{Event, EventId, MailEvent};
 use crate::{Error, Outcome};
 
@@ -502,10 +503,6 @@ impl AttemptWatch for Sending {
             goes_on
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn issue_id(issue: &str, address: &str, topic: &str) -> EventId {

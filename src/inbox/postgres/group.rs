@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -15,6 +15,7 @@ use super::entries::{Columns, Driver, Entries, in_time, present};
 use super::statements::{GROUP, Value};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{EventKey, Fingerprint, HeldClaim, Release, Store, Token};
+use crate::sync::lock;
 use crate::webhooks::EventId;
 
 /// How many calls in progress run a statement of their own.
@@ -107,8 +108,7 @@ impl Group {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        let queue = self.0.queue.lock();
-        queue.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.queue)
     }
 }
 

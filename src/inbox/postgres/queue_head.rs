@@ -9,10 +9,12 @@
 //! next one were full again, no event would ever be taken.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+
+use crate::sync::lock;
 
 /// A search that finds the first event sooner did not walk over many dead rows.
 const QUICK_SEARCH: f64 = 0.002;
@@ -155,7 +157,7 @@ impl QueueHeads {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Head>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

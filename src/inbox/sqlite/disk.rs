@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::secret::for_owner_only;
+use crate::sync::lock;
 use rusqlite::{Error, ffi};
 
 /// How large the reserve is. Deleting it must make room in the file for everything in the log. The log is copied into
@@ -113,10 +114,6 @@ impl Disk {
             fs::remove_file(&self.reserve).ok();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Deletes the reserve of a database that cannot be opened, because the disk is full. Returns whether there was one.

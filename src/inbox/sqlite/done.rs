@@ -8,7 +8,7 @@
 //! has another random number.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{OptionalExtension, Row};
@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::session::{Session, from_ms, to_ms, to_past_ms};
 use crate::inbox::store::{Fingerprint, Token};
+use crate::sync::lock;
 
 /// How many events a period has at least, unless it is old. Their hashes are about 1,000 pages.
 const PERIOD_ROWS: usize = 1 << 16;
@@ -139,7 +140,7 @@ fn bits(hash: Hash) -> impl Iterator<Item = (usize, u64)> {
 
 impl Filters {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::{
@@ -19,6 +19,7 @@ use super::session::{Session, from_ms};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{Fingerprint, Token};
 use crate::secret::for_owner_only;
+use crate::sync::lock;
 use crate::webhooks::Clock;
 
 /// How many pages the write-ahead log has before it is copied into the file. The reserve for a full disk has room for
@@ -81,7 +82,7 @@ pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
 fn create_file(path: &Path) -> Result<(), StoreError> {
     // Closing a file ends all locks of this process on it. So no other store may lock it meanwhile.
     static CREATING: Mutex<()> = Mutex::new(());
-    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _creating = lock(&CREATING);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     match for_owner_only(&mut options).open(path) {
