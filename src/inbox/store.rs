@@ -652,7 +652,9 @@ pub struct ParkedEvent {
     pub id: EventId,
     /// The stored body, personal data included. `None` if the event was claimed without being accepted.
     pub body: Option<Bytes>,
-    /// How many attempts were made.
+    /// How many claims were made, one for each attempt. If the process of the last attempt died, this is one more than
+    /// the [largest number of attempts](super::Worker::max_attempts): the claim that parked the event counts, too. The
+    /// reason then has the number of attempts.
     pub attempts: u32,
     /// Why it was parked.
     pub reason: String,

@@ -152,8 +152,9 @@ impl<F> Worker<F> {
 
     /// Sets how many attempts are made before an event is parked. Default: 10. 0 counts as 1.
     ///
-    /// An attempt counts even if its process dies, so an event that kills the process is eventually parked. Other events
-    /// whose handlers ran beside it each time may be parked with it, at nearly the same time and with the same reason,
+    /// An attempt counts even if its process dies, so an event that kills the process is eventually parked. That takes
+    /// one more claim, which [`ParkedEvent::attempts`](super::ParkedEvent::attempts) counts, too. Other events whose
+    /// handlers ran beside it each time may be parked with it, at nearly the same time and with the same reason,
     /// although nothing is wrong with them. To find the one that is to blame, replay them one by one, or let a worker with
     /// [`concurrency(1)`](Self::concurrency) handle them: no other event runs beside one that kills its process.
     ///

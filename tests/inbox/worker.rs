@@ -229,11 +229,13 @@ async fn an_event_that_ends_its_process_each_time_is_parked_in_the_end() {
     let report = worker.max_attempts(3).run_until_idle().await.unwrap();
 
     assert_eq!((report.handled, report.parked), (0, 1));
-    let reason = &inbox.parked().await.unwrap()[0].reason;
+    let parked = &inbox.parked().await.unwrap()[0];
     assert_eq!(
-        reason,
+        parked.reason,
         "3 attempts were made without success, and the last may have ended with its process"
     );
+    // The claim that parked it counts, too.
+    assert_eq!(parked.attempts, 4);
 }
 
 #[tokio::test(start_paused = true)]
