@@ -289,7 +289,9 @@ impl UnsubscribeService {
     ///   such an address. The links of such an address are invalid.
     ///
     /// The worker also calls the function of [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out). Each record
-    /// counts as one more event in its [report](crate::inbox::WorkerReport).
+    /// counts as one more event in its [report](crate::inbox::WorkerReport). Its [`concurrency`](Worker::concurrency), 8
+    /// unless you set it, limits the opt-outs that are sent simultaneously and, apart from them, the calls of the function:
+    /// a slow database delays no opt-out.
     ///
     /// With the feature `tracing`, each failed attempt is a warning: `an opt-out could not be sent yet, and is retried`, or
     /// `an opt-out could not be recorded yet, and is retried`.
@@ -1642,6 +1644,9 @@ impl UnsubscribeServiceBuilder {
     /// [`set_topics`](UnsubscribeService::set_topics), **after** the service has the opt-out. So an error of your database
     /// keeps no opt-out from being sent. If the address is no contact, it is called, too. The value in its `Ok`, such as a
     /// count of rows, is not used. Default: none.
+    ///
+    /// The worker calls it up to 8 times simultaneously, or as often as its
+    /// [`concurrency`](crate::inbox::Worker::concurrency) says, while it sends as many other opt-outs.
     ///
     /// It has 2 s. If it fails, takes longer or panics, the worker calls it again: after 5 s, then after twice as long each
     /// time, up to 5 minutes. The opt-out is not sent again, and is no longer [pending](UnsubscribeService::pending), so
