@@ -504,8 +504,8 @@ impl PostgresStore {
         is_new(claimed.await.map_err(StoreError::from)?)
     }
 
-    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
-    /// response. The handler's writes take effect **exactly once**, even after a crash.
+    /// Handles a delivery to an endpoint **without an inbox**: claims the event and runs the handler in one transaction,
+    /// and returns the response. The handler's writes take effect **exactly once**, even after a crash.
     ///
     /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
@@ -614,8 +614,9 @@ impl PostgresStore {
         receipt
     }
 
-    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
-    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    /// Returns a handler for an endpoint **with an inbox**, for its [worker](crate::inbox::Inbox::worker) or for
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle): it claims an event and runs a closure in one transaction. The
+    /// closure's writes take effect **exactly once**, even after a crash.
     ///
     /// The closure, or a function, gets a [`tokio_postgres::Transaction`](Transaction). It is like the handler of
     /// [`handle_in`](Self::handle_in), and is run again if its transaction loses against another one. If it returns an
@@ -635,7 +636,7 @@ impl PostgresStore {
     /// your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
     ///
     /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
-    /// the inbox. [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
+    /// the inbox.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.

@@ -1070,8 +1070,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> TransactionError {
 }
 
 impl SqliteStore {
-    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
-    /// response. The handler's writes take effect **exactly once**, even after a crash.
+    /// Handles a delivery to an endpoint **without an inbox**: claims the event and runs the handler in one transaction,
+    /// and returns the response. The handler's writes take effect **exactly once**, even after a crash.
     ///
     /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
@@ -1181,8 +1181,9 @@ impl SqliteStore {
         receipt
     }
 
-    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
-    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    /// Returns a handler for an endpoint **with an inbox**, for its [worker](crate::inbox::Inbox::worker) or for
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle): it claims an event and runs a closure in one transaction. The
+    /// closure's writes take effect **exactly once**, even after a crash.
     ///
     /// The closure, or a function, gets a [`rusqlite::Transaction`](Transaction). It is like the handler of
     /// [`handle_in`](Self::handle_in): it runs in the store's thread, and should be short. If it returns an error or
@@ -1200,8 +1201,6 @@ impl SqliteStore {
     /// An attempt fails if its transaction has not ended after 15 s. A closure that runs by then continues. If it is
     /// committed, the next attempt does not call it again. If the disk is full, nothing is committed, and the closure is
     /// called again immediately, with the room of the reserve.
-    ///
-    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// # Panics
     ///

@@ -193,8 +193,8 @@ impl SqlxSqliteStore {
         is_new(claimed.await?)
     }
 
-    /// Claims an event of an endpoint **without an inbox** and runs the handler in one transaction, and returns the
-    /// response. The handler's writes take effect **exactly once**, even after a crash.
+    /// Handles a delivery to an endpoint **without an inbox**: claims the event and runs the handler in one transaction,
+    /// and returns the response. The handler's writes take effect **exactly once**, even after a crash.
     ///
     /// No inbox may have this endpoint name. The default name of an inbox is `main`. With an inbox, call
     /// [`Inbox::handle`](crate::inbox::Inbox::handle) with [`handler_in`](Self::handler_in): here, an event whose worker
@@ -302,8 +302,9 @@ impl SqlxSqliteStore {
         respond_in_time(&self.store.shared.failures, endpoint, &delivery, handled).await
     }
 
-    /// Returns a handler for a [worker](crate::inbox::Inbox::worker) that claims an event and runs a closure in one
-    /// transaction. The closure's writes take effect **exactly once**, even after a crash.
+    /// Returns a handler for an endpoint **with an inbox**, for its [worker](crate::inbox::Inbox::worker) or for
+    /// [`Inbox::handle`](crate::inbox::Inbox::handle): it claims an event and runs a closure in one transaction. The
+    /// closure's writes take effect **exactly once**, even after a crash.
     ///
     /// The closure, or a function, gets a [`sqlx::Transaction`](Transaction). It is like the handler of
     /// [`handle_in`](Self::handle_in): it waits for its turn, uses one connection of the pool, and should be short. If
@@ -322,8 +323,6 @@ impl SqlxSqliteStore {
     /// statement has ended. If your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your
     /// own. If the disk is full, nothing is committed, and the closure is called again immediately, with the room of the
     /// reserve.
-    ///
-    /// [`Inbox::handle`](crate::inbox::Inbox::handle) takes the handler, too.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.
