@@ -91,6 +91,7 @@
 //! | `audience.call` | span | INFO | from the first poll of a call until it has its result or is dropped |
 //! | `http.client.request` | span | INFO | during one attempt; name and fields follow OpenTelemetry's conventions for HTTP clients |
 //! | `the attempt failed and will be retried` | event | WARN | before the wait for a retry |
+//! | `the service accepted the change, but does not show whether it was made` | event | WARN | after an opt-out from a topic, if the contact in the response and the one that is retrieved have `null` as the answer; its only field is `operation` |
 //! | `the service has asked to wait, so the request is not sent yet` | event | INFO | before a call waits because any clone of the client got a 429 |
 //!
 //! | field | on | value |

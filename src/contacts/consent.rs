@@ -99,6 +99,10 @@ impl Contacts {
     /// 404. It is safe to repeat the call, whatever its error says. If the service sends no contact,
     /// for example because it responds with 204, each opt-out takes two requests.
     ///
+    /// If the contact in the response and the one that is retrieved both have `null` as the answer for the topic, the
+    /// service has accepted the opt-out, and no further call would show more. So the call succeeds, and with the feature
+    /// `tracing`, it logs a warning.
+    ///
     /// # Example: from a preference page
     ///
     /// ```
@@ -405,6 +409,9 @@ struct Proof {
     is_needed: bool,
     /// The caller can do without the contact, and takes the change for made if there is none.
     may_be_gone: bool,
+    /// The response to the change has the contact, with `null` as the answer. So the service has accepted the change, and
+    /// no proof is needed if it never shows the answer.
+    may_be_silent: bool,
 }
 
 /// Returns `None` if the change was made but its response has no contact.
@@ -414,6 +421,17 @@ fn contact_of_write<T>(decoded: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if error.outcome() == Outcome::Applied => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Emits an event for a change that counts as made although nothing shows it.
+fn report_silence(operation: Operation) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        operation = operation.name,
+        "the service accepted the change, but does not show whether it was made"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = operation;
 }
 
 impl Consent {
@@ -484,6 +502,7 @@ impl Consent {
                 let proof = Proof {
                     is_needed: is_repeated || self.is_opt_out() || unproved.is_some(),
                     may_be_gone: is_repeated,
+                    may_be_silent: unproved.is_some_and(|contact| self.is_silent(&contact)),
                 };
                 let retrieved = Box::pin(self.retrieve_written(client, proof, body, options));
                 retrieved.await.map_err(|error| {
@@ -530,6 +549,11 @@ impl Consent {
             received.decode(|success| Response::read(success, |success| self.decode(success)))
         };
         let error = match retrieved.await {
+            // Otherwise an opt-out would be repeated without end.
+            Ok(retrieved) if proof.may_be_silent && self.is_silent(retrieved.value()) => {
+                report_silence(self.operation());
+                return Ok(retrieved.into_inner());
+            }
             Ok(retrieved) if !self.is_applied_to(retrieved.value()) => {
                 let error = Error::not_applied("contact", self.is_opt_out()).reading(body);
                 return Err(error.after(retrieved.attempts(), Outcome::Unknown));
@@ -605,6 +629,14 @@ impl Consent {
                 normalized_address(&contact.email) == address && self.is_applied_to(contact)
             }
         }
+    }
+
+    /// Returns whether the contact is the right one, but has `null` as the answer for the topic.
+    fn is_silent(&self, contact: &Contact) -> bool {
+        let is_null = |topic: &String| contact.null_topics().any(|name| name == topic);
+        let address = normalized_address(&self.address);
+        normalized_address(&contact.email) == address
+            && self.body.topic.as_ref().is_some_and(is_null)
     }
 
     /// Returns whether a refusal of an opt-out may say that there is no such contact. That needs a proof: a gateway can
@@ -764,7 +796,7 @@ mod tests {
         ] {
             let error = call.request().unwrap_err();
 
-            assert_eq!(error.kind(), crate::ErrorKind::Input);
+            assert_eq!(error.kind(), ErrorKind::Input);
             assert!(error.to_string().contains("topic is empty"), "{error}");
         }
         // A topic is in the body, not in the path.

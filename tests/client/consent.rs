@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use wiremock::{MockServer, Request, ResponseTemplate};
 
+use support::trace_log::Log;
 use support::{
     ADA, contact, contacts, in_time, ok, received, record, respond_with, status, text, with,
 };
@@ -884,20 +885,49 @@ async fn a_topic_whose_answer_is_null_is_not_shown() {
 async fn a_null_answer_does_not_prove_that_an_opt_out_or_an_opt_in_was_recorded() {
     let answers = json!({"news": null, "offers": true});
     let contact = with(with(record(), "unsubscribed", false), "topics", answers);
-    let server =
-        respond_with(
-            move |request: &Request| match request.url.path().ends_with("/subscribe") {
-                true => status(204),
-                false => ok(&contact),
-            },
-        )
-        .await;
+    let server = respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" => ok(&contact),
+        _ => status(204),
+    })
+    .await;
     let contacts = contacts(server.uri());
 
     for answer in [false, true] {
         let error = contacts.set_topic(ADA, "news", answer).await.unwrap_err();
 
         assert_eq!(error.outcome(), Outcome::Unknown, "{answer}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_that_the_service_accepts_and_never_shows_counts_as_recorded_with_a_warning() {
+    for (address, retrieved, is_recorded) in [
+        (ADA, Value::Null, true),
+        (ADA, true.into(), false),
+        ("bob@example.com", Value::Null, false),
+    ] {
+        let shown = move |address, answer| {
+            let contact = with(with(record(), "unsubscribed", false), "email", address);
+            ok(with(contact, "topics", json!({"news": answer})))
+        };
+        let server = respond_with(move |request: &Request| match request.method.as_str() {
+            "GET" => shown(ADA, retrieved.clone()),
+            _ => shown(address, Value::Null),
+        })
+        .await;
+        let contacts = contacts(server.uri());
+
+        let log = Log::start();
+        let opted_out = contacts.unsubscribe(ADA).topic("news").await;
+
+        assert_eq!(opted_out.is_ok(), is_recorded, "{opted_out:?}");
+        let warnings = log.events().into_iter();
+        let warnings: Vec<_> = warnings
+            .map(|line| line.fields["message"].clone())
+            .collect();
+        let warning = "the service accepted the change, but does not show whether it was made";
+        let expected: &[&str] = if is_recorded { &[warning] } else { &[] };
+        assert_eq!(warnings, expected);
     }
 }
 

@@ -1880,6 +1880,28 @@ async fn a_400_of_a_gateway_opts_nobody_out_of_everything_because_an_answer_is_n
 }
 
 #[tokio::test]
+async fn an_opt_out_and_a_confirmation_end_although_the_service_always_shows_null_for_the_topic() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let ada = server.client().contacts().retrieve(ADA).await.unwrap();
+    let mut ada = serde_json::to_value(ada).unwrap();
+    ada["unsubscribed"] = true.into();
+    ada["topics"] = serde_json::json!({"news": null, "offers": false, "internal": false});
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    null_answer(&server, "news").await;
+    server.fault(Fault::wrong_body(ada.to_string()).path("*/unsubscribe"));
+
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+    let confirmed = service.subscribe(ADA, ["offers"]).await;
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    confirmed.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["offers"] && !ada.topics["news"]);
+}
+
+#[tokio::test]
 async fn a_404_of_a_gateway_ends_no_opt_out() {
     for body in [
         r#"{"message": "no Route matched with those values"}"#,
