@@ -149,7 +149,7 @@
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
 //! | `webhook event parked` | ERROR | `endpoint`, `id` |
 //! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again uses the ids of its events again: use a new store or another endpoint name for it) |
-//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most |
+//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most. If the tables in Postgres are missing, the first line is a WARN: when a service starts, somebody may be creating them |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
 //! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
@@ -280,6 +280,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::error::Failure;
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
+use self::postgres::lacks_tables;
 use self::store::DynStore;
 use crate::ConfigError;
 use crate::sync::{Running, lock};
@@ -1254,7 +1256,7 @@ impl Inbox {
     /// Returns whether to log a failure of the application's own code now: once a minute, as those of the store.
     #[cfg(feature = "tracing")]
     pub(crate) fn logs_failure(&self, operation: &'static str) -> bool {
-        self.0.failures.is_due(operation)
+        self.0.failures.due(operation).is_some()
     }
 
     /// Awaits a call of the store, but not for longer than the service waits for a response.
@@ -2227,21 +2229,21 @@ struct FailureLog(Mutex<BTreeMap<&'static str, Instant>>);
 
 impl FailureLog {
     fn report(&self, operation: &'static str, error: &StoreError) {
-        if self.is_due(operation) {
-            report_store_failure(operation, error);
+        if let Some(is_first) = self.due(operation) {
+            report_store_failure(operation, error, is_first);
         }
     }
 
-    /// Returns whether to log a failure of this operation now.
-    fn is_due(&self, operation: &'static str) -> bool {
+    /// If a failure of this operation is to be logged now, returns whether it is the first.
+    fn due(&self, operation: &'static str) -> Option<bool> {
         let now = Instant::now();
         let mut logged = lock(&self.0);
-        let last = logged.get(operation);
-        let is_due = last.is_none_or(|&last| now - last >= REPORT_INTERVAL);
-        if is_due {
-            logged.insert(operation, now);
+        let last = logged.get(operation).copied();
+        if last.is_some_and(|last| now - last < REPORT_INTERVAL) {
+            return None;
         }
-        is_due
+        logged.insert(operation, now);
+        Some(last.is_none())
     }
 
     fn clear(&self) {
@@ -2323,14 +2325,32 @@ fn report_conflict(endpoint: &str, id: &EventId) {
     );
 }
 
-fn report_store_failure(operation: &'static str, error: &StoreError) {
-    report!(
-        error,
-        operation,
-        %error,
-        cause = Error::source(error).map(crate::causes::with_causes),
-        "inbox store failed"
-    );
+fn report_store_failure(operation: &'static str, error: &StoreError, is_first: bool) {
+    if is_first && lacks_tables(error) {
+        // Nothing is wrong if the tables are created beside the server, or by another process. Otherwise it is an error
+        // in a minute.
+        report!(
+            warn,
+            operation,
+            %error,
+            cause = Error::source(error).map(crate::causes::with_causes),
+            "inbox store failed"
+        );
+    } else {
+        report!(
+            error,
+            operation,
+            %error,
+            cause = Error::source(error).map(crate::causes::with_causes),
+            "inbox store failed"
+        );
+    }
+}
+
+/// The other stores create what they need when they are opened.
+#[cfg(not(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres")))]
+fn lacks_tables(_: &StoreError) -> bool {
+    false
 }
 
 #[cfg(test)]
@@ -2479,6 +2499,19 @@ mod tests {
         drop(runtime);
 
         assert!(!ended.recv().unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_logged_once_a_minute_and_the_first_one_after_a_recovery_is_the_first() {
+        let failures = FailureLog::default();
+
+        assert_eq!(failures.due("take"), Some(true));
+        assert_eq!(failures.due("take"), None);
+        tokio::time::advance(REPORT_INTERVAL).await;
+        assert_eq!(failures.due("take"), Some(false));
+        assert_eq!(failures.due("accept"), Some(true));
+        failures.clear();
+        assert_eq!(failures.due("take"), Some(true));
     }
 
     #[cfg(feature = "unsubscribe")]

@@ -15,6 +15,7 @@ use audience::inbox::{
     PostgresStore, Receipt, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use tokio::net::TcpListener;
+use tracing::Level;
 
 use super::deliveries::{delivery, id, new_claim};
 use super::lossy_proxy::LossyProxy;
@@ -404,6 +405,38 @@ async fn tables_are_created_as_soon_as_the_database_responds_and_a_role_that_may
     sqlx_done.unwrap();
     assert_eq!(stranger_done.unwrap_err().kind(), StoreErrorKind::Unusable);
     assert_eq!(claim(&native, "evt_1").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn tables_that_do_not_exist_yet_are_logged_as_a_warning_and_as_an_error_a_minute_later() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let native = PostgresStore::connect_lazy(&database.url).unwrap();
+    let sqlx = SqlxPostgresStore::new(PgPool::connect_lazy(&database.url).unwrap());
+    let inboxes = [
+        Inbox::builder(native.clone()).build().unwrap(),
+        Inbox::builder(sqlx).build().unwrap(),
+    ];
+
+    for inbox in &inboxes {
+        let log = Log::start();
+        in_time(inbox.backlog()).await.unwrap_err();
+        tokio::time::pause();
+        tokio::time::advance(MINUTE).await;
+        tokio::time::resume();
+        in_time(inbox.backlog()).await.unwrap_err();
+
+        let lines = log.events().into_iter();
+        let failures = lines.filter(|line| line.fields["message"] == "inbox store failed");
+        let levels: Vec<_> = failures.map(|line| line.level).collect();
+        assert_eq!(levels, [Level::WARN, Level::ERROR]);
+    }
+
+    in_time(native.migrate()).await.unwrap();
+    for inbox in &inboxes {
+        assert_eq!(in_time(inbox.backlog()).await.unwrap().waiting, 0);
+    }
 }
 
 /// The address of a database that is down.

@@ -16,6 +16,7 @@ use super::statements::{
     OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, STATE, SURVEY,
     Statement, TAKE, VERSION, Value,
 };
+use crate::causes::causes;
 use crate::inbox::error::{Failure, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::Undone;
 use crate::inbox::receipt::state_of_outcome;
@@ -352,7 +353,7 @@ impl<D: Driver> Entries<D> {
             let entries = self.clone();
             runtime.spawn(async move {
                 if let Some(error) = purge_failure(purge_all(&entries)).await {
-                    report_store_failure("purge", &error);
+                    report_store_failure("purge", &error, true);
                 }
             });
         }
@@ -884,6 +885,11 @@ struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
 )]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
+/// Returns whether the tables do not exist, or cannot be found.
+pub(in crate::inbox) fn lacks_tables(error: &StoreError) -> bool {
+    causes(error).any(|cause| cause.is::<MissingTables>())
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the role lacks a right: if an administrator has created the tables, add their schema to the `search_path` of this \
@@ -1385,6 +1391,15 @@ mod tests {
 
             let text = error.source().unwrap().to_string();
             assert!(text.contains(remedy), "{code}: {text}");
+        }
+    }
+
+    #[test]
+    fn only_an_undefined_table_is_a_missing_table() {
+        for (code, expected) in [("42P01", true), ("42501", false), ("57P01", false)] {
+            let error = Failed::of_code(code, "refused").error;
+
+            assert_eq!(lacks_tables(&error), expected, "{code}");
         }
     }
 

@@ -17,6 +17,7 @@ mod tls;
 
 #[cfg(feature = "inbox-postgres")]
 pub use deadpool_postgres;
+pub(super) use entries::lacks_tables;
 #[cfg(feature = "inbox-sqlx-postgres")]
 pub use sqlx_store::SqlxPostgresStore;
 #[cfg(feature = "inbox-postgres")]

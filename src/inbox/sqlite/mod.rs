@@ -988,7 +988,7 @@ impl SqliteStore {
                 Err(error) => Err(StoreError::unavailable(error)),
             };
             if let Err(error) = purged {
-                report_store_failure("purge", &error);
+                report_store_failure("purge", &error, true);
             }
         };
         // If there is no thread, a later claim purges.
