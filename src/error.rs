@@ -2390,32 +2390,6 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_reads_the_status_of_any_error_behind_which_the_service_is() {
-        #[derive(Debug)]
-        struct Failed(Box<dyn StdError>);
-
-        impl fmt::Display for Failed {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the handler failed")
-            }
-        }
-
-        impl StdError for Failed {
-            fn source(&self) -> Option<&(dyn StdError + 'static)> {
-                Some(&*self.0)
-            }
-        }
-
-        let missing = || Error::refused(ApiError::missing(Missing::Contact));
-        let database = Failed("the database is down".into());
-
-        assert_eq!(visitor_status(&missing()), Some(StatusCode::NOT_FOUND));
-        let behind = visitor_status(&Failed(missing().into()));
-        assert_eq!(behind, Some(StatusCode::NOT_FOUND));
-        assert_eq!(visitor_status(&database), None);
-    }
-
-    #[test]
     fn a_422_or_403_without_a_slug_is_never_guessed() {
         assert!(!refusal(422, "").is_complaint_locked());
         assert!(!refusal(422, "").is_validation_error());

@@ -85,17 +85,6 @@ impl Client {
     }
 }
 
-/// Emits an event for a write that counts as applied although nothing shows it.
-fn report_silence(operation: Operation) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        operation = operation.name,
-        "the service accepted the change, but does not show whether it was made"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = operation;
-}
-
 /// Defines the public builder of an [`Endpoint`]: a client, the endpoint and the settings that every call has. With
 /// `idempotent`, the builder has that setter too.
 macro_rules! endpoint_builder {

@@ -1970,6 +1970,7 @@ impl fmt::Debug for ChangeStream {
 /// The state of a server whose errors have a shape other than the default.
 #[cfg(test)]
 fn test_shared() -> Arc<Shared> {
+    use self::dialect::ErrorShape;
     use self::service::Settings;
 
     let settings = Settings {

@@ -887,7 +887,7 @@ struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
 /// Returns whether the tables do not exist, or cannot be found.
 pub(in crate::inbox) fn lacks_tables(error: &StoreError) -> bool {
-    causes(error).any(|cause| cause.is::<MissingTables>())
+    causes(error).any(<dyn Error>::is::<MissingTables>)
 }
 
 #[derive(Debug, thiserror::Error)]
