@@ -57,6 +57,8 @@ struct Inner {
     message: Cow<'static, str>,
     /// What a developer should check. `Display` prints it after the message.
     advice: Option<&'static str>,
+    /// What else has failed. `Display` prints it last.
+    also: Option<String>,
     api: Option<ApiError>,
     outcome: Outcome,
     attempts: u32,
@@ -892,6 +894,13 @@ impl Error {
         error
     }
 
+    /// Adds what else has failed to the end of the text.
+    #[cfg(feature = "import")]
+    pub(crate) fn adding(mut self, failure: String) -> Self {
+        self.0.also = Some(failure);
+        self
+    }
+
     /// Says that this 404 does not come from the service, which has what the request names. The base URL is right, because
     /// another request found the contact, so a later call may succeed.
     pub(crate) fn not_from_service(mut self) -> Self {
@@ -997,6 +1006,7 @@ impl Error {
             operation: None,
             message: message.into(),
             advice: None,
+            also: None,
             api: None,
             outcome,
             attempts: 0,
@@ -1161,7 +1171,10 @@ impl fmt::Display for Error {
         {
             write!(f, ": {}", with_causes(cause))?;
         }
-        Ok(())
+        match &self.0.also {
+            Some(failure) => write!(f, "; {failure}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -1182,6 +1195,9 @@ impl fmt::Debug for Error {
         }
         if let Some(api) = &self.0.api {
             debug.field("api", api);
+        }
+        if let Some(failure) = &self.0.also {
+            debug.field("also", failure);
         }
         // The body stays out: it may name a contact.
         if let Some(source) = &self.0.source {

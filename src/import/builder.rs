@@ -47,6 +47,8 @@ impl Contacts {
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     /// - The error of the request for a contact that the [`journal`](Import::journal) records, if nothing is left to send.
     ///
+    /// If the rejects could not be written either, the text of any of these errors ends with that.
+    ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the
     /// [`ImportReport`] counts them. Even if the service was down for every row, the result is `Ok`:
     /// [`finished`](ImportReport::finished) says whether everything was done.
@@ -615,10 +617,16 @@ impl Import {
         drive(&mut run, rejects.as_mut()).await;
         // Flushed even if the import has failed: the rejects then list the rows up to the stop.
         let written = rejects.map_or(Ok(()), Rejects::finish);
-        let report = run.finish()?;
-        match written {
-            Ok(()) => Ok(report),
-            Err(error) => Err(ImportError::new(report, unwritable(error))),
+        let (report, error) = match run.finish() {
+            Ok(report) => (report, None),
+            Err(stopped) => {
+                let (report, error) = stopped.into_parts();
+                (report, Some(error))
+            }
+        };
+        match with_unwritten(error, written) {
+            None => Ok(report),
+            Some(error) => Err(ImportError::new(report, error)),
         }
     }
 
@@ -844,6 +852,19 @@ pub(super) enum Opened {
 
 fn unwritable(error: io::Error) -> Error {
     Error::config("could not write the rejects").caused_by(error)
+}
+
+/// Returns the error of a run with the failure to write its rejects, if they could not be written.
+pub(super) fn with_unwritten(error: Option<Error>, written: io::Result<()>) -> Option<Error> {
+    match (error, written) {
+        (error, Ok(())) => error,
+        (None, Err(failed)) => Some(unwritable(failed)),
+        // Only the kind: the text of a writer of the caller may contain anything.
+        (Some(error), Err(failed)) => {
+            let failure = format!("and could not write the rejects ({})", failed.kind());
+            Some(error.adding(failure))
+        }
+    }
 }
 
 /// The file of the rejects. When this is dropped, an empty file is removed (on Unix), and the lock ends. A file whose

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::batch::{Log, Sender};
-use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive};
+use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive, with_unwritten};
 use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
 use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
 use super::report::{ImportReport, RowOutcome};
@@ -900,11 +900,7 @@ impl SyncContacts {
             error = error.or_else(|| recorded.err().map(unwritable));
             state.shrink(&writer).await;
         }
-        if let Err(failed) = written {
-            let failed = Error::config("could not write the rejects").caused_by(failed);
-            error.get_or_insert(failed);
-        }
-        match error {
+        match with_unwritten(error, written) {
             None => Ok(report),
             Some(error) => Err(SyncError::new(report, error)),
         }

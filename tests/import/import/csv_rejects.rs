@@ -4,10 +4,12 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, PropertyValue};
-use audience::import::{Column, CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
+use audience::import::{
+    Column, CsvInput, CsvRows, ImportReport, ImportRow, OptOut, SyncRow, SyncState,
+};
 use audience::mock::{Fault, MockServer};
 
-use super::refused_batch;
+use super::{JournalPath, refused_batch};
 use support::mock_builder;
 
 /// A file in memory that can be read after the import has closed it.
@@ -113,6 +115,30 @@ async fn an_import_whose_rejects_are_not_on_the_disk_at_its_end_fails() {
     let message = stopped.error().to_string();
     assert!(message.contains("could not write the rejects"), "{message}");
     assert_eq!(stopped.report().refused(), 1);
+}
+
+#[tokio::test]
+async fn an_import_or_a_sync_that_stops_says_that_its_rejects_could_not_be_written_either() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.fault(Fault::status(401).path("/contacts/batch"));
+    let state = JournalPath::new();
+    let table = [SyncRow::new(1, "ada@x.io")];
+    let sync = contacts.sync(table, SyncState::open(&state).unwrap());
+
+    let import = contacts.import(["ada@x.io"]).rejects(FullAtTheEnd);
+    let import = import.await.unwrap_err();
+    let sync = sync.rejects(FullAtTheEnd).await.unwrap_err();
+
+    for error in [import.error(), sync.error()] {
+        assert!(error.is_unauthorized(), "{error}");
+        let text = error.to_string();
+        let end = "; and could not write the rejects (no storage space)";
+        assert!(
+            text.contains("responded 401") && text.ends_with(end),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]
