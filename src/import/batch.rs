@@ -21,7 +21,7 @@ use crate::contacts::{
     normalized_address,
 };
 use crate::error::shortened;
-use crate::{ApiError, Error, ErrorCode, Missing, Outcome};
+use crate::{ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome};
 
 /// The parts that all batches of an import share.
 #[derive(Clone, Debug)]
@@ -322,7 +322,8 @@ impl Sender {
     }
 
     /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
-    /// outcome of its row; the others are tried nevertheless, unless the key was refused.
+    /// outcome of its row; the others are tried nevertheless, unless the key was refused or the
+    /// service does not respond in time.
     ///
     /// Returns the rows whose opt-outs a resumed import should send, by their places. An opt-out that fails is always
     /// one of them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
@@ -333,10 +334,13 @@ impl Sender {
         sent: &mut SentBatch,
         watch: &Arc<Watch>,
     ) -> BTreeMap<usize, OptOutsLeft> {
-        // After such an error, another request would fail in the same way, or takes too long for a run that is to stop.
-        // That a contact is missing says nothing about the next one.
-        let is_last =
-            |error: &Error| is_refused_key(error) || watch.gives_up() && !error.is_not_found();
+        // After such an error, another request would fail in the same way, or takes too long: a hundred of them, one after
+        // another, or even one for a run that is to stop. That a contact is missing says nothing about the next one.
+        let is_last = |error: &Error| {
+            is_refused_key(error)
+                || takes_long(error)
+                || watch.gives_up() && !error.is_not_found()
+        };
         let (mut last, mut all_left) = (None, BTreeMap::new());
         for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
             let opt_outs = row.row.opt_outs();
@@ -373,7 +377,7 @@ impl Sender {
                     Err(error) => {
                         failed = Some(opt_out_failed(&EVERYTHING, &error));
                         is_left = true;
-                        last = Some(error).filter(is_last);
+                        last = Some(error).filter(is_last).map(for_the_next);
                     }
                 }
             }
@@ -391,7 +395,7 @@ impl Sender {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
                     is_left = true;
                 }
-                last = Some(error).filter(is_last);
+                last = Some(error).filter(is_last).map(for_the_next);
             }
             // A row that is sent again brings its opt-outs with it. The report says that one failed: without a journal, only
             // the caller can send the row again.
@@ -1090,6 +1094,22 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
         code: code_of(error),
         message: Some(format!("{what} was not recorded: {error}")),
         retryable: error.is_retryable(),
+    }
+}
+
+/// Returns whether further requests are likely to take as long as this one: the service could not be reached, did not
+/// respond in time, or asked to wait. After a 429, they fail at once.
+fn takes_long(error: &Error) -> bool {
+    let asks_to_wait = error.retry_after().is_some() && !error.is_rate_limited();
+    asks_to_wait || matches!(error.kind(), ErrorKind::Connect | ErrorKind::Timeout)
+}
+
+/// Returns the error of an opt-out that is not sent because an earlier request failed with this error.
+fn for_the_next(error: Error) -> Error {
+    let message = "the service was not available shortly before, so it was not sent";
+    match takes_long(&error) {
+        true => Error::new(ErrorKind::Timeout, Outcome::NotSent, message),
+        false => error,
     }
 }
 

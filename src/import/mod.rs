@@ -42,7 +42,8 @@
 //!   opt-out of everything, a contact that existed is retrieved: if it is opted out already, only opt-outs of topics are
 //!   sent. If that fails, the row is reported as [`OptOutFailed`](RowOutcome::OptOutFailed). If the service refuses a row,
 //!   a contact with its address may exist all the same, so its opt-outs are recorded if there is one: see
-//!   [`Refused`](RowOutcome::Refused).
+//!   [`Refused`](RowOutcome::Refused). If one fails because the service cannot be reached, does not respond in time or asks
+//!   to wait, the other opt-outs of the batch are not sent, and their rows are reported in the same way.
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the

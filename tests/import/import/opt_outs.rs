@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use audience::RetryPolicy;
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
 use audience::import::{Import, ImportRow, OptOut, RowOutcome};
 use audience::mock::dialect::ContactDeletion;
@@ -9,8 +10,9 @@ use audience::mock::{Dialect, Fault, MockServer};
 use futures_util::StreamExt;
 use serde_json::json;
 
+use super::csv_rejects::SharedFile;
 use super::{JournalPath, batches, contacts, counts, refused_batch};
-use support::in_time;
+use support::{TIMEOUT, in_time};
 
 const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Preferences);
 
@@ -492,6 +494,32 @@ async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_r
         3,
         "only the opt-outs of the first batch are sent again"
     );
+    assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
+async fn after_an_opt_out_without_a_response_the_others_of_its_batch_are_left_to_the_next_run() {
+    let server = server().await;
+    let hangs = Fault::status(503).delayed_by(Duration::from_secs(3_600));
+    server.fault(hangs.path("*/unsubscribe"));
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.timeout(TIMEOUT).build().unwrap().contacts();
+    let (journal, rejects) = (JournalPath::new(), SharedFile::default());
+    let run = || {
+        let rows = (0..50).map(|n| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING));
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let failed = in_time(run().rejects(rejects.clone())).await.unwrap();
+    let requests = server.requests().len();
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!((failed.created(), failed.opt_out_failed()), (0, 50));
+    assert_eq!(requests, 2, "the batch and one opt-out");
+    let rejects = rejects.text();
+    assert_eq!(rejects.matches("so it was not sent").count(), 49);
+    assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
     assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
 }
 
