@@ -894,6 +894,13 @@ impl Error {
         error
     }
 
+    /// Returns whether this is a 403 that does not look like one of the service, because its body is no JSON object. It
+    /// most likely comes from a firewall, which may have refused only what this request contains.
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
+    pub(crate) fn is_foreign_403(&self) -> bool {
+        self.api().is_some_and(ApiError::is_foreign_403)
+    }
+
     /// Adds what else has failed to the end of the text.
     #[cfg(feature = "import")]
     pub(crate) fn adding(mut self, failure: String) -> Self {
@@ -1741,6 +1748,12 @@ impl ApiError {
     fn is_foreign_404(&self) -> bool {
         let is_bare = self.code.is_none() && self.implied.is_none();
         self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
+    }
+
+    #[cfg(any(feature = "import", feature = "unsubscribe"))]
+    fn is_foreign_403(&self) -> bool {
+        let is_bare = self.code.is_none() && self.status == StatusCode::FORBIDDEN;
+        is_bare && !ErrorBody::read(self.status, &self.body).is_object
     }
 
     /// Returns the slug if it consists only of `a-z` and `_`. A slug with other characters may be an

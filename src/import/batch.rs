@@ -7,7 +7,7 @@ use std::{io, slice};
 use http::StatusCode;
 
 use super::journal::{BatchEnd, JournalWriter};
-use super::pace::Watch;
+use super::pace::{Watch, may_be_about_a_row};
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft,
@@ -15,7 +15,7 @@ use super::row::{
 };
 use super::sync_state::StateWriter;
 use crate::address::address_problem;
-use crate::client::{CallOptions, TakesOptions};
+use crate::client::{AttemptWatch as _, CallOptions, TakesOptions};
 use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, may_be_missing,
     normalized_address,
@@ -174,7 +174,11 @@ impl Sender {
 
     fn options(&self, watch: &Arc<Watch>) -> CallOptions {
         // Asked for each request: another batch may have found out since that the service is back.
-        let options = match watch.is_down() {
+        self.options_if(watch.is_down(), watch)
+    }
+
+    fn options_if(&self, is_down: bool, watch: &Arc<Watch>) -> CallOptions {
+        let options = match is_down {
             true => &self.retries.when_down,
             false => &self.retries.patient,
         };
@@ -205,7 +209,7 @@ impl Sender {
                     let result = results.next();
                     let outcome = match result {
                         Some(EntryResult::Sent(result)) => outcome_of(row, result),
-                        Some(EntryResult::TooLarge) => RowOutcome::NotSent,
+                        Some(EntryResult::NotAccepted) => RowOutcome::NotSent,
                         Some(EntryResult::Failed(outcome)) => outcome.clone(),
                         None => RowOutcome::Unknown,
                     };
@@ -215,7 +219,7 @@ impl Sender {
                             false
                         }
                         // The contact may have existed before the import, and would keep getting broadcasts.
-                        (RowOutcome::Refused { .. }, _) | (_, Some(EntryResult::TooLarge))
+                        (RowOutcome::Refused { .. }, _) | (_, Some(EntryResult::NotAccepted))
                             if !row.fails_on_conflict() =>
                         {
                             true
@@ -231,7 +235,7 @@ impl Sender {
         }
         // One refused entry is enough: every later row would be refused, too.
         let is_full = outcomes.iter().any(is_quota_exceeded);
-        let failure = failure.map(|error| stop_of_failure(error.about(&name_of(rows))));
+        let failure = failure.map(|error| stop_of_failure(error.about(&name_of(rows)), watch));
         let stop = match failure {
             None if is_full => Some(Stop::Quota(None)),
             Some(Stop::Failure(error)) if is_full => Some(Stop::Quota(Some(error))),
@@ -240,10 +244,9 @@ impl Sender {
         (SentBatch::new(outcomes, stop), may_exist)
     }
 
-    /// Sends a batch. If the service refuses it as a whole because of its length, its size or one of its entries, this
-    /// sends its halves, one after the other, and the halves of those: only a row that is refused alone is at fault. If
-    /// everything is refused, a batch of 100 rows takes 199 requests. After a row that is too large, later rows of its
-    /// address are left out.
+    /// Sends a batch. If it fails, and smaller batches may succeed, this sends its halves, one after the other, and the
+    /// halves of those: only a row that fails alone is at fault. If all of them fail, a batch of 100 rows takes 199
+    /// requests. After a row that is left to the next run, later rows of its address are left out.
     ///
     /// Returns a result for each entry, and the last error that left entries without one.
     async fn send_batch(
@@ -251,22 +254,22 @@ impl Sender {
         batch: &[&NewContact],
         watch: &Arc<Watch>,
     ) -> (Vec<EntryResult>, Option<Error>) {
-        let not_sent = EntryResult::Failed(RowOutcome::NotSent);
         let (mut results, mut failure) = (Vec::with_capacity(batch.len()), None);
-        let mut too_large = HashSet::<AddressHash>::new();
+        let mut left = HashSet::<AddressHash>::new();
         // The next part is the last one, so that entries with the same address apply in their order.
-        let mut parts = vec![batch];
+        let mut parts = vec![Part::new(batch)];
         while let Some(part) = parts.pop() {
-            // When the row that is too large is sent again, it would overwrite a later row of its address.
+            // When the row that is left is sent again, it would overwrite a later row of its address.
             let is_left_out = |contact: &&NewContact| {
-                !too_large.is_empty() && too_large.contains(&AddressHash::new(&contact.email))
+                !left.is_empty() && left.contains(&AddressHash::new(&contact.email))
             };
-            match part.iter().position(is_left_out) {
+            match part.entries.iter().position(is_left_out) {
                 None => {}
                 Some(0) => {
-                    results.push(not_sent.clone());
-                    if part.len() > 1 {
-                        parts.push(&part[1..]);
+                    let (first, others) = part.split_at(1);
+                    results.extend(first.results_if_not_sent());
+                    if !others.entries.is_empty() {
+                        parts.push(others);
                     }
                     continue;
                 }
@@ -278,24 +281,29 @@ impl Sender {
             }
             match self.send_part(part, watch).await {
                 Ok(sent) => results.extend(sent.into_iter().map(EntryResult::Sent)),
-                Err(error) if is_refused_as_a_whole(&error) && part.len() > 1 => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
+                Err(error) if smaller_may_succeed(&error, part, watch) => {
+                    let part = part.after(&error);
+                    match part.entries {
+                        [_] if is_about_rows(&error) && error.outcome() == Outcome::Refused => {
+                            results.push(EntryResult::Sent(refused_entry(&error)));
+                        }
+                        [contact] => {
+                            left.insert(AddressHash::new(&contact.email));
+                            results.push(part.result_if_not_accepted());
+                            failure = Some(error);
+                        }
+                        entries => {
+                            let (first, second) = part.split_at(entries.len() / 2);
+                            parts.extend([second, first]);
+                        }
+                    }
                 }
-                Err(error) if is_refused_as_a_whole(&error) && is_about_rows(&error) => {
-                    results.push(EntryResult::Sent(refused_entry(&error)));
-                }
-                // The others may be small enough.
-                Err(error) if is_refused_as_a_whole(&error) => {
-                    results.push(EntryResult::TooLarge);
-                    let addresses = part.iter().map(|contact| AddressHash::new(&contact.email));
-                    too_large.extend(addresses);
-                    failure = Some(error);
-                }
-                // Anything else would refuse the other parts, too.
+                // Anything else would fail for the other parts, too.
                 Err(error) => {
-                    let outcome = EntryResult::Failed(outcome_of_failure(&error));
-                    results.extend(part.iter().map(|_| outcome.clone()));
+                    results.extend(part.results(match part.may_be_applied {
+                        true => RowOutcome::Unknown,
+                        false => outcome_of_failure(&error),
+                    }));
                     // The last one decides: it may be about the key.
                     failure = Some(error);
                     break;
@@ -305,17 +313,22 @@ impl Sender {
                 break;
             }
         }
-        results.resize(batch.len(), not_sent);
+        let not_sent = parts.into_iter().rev();
+        results.extend(not_sent.flat_map(Part::results_if_not_sent));
         (results, failure)
     }
 
     async fn send_part(
         &self,
-        batch: &[&NewContact],
+        part: Part<'_>,
         watch: &Arc<Watch>,
     ) -> Result<Vec<BatchOutcome>, Error> {
-        let options = self.options(watch);
-        let result = self.contacts.batch_outcomes(batch, options).await;
+        if part.may_be_applied {
+            watch.retries();
+        }
+        // The larger part was retried for as long as the import has patience.
+        let options = self.options_if(watch.is_down() || part.may_be_applied, watch);
+        let result = self.contacts.batch_outcomes(part.entries, options).await;
         watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         result
@@ -337,7 +350,7 @@ impl Sender {
         // After such an error, another request would fail in the same way, or takes too long: a hundred of them, one after
         // another, or even one for a run that is to stop. That a contact is missing says nothing about the next one.
         let is_last = |error: &Error| {
-            is_refused_key(error)
+            is_refused_for_all(error, watch)
                 || takes_long(error)
                 || watch.gives_up() && !error.is_not_found()
         };
@@ -419,7 +432,7 @@ impl Sender {
                 all_left.insert(place, OptOutsLeft { contact, now });
             }
         }
-        if let Some(error) = last.filter(is_refused_key) {
+        if let Some(error) = last.filter(|error| is_refused_for_all(error, watch)) {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
         }
         all_left
@@ -629,7 +642,7 @@ impl Sender {
             .leave_out_known(row, &before.address, &mut to_send, true, watch)
             .await
         {
-            return opt_out_not_sent(&EVERYTHING, error);
+            return opt_out_not_sent(&EVERYTHING, error, watch);
         }
         if old.is_held() {
             // The contact is the one of another row, so they go only to the next address.
@@ -644,7 +657,7 @@ impl Sender {
         for opt_out in &to_send {
             let recorded = self.record_if_exists(&before.address, opt_out, watch).await;
             if let Err(error) = recorded {
-                return opt_out_not_sent(opt_out, error);
+                return opt_out_not_sent(opt_out, error, watch);
             }
             state.note_sent(&before.address, opt_out);
         }
@@ -677,7 +690,7 @@ impl Sender {
         let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
         let contact = match self.retrieve_with_topics(address, watch).await {
             Ok(contact) => contact,
-            Err(error) => return opt_out_not_sent(&EVERYTHING, error),
+            Err(error) => return opt_out_not_sent(&EVERYTHING, error, watch),
         };
         let mut outcome = RowOutcome::Skipped;
         if let Some(contact) = contact {
@@ -697,12 +710,12 @@ impl Sender {
                     .leave_out_known(row, &entry.address, &mut new, true, watch)
                     .await
                 {
-                    return opt_out_not_sent(&EVERYTHING, error);
+                    return opt_out_not_sent(&EVERYTHING, error, watch);
                 }
                 for opt_out in &new {
                     let recorded = self.record_if_exists(&entry.address, opt_out, watch).await;
                     if let Err(error) = recorded {
-                        return opt_out_not_sent(opt_out, error);
+                        return opt_out_not_sent(opt_out, error, watch);
                     }
                 }
             }
@@ -723,7 +736,7 @@ impl Sender {
                             return failed(error);
                         }
                     }
-                    return opt_out_not_sent(&EVERYTHING, error);
+                    return opt_out_not_sent(&EVERYTHING, error, watch);
                 }
                 outcome = RowOutcome::OptedOut;
             }
@@ -762,8 +775,10 @@ impl Sender {
                 state.note_subscribed(key);
             }
         }
-        let refused_key = retrieved.err().filter(is_refused_key);
-        SentBatch::new(vec![RowOutcome::Skipped], refused_key.map(Stop::Fatal))
+        let refused = retrieved
+            .err()
+            .filter(|error| is_refused_for_all(error, watch));
+        SentBatch::new(vec![RowOutcome::Skipped], refused.map(Stop::Fatal))
     }
 
     /// Looks whether the service has the opt-outs of a row.
@@ -776,7 +791,7 @@ impl Sender {
         };
         let contact = match retrieved {
             Ok(contact) => contact,
-            Err(error) => return not_looked_at(row, error),
+            Err(error) => return not_looked_at(row, error, watch),
         };
         let outcome = match contact {
             None => RowOutcome::Refused {
@@ -834,7 +849,7 @@ impl Sender {
         watch: &Arc<Watch>,
     ) -> Result<Option<Contact>, SentBatch> {
         let retrieved = self.retrieve_with_topics(address, watch).await;
-        retrieved.map_err(|error| not_looked_at(row, error))
+        retrieved.map_err(|error| not_looked_at(row, error, watch))
     }
 
     /// Retrieves a contact whose opt-outs another address is to get.
@@ -942,20 +957,20 @@ fn is_opted_out_by_recipient(contact: &Contact) -> bool {
 }
 
 /// Creates the result of a row whose contact could not be retrieved.
-fn not_looked_at(row: &NumberedRow, error: Error) -> SentBatch {
+fn not_looked_at(row: &NumberedRow, error: Error, watch: &Watch) -> SentBatch {
     let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
         // The 404 says nothing about the row.
         true => RowOutcome::Unknown,
         false => outcome_of_failure(&error),
     };
-    let stop = stop_of_failure(error.about(&name_of(slice::from_ref(row))));
+    let stop = stop_of_failure(error.about(&name_of(slice::from_ref(row))), watch);
     SentBatch::new(vec![outcome], Some(stop))
 }
 
 /// Creates the result of a row whose opt-out failed. The next sync sends it.
-fn opt_out_not_sent(opt_out: &OptOut, error: Error) -> SentBatch {
+fn opt_out_not_sent(opt_out: &OptOut, error: Error, watch: &Watch) -> SentBatch {
     let outcome = opt_out_failed(opt_out, &error);
-    let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
+    let stop = is_refused_for_all(&error, watch).then_some(Stop::Fatal(error));
     SentBatch::new(vec![outcome], stop)
 }
 
@@ -965,13 +980,63 @@ fn is_recorded_before(row: &NumberedRow) -> bool {
         && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
 }
 
+/// A part of a batch, which is sent as a batch of its own.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    entries: &'a [&'a NewContact],
+    /// Whether a larger part failed, and may have been applied.
+    may_be_applied: bool,
+}
+
+impl<'a> Part<'a> {
+    fn new(entries: &'a [&'a NewContact]) -> Self {
+        Self {
+            entries,
+            may_be_applied: false,
+        }
+    }
+
+    fn after(self, error: &Error) -> Self {
+        let may_be_applied = self.may_be_applied || error.outcome() != Outcome::Refused;
+        Self {
+            may_be_applied,
+            ..self
+        }
+    }
+
+    fn split_at(self, place: usize) -> (Self, Self) {
+        let (first, second) = self.entries.split_at(place);
+        let part = |entries| Self { entries, ..self };
+        (part(first), part(second))
+    }
+
+    fn results(self, outcome: RowOutcome) -> Vec<EntryResult> {
+        vec![EntryResult::Failed(outcome); self.entries.len()]
+    }
+
+    fn results_if_not_sent(self) -> Vec<EntryResult> {
+        self.results(match self.may_be_applied {
+            true => RowOutcome::Unknown,
+            false => RowOutcome::NotSent,
+        })
+    }
+
+    fn result_if_not_accepted(self) -> EntryResult {
+        match self.may_be_applied {
+            true => EntryResult::Failed(RowOutcome::Unknown),
+            false => EntryResult::NotAccepted,
+        }
+    }
+}
+
 /// The result of an entry of a batch.
 #[derive(Clone, Debug)]
 enum EntryResult {
     /// The service has responded with a result for it.
     Sent(BatchOutcome),
-    /// It is too large to be sent, even alone.
-    TooLarge,
+    /// It is not accepted, even alone, and nothing says that the contact is at fault: it is too large, or a firewall
+    /// refuses it.
+    NotAccepted,
     /// It has no result. This is the outcome of its row.
     Failed(RowOutcome),
 }
@@ -1030,8 +1095,8 @@ fn outcome_of_failure(error: &Error) -> RowOutcome {
 }
 
 /// Returns what the failure of a batch means for the import.
-fn stop_of_failure(error: Error) -> Stop {
-    if is_refused_key(&error) {
+fn stop_of_failure(error: Error, watch: &Watch) -> Stop {
+    if is_refused_for_all(&error, watch) {
         Stop::Fatal(error)
     } else if error.is_quota_exceeded() {
         Stop::Quota(None)
@@ -1040,8 +1105,28 @@ fn stop_of_failure(error: Error) -> Stop {
     }
 }
 
+/// Returns whether every other request would be refused, too: because of the key, or by a firewall that has refused
+/// everything for long.
+fn is_refused_for_all(error: &Error, watch: &Watch) -> bool {
+    is_refused_key(error) || error.is_foreign_403() && watch.blames_all()
+}
+
 pub(super) fn is_refused_key(error: &Error) -> bool {
-    error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
+    let is_forbidden = error.is_forbidden() && !error.is_foreign_403();
+    error.is_unauthorized() || error.is_key_not_permitted() || is_forbidden
+}
+
+/// Returns whether smaller parts may succeed after this one has failed: its halves or, if it is a single row, the next
+/// parts.
+fn smaller_may_succeed(error: &Error, part: Part<'_>, watch: &Watch) -> bool {
+    // If the part may have been applied, this is a retry, which must do no harm.
+    let may_be_sent_again = error.outcome() == Outcome::Refused
+        || part
+            .entries
+            .iter()
+            .all(|contact| !contact.fails_on_conflict());
+    is_refused_as_a_whole(error)
+        || may_be_about_a_row(error) && !watch.blames_all() && may_be_sent_again
 }
 
 /// Returns whether the service refused a whole batch because it is too large, or because of one of its entries. Then no

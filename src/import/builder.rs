@@ -38,7 +38,8 @@ impl Contacts {
     /// [`ImportError`] if the import stopped before its end. It holds the report so far and the [`Error`]
     /// that stopped the import:
     ///
-    /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
+    /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused. A 403 that does not come from the service
+    ///   only counts after 100 requests in a row that failed: see the [module](crate::import#what-an-import-does).
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses the
     ///   journal or the [`rejects_file`](Import::rejects_file), or the rejects could not be written. Rows that the
     ///   journal could not record are reported as unknown.
@@ -553,7 +554,8 @@ impl Import {
     /// the client has the default policy, up to 20 attempts.
     ///
     /// The 20 attempts cover an outage of a minute or two and a `Retry-After` of up to 5 minutes. If a request fails
-    /// permanently in spite of them, the client's own policy and deadline apply until a request gets a response.
+    /// permanently in spite of them, the client's own policy and deadline apply until a request gets a response. They also
+    /// apply to the halves of a batch that failed with a 500.
     /// The [`deadline`](Self::deadline) also ends the retries.
     ///
     /// # Example: be patient for 20 minutes

@@ -48,16 +48,23 @@
 //!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
 //!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the
 //!   address of such a row are not sent, because a retry of the earlier row would overwrite them.
-//! - **A batch that is refused as a whole.** After a 413, or after `validation_error` or `already_exists` for a whole batch,
-//!   the import sends its halves, one after the other, and the halves of those. So only a row that is refused alone counts
-//!   as refused, or as not sent after a 413. The import tries to record the opt-outs of a row that is not sent because of
-//!   a 413, because its contact may exist. If a service refuses everything, this takes two requests for each row.
+//! - **A batch that fails because of a row.** After a 400, a 413, a 403 that is not of the service, or after
+//!   `validation_error` or `already_exists` for a whole batch, the import sends its halves, one after the other, and the
+//!   halves of those. So only a row that is refused alone counts as refused after one of these two codes, and otherwise as
+//!   not sent. The import tries to record the opt-outs of such a row that is not sent, because its contact may exist. It
+//!   sends the halves after a 500, too, when the retries have ended, unless the batch has a row with
+//!   [`OnConflict::Error`]: the batch may have been applied. The outcome of a row that fails alone with a 500 is unknown.
+//! - **A service that fails for everything.** After 100 requests in a row with a 400, a 500 or a 403 that is not of the
+//!   service, no batch with one of these is sent in halves until a request succeeds. After a 413 or one of the two codes, it
+//!   always is: if a service refuses everything with these, this takes two requests for each row.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
 //!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
 //!   of the rows that the service has refused are recorded if their contacts exist. If that fails, such a row is reported
 //!   as [`OptOutFailed`](RowOutcome::OptOutFailed). The opt-outs of the rows that were not sent are not recorded: until a
 //!   resumed import sends them, these contacts may get broadcasts.
-//! - **A refused key** stops the import immediately, with an [`ImportError`].
+//! - **A refused key** stops the import immediately, with an [`ImportError`]. That is a 401, or a 403 whose body is a JSON
+//!   object. Any other 403 most likely comes from a firewall, which may have refused only what is in one row. Then this row
+//!   is left to the next run. After 100 requests in a row, as above, such a 403 stops the import, too.
 //!
 //! # After a crash
 //!

@@ -21,24 +21,29 @@ pub(super) async fn check_audience(
     known_from: &str,
     remedy: &str,
 ) -> Result<Option<Error>, Error> {
-    let count = addresses.len();
-    if count < SMALLEST_SAMPLE {
+    if addresses.len() < SMALLEST_SAMPLE {
         return Ok(None);
     }
+    let (mut missing, mut blocked) = (0, None);
     for address in addresses {
         let find = find(address).into_future();
         match unless_stopped(stop_signal, find).await {
-            Some(Ok(None)) => {}
+            Some(Ok(None)) => missing += 1,
             // A run that is stopped ends by itself.
             Some(Ok(Some(_))) | None => return Ok(None),
             // It exists.
             Some(Err(error)) if error.is_malformed_contact() => return Ok(None),
             Some(Err(error)) if is_refused_key(&error) => return Err(error),
+            // It says nothing about the other contacts.
+            Some(Err(error)) if error.is_foreign_403() => blocked = Some(error),
             Some(Err(error)) => return Ok(Some(error)),
         }
     }
+    if missing < SMALLEST_SAMPLE {
+        return Ok(blocked);
+    }
     Err(Error::input(format!(
-        "the service has none of {count} contacts that {known_from}, so the key may be that of another audience; nothing \
+        "the service has none of {missing} contacts that {known_from}, so the key may be that of another audience; nothing \
          was sent; check the key, or {remedy} if all contacts were deleted"
     )))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::Error;
@@ -24,6 +25,8 @@ struct State {
     /// Whether the request that ended last, of any batch, failed permanently because the service could not be reached
     /// or could not respond.
     is_down: bool,
+    /// How many requests in a row, of all batches, failed as if a row was at fault. None has succeeded in between.
+    blamed: usize,
     /// Whether the caller has asked the import to stop.
     is_stopping: bool,
     /// Whether a request has started or ended a wait since the last `take_changed`.
@@ -39,6 +42,7 @@ impl Pace {
             retries: 0,
             waiting: 0,
             is_down: false,
+            blamed: 0,
             is_stopping: false,
             has_changed: false,
             waker: None,
@@ -137,7 +141,18 @@ impl Watch {
     /// Records how a request ended, after its retries.
     pub(super) fn request_ended(&self, error: Option<&Error>) {
         let is_down = error.is_some_and(Error::is_retryable);
-        self.pace.with(|state| state.is_down = is_down);
+        self.pace.with(|state| {
+            state.is_down = is_down;
+            match error {
+                None => state.blamed = 0,
+                Some(error) => state.blamed += usize::from(may_be_about_a_row(error)),
+            }
+        });
+    }
+
+    /// Returns whether so many requests in a row failed as if a row was at fault that most likely none is.
+    pub(super) fn blames_all(&self) -> bool {
+        self.pace.with(|state| state.blamed >= MAX_BLAMED)
     }
 
     /// Records that the batch has ended. A batch that has failed or met congestion does not show that the service can
@@ -148,6 +163,18 @@ impl Watch {
             self.pace.with(|state| state.limit.record_clean(self.round));
         }
     }
+}
+
+/// How many requests in a row may fail as if a row was at fault. After that, they most likely fail whatever they contain.
+const MAX_BLAMED: usize = 100;
+
+/// Returns whether a request may have failed because of one row: the service cannot process it, or a firewall does not
+/// like it. During an outage, a request may fail in the same way.
+pub(super) fn may_be_about_a_row(error: &Error) -> bool {
+    let is_unable = error.status().is_some_and(|status| {
+        status == StatusCode::BAD_REQUEST || status == StatusCode::INTERNAL_SERVER_ERROR
+    });
+    is_unable || error.is_foreign_403()
 }
 
 /// The longest time for which a request waits after the import was asked to stop.
@@ -257,8 +284,6 @@ impl InFlightLimit {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use crate::{ApiError, ErrorCode};
 
     use super::*;

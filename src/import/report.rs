@@ -683,10 +683,11 @@ pub enum RowOutcome {
     /// The row was checked in a dry run, or its opt-outs were looked for, and nothing is wrong with it.
     Valid,
     /// The row was not sent: the import stopped before it, the service could not be reached, the row alone is too large
-    /// for the service, or an earlier row of the same address was not sent or has an unknown outcome.
+    /// for the service or was refused with a 400 or by a firewall, or an earlier row of the same address was not sent or
+    /// has an unknown outcome.
     NotSent,
     /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were
-    /// recorded only if the service responded to the other rows of the batch.
+    /// recorded only if the service responded to the other rows in the same request.
     Unknown,
 }
 

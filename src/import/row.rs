@@ -715,7 +715,7 @@ impl NumberedRow {
     pub(super) fn sends(&self, opt_out: &OptOut, contact: &RowOutcome, was_retried: bool) -> bool {
         let is_old = match contact {
             RowOutcome::Updated => !was_retried,
-            // The row is too large. If there is a contact, this run has not created it.
+            // The row was not accepted. If there is a contact, this run has not created it.
             RowOutcome::NotSent => true,
             _ => false,
         };

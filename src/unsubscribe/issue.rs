@@ -75,8 +75,8 @@ impl UnsubscribeService {
     /// # Errors
     ///
     /// Returns an [`IssueError`] with the report and the first error that concerns more than one reader: a response that
-    /// was lost, a status such as 401 or 503, a page of the list, or the store. Mails that are being sent are finished.
-    /// It is [`ConsentError::UnknownTopic`] if the contacts have no such topic, because its name is misspelled, and of the kind
+    /// was lost, a status such as 401 or 503, a 403 of the service, a page of the list, or the store. Mails that are being
+    /// sent are finished. It is [`ConsentError::UnknownTopic`] if the contacts have no such topic, because its name is misspelled, and of the kind
     /// [`Input`](crate::ErrorKind::Input) if the name of the issue is empty.
     ///
     /// [An error about one reader](ConsentError::is_about_one_reader) is in [`IssueReport::failures`], and the others get
@@ -1030,13 +1030,16 @@ impl ConsentError {
     }
 
     /// Returns whether a mail failed because of its one reader, so that you can go on with the next one: the contact
-    /// [is malformed](Error::is_malformed_contact), or the service refused with 400, 413 or 422.
+    /// [is malformed](Error::is_malformed_contact), the service refused with 400, 413 or 422, or a 403 has no JSON object as
+    /// its body. Such a 403 most likely comes from a firewall, and says nothing about the key.
     ///
     /// After any other error, the mails of the other readers could fail, too.
     #[must_use]
     pub fn is_about_one_reader(&self) -> bool {
         match self {
-            Self::Service(error) => error.is_malformed_contact() || refuses_mail(error),
+            Self::Service(error) => {
+                error.is_malformed_contact() || error.is_foreign_403() || refuses_mail(error)
+            }
             Self::RefusedMail(_) => true,
             _ => false,
         }

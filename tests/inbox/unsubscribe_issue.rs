@@ -290,10 +290,13 @@ async fn an_issue_goes_to_the_chosen_readers_only() {
 
 #[tokio::test]
 async fn after_an_error_about_one_reader_the_others_get_their_mails() {
-    for status in [400, 413, 422] {
+    let blocked = Fault::status(403).body("<html>Blocked</html>");
+    let refusals = [400, 413, 422].map(Fault::status).into_iter();
+    for refusal in refusals.chain([blocked]) {
         let server = with_readers().await;
         let service = service_without_retries(&server);
-        server.fault(Fault::status(status).path("/emails").after(1).times(1));
+        let case = format!("{refusal:?}");
+        server.fault(refusal.path("/emails").after(1).times(1));
         server.fault(Fault::status(422).path("/contacts/3%40x.io").times(1));
         let malformed = Fault::wrong_body(r#"{"id": "c_4"}"#).path("/contacts/4%40x.io");
         server.fault(malformed.times(1));
@@ -301,7 +304,7 @@ async fn after_an_error_about_one_reader_the_others_get_their_mails() {
         let report = send(&service).await.unwrap();
         let again = send(&service).await.unwrap();
 
-        assert_eq!(summary(&report), [4, 0, 3, 3], "{status}");
+        assert_eq!(summary(&report), [4, 0, 3, 3], "{case}");
         let failed = report.failures().iter();
         let failed: Vec<_> = failed
             .filter_map(|failure| failure.address.as_deref())
@@ -439,6 +442,7 @@ async fn after_an_error_that_concerns_everybody_the_issue_stops_and_the_next_run
     for (fault, is_repeated, reader) in [
         (Fault::status(503).path("/contacts/*"), true, true),
         (Fault::status(401).path("/emails"), true, true),
+        (Fault::status(403).path("/emails"), true, true),
         (Fault::status(503).path("/emails"), false, true),
         (Fault::close_after().path("/emails"), false, true),
         (Fault::wrong_body("{}").path("/emails"), false, true),

@@ -15,7 +15,7 @@ use wiremock::{Request, ResponseTemplate};
 
 use super::csv_rejects::SharedFile;
 use super::{JournalPath, batches, contacts, counts, numbered, refused_batch};
-use support::{closed_url, in_time, ok, respond_with};
+use support::{closed_url, in_time, ok, received, respond_with};
 
 const BATCH: &str = "/contacts/batch";
 
@@ -410,7 +410,7 @@ async fn a_page_for_people_instead_of_results_leaves_the_rows_unknown() {
 #[tokio::test]
 async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes_on() {
     for (fault, outcome) in [
-        (Fault::status(500), RowOutcome::Unknown),
+        (Fault::status(503), RowOutcome::Unknown),
         (Fault::close_after(), RowOutcome::Unknown),
         (refused_batch(), refused("validation_error", false)),
         (
@@ -488,35 +488,120 @@ async fn a_row_that_is_too_large_alone_is_not_sent_and_the_others_are() {
 }
 
 #[tokio::test]
-async fn a_later_row_with_the_address_of_a_row_that_is_too_large_is_not_sent() {
+async fn a_later_row_with_the_address_of_a_row_that_is_left_is_not_sent() {
+    let page = Fault::status(403).body("<html>Blocked</html>");
+    for (fault, attempts, expected) in [
+        (Fault::status(413), 1, [2, 0, 0, 0, 2, 0]),
+        (Fault::status(400), 1, [2, 0, 0, 0, 2, 0]),
+        (page, 1, [2, 0, 0, 0, 2, 0]),
+        // The first batch may have been applied, with all its rows.
+        (Fault::status(500), 4, [2, 0, 0, 0, 0, 2]),
+    ] {
+        let server = MockServer::start().await;
+        let case = format!("{fault:?}");
+        // The batch fails, and so do its first half and its first row.
+        server.fault(fault.path(BATCH).times(3 * attempts));
+        let (journal, contacts) = (JournalPath::new(), contacts(&server));
+        let run = || {
+            let rows = [
+                ("a@x.io", "Old"),
+                ("b@x.io", "B"),
+                ("A@x.io", "New"),
+                ("c@x.io", "C"),
+            ];
+            let rows = rows.map(|(address, name)| NewContact::new(address).first_name(name));
+            contacts.import(rows).journal(journal.open())
+        };
+
+        let failed = in_time(run()).await.unwrap();
+        let was_created = server.contact("a@x.io").is_some();
+        let resumed = in_time(run()).await.unwrap();
+
+        assert_eq!(counts(&failed), expected, "{case}");
+        assert!(!was_created);
+        let mut sent = batches(&server);
+        let sent = sent.split_off(sent.len() - 3);
+        assert_eq!(
+            sent,
+            [vec!["b@x.io"], vec!["c@x.io"], vec!["a@x.io", "A@x.io"]],
+            "{case}"
+        );
+        assert_eq!(counts(&resumed), [3, 1, 0, 0, 0, 0], "{case}");
+        let first_name = server.contact("a@x.io").unwrap().first_name;
+        assert_eq!(first_name.as_deref(), Some("New"));
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_the_service_or_a_firewall_cannot_take_is_left_and_the_others_are_sent() {
+    for (code, expected) in [
+        (400, [149, 0, 0, 0, 1, 0]),
+        (403, [149, 0, 0, 0, 1, 0]),
+        (500, [149, 0, 0, 0, 0, 1]),
+    ] {
+        let server = respond_with(move |request: &Request| {
+            match addresses_of(request).contains(&"70@x.io".to_owned()) {
+                true => ResponseTemplate::new(code).set_body_string("<html>Error</html>"),
+                false => created(request),
+            }
+        })
+        .await;
+        let client = Client::builder(server.uri(), "key").retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+
+        let import = contacts.import(numbered(150)).concurrency(1);
+        let report = in_time(import).await.unwrap();
+
+        assert_eq!(counts(&report), expected, "{code}");
+        let failure = report.first_failure().unwrap();
+        assert!(failure.contains("batch of rows 1 to 100"), "{failure}");
+        assert!(failure.contains(&code.to_string()), "{failure}");
+        let requests = received(&server).await.len();
+        assert_eq!(requests, 16, "the way to one of 100 rows, and a batch");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_must_be_new_are_not_sent_again_after_a_500() {
     let server = MockServer::start().await;
-    // The batch is too large, and so are its first half and its first row.
-    server.fault(Fault::status(413).path(BATCH).times(3));
-    let (journal, contacts) = (JournalPath::new(), contacts(&server));
-    let run = || {
-        let rows = [
-            ("a@x.io", "Old"),
-            ("b@x.io", "B"),
-            ("A@x.io", "New"),
-            ("c@x.io", "C"),
-        ];
-        let rows = rows.map(|(address, name)| NewContact::new(address).first_name(name));
-        contacts.import(rows).journal(journal.open())
-    };
+    server.fault(Fault::status(500).path(BATCH));
+    let rows = numbered(100).map(|contact| contact.on_conflict(OnConflict::Error));
 
-    let failed = in_time(run()).await.unwrap();
-    let was_created = server.contact("a@x.io").is_some();
-    let resumed = in_time(run()).await.unwrap();
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
 
-    assert_eq!(counts(&failed), [2, 0, 0, 0, 2, 0]);
-    assert!(!was_created);
-    assert_eq!(
-        batches(&server)[3..],
-        [vec!["b@x.io"], vec!["c@x.io"], vec!["a@x.io", "A@x.io"]]
-    );
-    assert_eq!(counts(&resumed), [3, 1, 0, 0, 0, 0]);
-    let first_name = server.contact("a@x.io").unwrap().first_name;
-    assert_eq!(first_name.as_deref(), Some("New"));
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 100]);
+    assert_eq!(batches(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn a_service_that_fails_for_everything_gets_no_more_halves_after_100_requests() {
+    for (code, expected) in [(400, [0, 0, 0, 0, 2_000, 0]), (500, [0, 0, 0, 0, 0, 2_000])] {
+        let server = MockServer::start().await;
+        server.fault(Fault::status(code).path(BATCH));
+        let client = server.client_builder().retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+
+        let import = contacts.import(numbered(2_000)).concurrency(1);
+        let report = in_time(import).await.unwrap();
+
+        assert_eq!(counts(&report), expected, "{code}");
+        // The other 19 batches are sent once.
+        assert_eq!(batches(&server).len(), 119, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_firewall_that_refuses_everything_stops_the_import_after_100_requests() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(403).body("<html>Blocked</html>"));
+    let rows = (0_u64..).map(|n| format!("{n}@x.io"));
+
+    let import = contacts(&server).import(rows).concurrency(1);
+    let stopped = in_time(import).await.unwrap_err();
+
+    assert!(stopped.error().is_forbidden(), "{stopped}");
+    assert_eq!(counts(stopped.report()), [0, 0, 0, 0, 100, 0]);
+    assert_eq!(server.requests().len(), 100);
 }
 
 #[tokio::test]

@@ -498,6 +498,19 @@ async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_r
 }
 
 #[tokio::test]
+async fn a_firewall_that_refuses_one_address_fails_the_opt_out_of_this_address_only() {
+    let server = server().await;
+    let blocked = Fault::status(403).body("<html>Blocked</html>");
+    server.fault(blocked.path("/contacts/ada%40x.io/unsubscribe"));
+    let rows = ["ada@x.io", "bob@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!((report.created(), report.opt_out_failed()), (1, 1));
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn after_an_opt_out_without_a_response_the_others_of_its_batch_are_left_to_the_next_run() {
     let server = server().await;
     let hangs = Fault::status(503).delayed_by(Duration::from_secs(3_600));

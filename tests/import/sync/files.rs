@@ -202,6 +202,27 @@ async fn a_night_with_a_key_that_may_not_look_for_contacts_sends_nothing() {
 }
 
 #[tokio::test]
+async fn a_firewall_that_refuses_one_contact_does_not_hide_that_the_key_is_of_another_audience() {
+    let table = |rows| -> Vec<SyncRow> {
+        let rows = (0..rows).map(|key| row(key, &format!("{key}@x.io")));
+        rows.collect()
+    };
+    let nights = Nights::new().await;
+    nights.run(&table(8)).await;
+    nights.server.reset();
+    let blocked = Fault::status(403).body("<html>Blocked</html>");
+    nights.server.fault(blocked.method("GET").times(1));
+
+    let sync = nights.sync(&table(9));
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    let text = stopped.error().to_string();
+    let said = "the service has none of 7 contacts";
+    assert!(text.starts_with(said), "{text}");
+    assert_eq!(nights.server.contact_count(), 0);
+}
+
+#[tokio::test]
 async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one_everything() {
     let table = |address: &str| -> Vec<SyncRow> {
         let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
