@@ -916,7 +916,8 @@ async fn what_the_person_takes_back_while_the_new_address_is_refused_does_not_mo
 }
 
 #[tokio::test]
-async fn an_address_that_was_refused_is_looked_up_once_before_it_is_left_if_a_run_got_no_response() {
+async fn an_address_that_was_refused_is_looked_up_once_before_it_is_left_if_a_run_got_no_response()
+{
     let nights = Nights::new().await;
     nights.run(&[row(1, "t@x.io")]).await;
     let lost = Fault::close_before().path("/contacts/batch");
