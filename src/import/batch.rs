@@ -65,7 +65,7 @@ pub(super) struct SentBatch {
     /// One outcome for each row, in the order of the rows.
     pub(super) outcomes: Vec<RowOutcome>,
     pub(super) stop: Option<Stop>,
-    /// The places of the rows whose outcome is an opt-out that failed, and that are sent again as a whole.
+    /// The places of the rows that are sent again as a whole, although an opt-out failed.
     sent_again: BTreeSet<usize>,
 }
 
@@ -201,7 +201,8 @@ impl Sender {
         let mut results = results.iter();
         let mut outcomes = Vec::with_capacity(rows.len());
         let mut may_exist = Vec::with_capacity(rows.len());
-        for row in rows {
+        let mut sent_again = BTreeSet::new();
+        for (place, row) in rows.iter().enumerate() {
             let (outcome, exists) = match &row.to_do {
                 ToDo::OptOuts(left) => (left.contact.clone(), true),
                 ToDo::Verify => (RowOutcome::NotSent, false),
@@ -209,7 +210,10 @@ impl Sender {
                     let result = results.next();
                     let outcome = match result {
                         Some(EntryResult::Sent(result)) => outcome_of(row, result),
-                        Some(EntryResult::NotAccepted) => RowOutcome::NotSent,
+                        Some(EntryResult::NotAccepted(outcome)) => {
+                            sent_again.insert(place);
+                            outcome.clone()
+                        }
                         Some(EntryResult::Failed(outcome)) => outcome.clone(),
                         None => RowOutcome::Unknown,
                     };
@@ -219,7 +223,8 @@ impl Sender {
                             false
                         }
                         // The contact may have existed before the import, and would keep getting broadcasts.
-                        (RowOutcome::Refused { .. }, _) | (_, Some(EntryResult::NotAccepted))
+                        (RowOutcome::Refused { .. }, _)
+                        | (_, Some(EntryResult::NotAccepted(_)))
                             if !row.fails_on_conflict() =>
                         {
                             true
@@ -241,7 +246,12 @@ impl Sender {
             Some(Stop::Failure(error)) if is_full => Some(Stop::Quota(Some(error))),
             failure => failure,
         };
-        (SentBatch::new(outcomes, stop), may_exist)
+        let sent = SentBatch {
+            outcomes,
+            stop,
+            sent_again,
+        };
+        (sent, may_exist)
     }
 
     /// Sends a batch. If it fails, and smaller batches may succeed, this sends its halves, one after the other, and the
@@ -289,7 +299,7 @@ impl Sender {
                         }
                         [contact] => {
                             left.insert(AddressHash::new(&contact.email));
-                            results.push(part.result_if_not_accepted());
+                            results.push(EntryResult::NotAccepted(part.outcome_if_not_sent()));
                             failure = Some(error);
                         }
                         entries => {
@@ -335,8 +345,8 @@ impl Sender {
     }
 
     /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
-    /// outcome of its row; the others are tried nevertheless, unless the key was refused or the
-    /// service does not respond in time.
+    /// outcome of its row; the others are tried nevertheless, unless the key was refused, the service does not respond in
+    /// time, or everything has failed for long.
     ///
     /// Returns the rows whose opt-outs a resumed import should send, by their places. An opt-out that fails is always
     /// one of them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
@@ -350,9 +360,10 @@ impl Sender {
         // After such an error, another request would fail in the same way, or takes too long: a hundred of them, one after
         // another, or even one for a run that is to stop. That a contact is missing says nothing about the next one.
         let is_last = |error: &Error| {
-            is_refused_for_all(error, watch)
+            let fails_all = may_be_about_a_row(error) && watch.blames_all();
+            is_refused_key(error)
                 || takes_long(error)
-                || watch.gives_up() && !error.is_not_found()
+                || (fails_all || watch.gives_up()) && !error.is_not_found()
         };
         let (mut last, mut all_left) = (None, BTreeMap::new());
         for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
@@ -420,8 +431,9 @@ impl Sender {
                 }
                 continue;
             }
-            // That the row was not sent says that its opt-outs may be missing.
-            if is_sent_again && contact == RowOutcome::NotSent {
+            // That the row was not sent, or that its outcome is unknown, says that its opt-outs may be missing.
+            if is_sent_again && (contact == RowOutcome::NotSent || sent.sent_again.contains(&place))
+            {
                 continue;
             }
             // Its opt-outs were not tried, and the row is not sent again.
@@ -1015,16 +1027,14 @@ impl<'a> Part<'a> {
     }
 
     fn results_if_not_sent(self) -> Vec<EntryResult> {
-        self.results(match self.may_be_applied {
-            true => RowOutcome::Unknown,
-            false => RowOutcome::NotSent,
-        })
+        self.results(self.outcome_if_not_sent())
     }
 
-    fn result_if_not_accepted(self) -> EntryResult {
+    /// Returns what it means for each of its rows that it is not sent, or not accepted.
+    fn outcome_if_not_sent(self) -> RowOutcome {
         match self.may_be_applied {
-            true => EntryResult::Failed(RowOutcome::Unknown),
-            false => EntryResult::NotAccepted,
+            true => RowOutcome::Unknown,
+            false => RowOutcome::NotSent,
         }
     }
 }
@@ -1034,9 +1044,9 @@ impl<'a> Part<'a> {
 enum EntryResult {
     /// The service has responded with a result for it.
     Sent(BatchOutcome),
-    /// It is not accepted, even alone, and nothing says that the contact is at fault: it is too large, or a firewall
-    /// refuses it.
-    NotAccepted,
+    /// It is not accepted, even alone, and nothing says that the contact is at fault: it is too large, a firewall refuses
+    /// it, or the service cannot process it. This is the outcome of its row.
+    NotAccepted(RowOutcome),
     /// It has no result. This is the outcome of its row.
     Failed(RowOutcome),
 }

@@ -51,12 +51,14 @@
 //! - **A batch that fails because of a row.** After a 400, a 413, a 403 that is not of the service, or after
 //!   `validation_error` or `already_exists` for a whole batch, the import sends its halves, one after the other, and the
 //!   halves of those. So only a row that is refused alone counts as refused after one of these two codes, and otherwise as
-//!   not sent. The import tries to record the opt-outs of such a row that is not sent, because its contact may exist. It
-//!   sends the halves after a 500, too, when the retries have ended, unless the batch has a row with
+//!   not sent. It sends the halves after a 500, too, when the retries have ended, unless the batch has a row with
 //!   [`OnConflict::Error`]: the batch may have been applied. The outcome of a row that fails alone with a 500 is unknown.
+//!   The import tries to record the opt-outs of a row that is not sent or unknown for such a reason, because its contact
+//!   may exist.
 //! - **A service that fails for everything.** After 100 requests in a row with a 400, a 500 or a 403 that is not of the
-//!   service, no batch with one of these is sent in halves until a request succeeds. After a 413 or one of the two codes, it
-//!   always is: if a service refuses everything with these, this takes two requests for each row.
+//!   service, no batch with one of these is sent in halves until a request succeeds, and after an opt-out that fails so, the
+//!   other opt-outs of its batch are not sent. After a 413 or one of the two codes, a batch always is sent in halves: if a
+//!   service refuses everything with these, this takes two requests for each row.
 //! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
 //!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`]. The opt-outs
 //!   of the rows that the service has refused are recorded if their contacts exist. If that fails, such a row is reported

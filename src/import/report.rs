@@ -686,8 +686,8 @@ pub enum RowOutcome {
     /// for the service or was refused with a 400 or by a firewall, or an earlier row of the same address was not sent or
     /// has an unknown outcome.
     NotSent,
-    /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were
-    /// recorded only if the service responded to the other rows in the same request.
+    /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were tried only
+    /// if the service responded to the other rows in the same request, or if the row failed alone with a 500.
     Unknown,
 }
 

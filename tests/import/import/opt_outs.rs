@@ -283,24 +283,52 @@ async fn the_opt_out_of_a_row_that_is_too_large_is_sent_if_its_contact_exists() 
 }
 
 #[tokio::test]
-async fn the_opt_out_that_fails_of_a_row_that_is_too_large_leaves_the_row_to_the_next_import() {
+async fn the_opt_out_of_a_row_that_the_service_cannot_process_is_sent_if_its_contact_exists() {
     let server = server().await;
     server.seed_contact("ada@x.io");
-    server.fault(Fault::status(413).path("/contacts/batch"));
-    server.fault(Fault::status(503).path("*/unsubscribe"));
+    server.fault(Fault::status(500).path("/contacts/batch"));
     let (journal, contacts) = (JournalPath::new(), contacts(&server));
     let run = || {
-        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
-        contacts.import([row]).journal(journal.open())
+        let rows = ["ada@x.io", "eve@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+        contacts.import(rows).journal(journal.open())
     };
 
     let failed = in_time(run()).await.unwrap();
+    let opted_out = |address| server.contact(address).map(|contact| contact.unsubscribed);
+    let were_opted_out = ["ada@x.io", "eve@x.io"].map(opted_out);
     server.clear_faults();
     let resumed = in_time(run()).await.unwrap();
 
-    assert_eq!(counts(&failed), [0, 0, 0, 0, 1, 0]);
-    assert_eq!(counts(&resumed), [0, 1, 0, 0, 0, 0]);
-    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(counts(&failed), [0, 0, 0, 0, 0, 2]);
+    assert_eq!(were_opted_out, [Some(true), None]);
+    assert_eq!(counts(&resumed), [1, 1, 0, 0, 0, 0]);
+    assert_eq!(opted_out("eve@x.io"), Some(true));
+}
+
+#[tokio::test]
+async fn the_opt_out_that_fails_of_a_row_that_is_not_accepted_leaves_the_row_to_the_next_import() {
+    for (status, expected) in [(413, [0, 0, 0, 0, 1, 0]), (500, [0, 0, 0, 0, 0, 1])] {
+        let server = server().await;
+        server.seed_contact("ada@x.io");
+        server.fault(Fault::status(status).path("/contacts/batch"));
+        server.fault(Fault::status(503).path("*/unsubscribe"));
+        let (journal, contacts) = (JournalPath::new(), contacts(&server));
+        let run = || {
+            let row = ImportRow::new(NewContact::new("ada@x.io").first_name("Ada"));
+            let rows = [row.opt_out(EVERYTHING)];
+            contacts.import(rows).journal(journal.open())
+        };
+
+        let failed = in_time(run()).await.unwrap();
+        server.clear_faults();
+        let resumed = in_time(run()).await.unwrap();
+
+        assert_eq!((counts(&failed), failed.opt_out_failed()), (expected, 0));
+        assert_eq!(counts(&resumed), [0, 1, 0, 0, 0, 0], "{status}");
+        let ada = server.contact("ada@x.io").unwrap();
+        assert_eq!(ada.first_name.as_deref(), Some("Ada"), "{status}");
+        assert!(ada.unsubscribed, "{status}");
+    }
 }
 
 #[tokio::test]
@@ -534,6 +562,32 @@ async fn after_an_opt_out_without_a_response_the_others_of_its_batch_are_left_to
     assert_eq!(rejects.matches("so it was not sent").count(), 49);
     assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
     assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
+async fn after_100_requests_that_fail_the_other_opt_outs_of_the_batch_are_left_to_the_next_run() {
+    let server = server().await;
+    server.fault(Fault::status(500).path("*/unsubscribe"));
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+    let journal = JournalPath::new();
+    let run = || {
+        let row = |n: u32| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING);
+        let rows = (0..100).map(move |n| row(n).opt_out(OptOut::Topic("news".into())));
+        contacts.import(rows).journal(journal.open())
+    };
+
+    let failed = in_time(run()).await.unwrap();
+    let requests = server.requests().len();
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    assert_eq!((failed.created(), failed.opt_out_failed()), (0, 100));
+    assert_eq!(requests, 101, "the batch and half of the opt-outs");
+    assert_eq!((resumed.created(), resumed.opt_out_failed()), (100, 0));
+    for contact in server.contacts() {
+        assert!(contact.unsubscribed && !contact.answers["news"]);
+    }
 }
 
 /// A row that must not be sent twice, with an opt-out.
