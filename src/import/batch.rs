@@ -277,7 +277,7 @@ impl Sender {
                 None => {}
                 Some(0) => {
                     let (first, others) = part.split_at(1);
-                    results.extend(first.results_if_not_sent());
+                    results.push(EntryResult::NotAccepted(first.outcome_if_not_sent()));
                     if !others.entries.is_empty() {
                         parts.push(others);
                     }
@@ -1044,8 +1044,8 @@ impl<'a> Part<'a> {
 enum EntryResult {
     /// The service has responded with a result for it.
     Sent(BatchOutcome),
-    /// It is not accepted, even alone, and nothing says that the contact is at fault: it is too large, a firewall refuses
-    /// it, or the service cannot process it. This is the outcome of its row.
+    /// It or an earlier entry of its address is not accepted, even alone, and nothing says that the contact is at fault: it
+    /// is too large, a firewall refuses it, or the service cannot process it. This is the outcome of its row.
     NotAccepted(RowOutcome),
     /// It has no result. This is the outcome of its row.
     Failed(RowOutcome),

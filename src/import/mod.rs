@@ -53,8 +53,8 @@
 //!   halves of those. So only a row that is refused alone counts as refused after one of these two codes, and otherwise as
 //!   not sent. It sends the halves after a 500, too, when the retries have ended, unless the batch has a row with
 //!   [`OnConflict::Error`]: the batch may have been applied. The outcome of a row that fails alone with a 500 is unknown.
-//!   The import tries to record the opt-outs of a row that is not sent or unknown for such a reason, because its contact
-//!   may exist.
+//!   The import tries to record the opt-outs of a row that is not sent or unknown for such a reason, and those of later
+//!   rows of its address in the batch, because the contact may exist.
 //! - **A service that fails for everything.** After 100 requests in a row with a 400, a 500 or a 403 that is not of the
 //!   service, no batch with one of these is sent in halves until a request succeeds, and after an opt-out that fails so, the
 //!   other opt-outs of its batch are not sent. After a 413 or one of the two codes, a batch always is sent in halves: if a

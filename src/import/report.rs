@@ -687,7 +687,8 @@ pub enum RowOutcome {
     /// has an unknown outcome.
     NotSent,
     /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were tried only
-    /// if the service responded to the other rows in the same request, or if the row failed alone with a 500.
+    /// if the service responded to the other rows in the same request, or if the row, or an earlier one of its address in
+    /// the batch, failed alone with a 500.
     Unknown,
 }
 

@@ -289,7 +289,10 @@ async fn the_opt_out_of_a_row_that_the_service_cannot_process_is_sent_if_its_con
     server.fault(Fault::status(500).path("/contacts/batch"));
     let (journal, contacts) = (JournalPath::new(), contacts(&server));
     let run = || {
-        let rows = ["ada@x.io", "eve@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+        // The second row is left because of the first one.
+        let [ada, eve] =
+            ["Ada@x.io", "eve@x.io"].map(|row| ImportRow::from(row).opt_out(EVERYTHING));
+        let rows = ["ada@x.io".into(), ada, eve];
         contacts.import(rows).journal(journal.open())
     };
 
@@ -299,9 +302,9 @@ async fn the_opt_out_of_a_row_that_the_service_cannot_process_is_sent_if_its_con
     server.clear_faults();
     let resumed = in_time(run()).await.unwrap();
 
-    assert_eq!(counts(&failed), [0, 0, 0, 0, 0, 2]);
+    assert_eq!(counts(&failed), [0, 0, 0, 0, 0, 3]);
     assert_eq!(were_opted_out, [Some(true), None]);
-    assert_eq!(counts(&resumed), [1, 1, 0, 0, 0, 0]);
+    assert_eq!(counts(&resumed), [1, 2, 0, 0, 0, 0]);
     assert_eq!(opted_out("eve@x.io"), Some(true));
 }
 
