@@ -32,13 +32,13 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
+    /// - [`Outcome::Applied`] if the change was made, but the response has no contact, and
     ///   retrieving it failed too.
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved is
+    /// - [`Outcome::Unknown`] if a 2xx response has no contact, and the one that is retrieved is
     ///   still opted out or cannot be read, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
+    /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a contact who reported spam cannot be subscribed
     ///
@@ -74,14 +74,14 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the contact in the response cannot be
+    /// - [`Outcome::Applied`] if the change was made, but the contact in the response cannot be
     ///   read.
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the contact [is still
+    /// - [`Outcome::Unknown`] if a 2xx response has no contact, and the contact [is still
     ///   subscribed](#a-2xx-response-without-a-contact) or cannot be retrieved, or if the response [reports an
     ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist:
     ///   [`Error::missing`] says which.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
+    /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`, or if the topic is empty.
     /// - The errors of [`list`](Self::list), after a 404 that may have another sender.
     ///
     /// # A 404
@@ -131,15 +131,15 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
+    /// - [`Outcome::Applied`] if the answer was recorded, but the response has no contact, and
     ///   retrieving it failed too. If the answer is `false`, that is `Unknown`: see [`unsubscribe`](Self::unsubscribe).
-    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response has no contact, and the one that is retrieved has
+    /// - [`Outcome::Unknown`] if a 2xx response has no contact, and the one that is retrieved has
     ///   the other answer or cannot be read, or if it [reports an error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist. If the
     ///   answer is `false`, the call makes sure of a 404, as [`unsubscribe`](Self::unsubscribe) does.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the topic is empty.
+    /// - [`ErrorKind::Input`] if the address is empty, `.` or `..`, or if the topic is empty.
     ///
     /// # Example: a checkbox
     ///

@@ -286,7 +286,7 @@ impl UnsubscribeService {
     /// - If the contact exists, and the topic does not, the contact is opted out of everything, so that the opt-out is
     ///   not lost. Otherwise the worker retries.
     /// - If the service accepts an opt-out from a topic, but always shows `null` as the answer for the topic, the opt-out is
-    ///   done, and the client logs a warning ([`Contacts::unsubscribe`](Contacts::unsubscribe#a-2xx-response-without-a-contact)).
+    ///   done, and the client logs a warning ([`Contacts::unsubscribe`]).
     /// - If the client cannot send the address, because it is empty, `.` or `..`, the opt-out is done: no contact has
     ///   such an address. The links of such an address are invalid.
     ///
