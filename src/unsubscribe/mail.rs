@@ -253,13 +253,15 @@ impl UnsubscribeService {
         confirmation: &Confirmation,
         mail: Email,
     ) -> Result<(), ConsentError> {
-        let sent = self.send_unless_sent(confirmation, mail).await;
+        let mut tried = Vec::new();
+        let sent = self.send_unless_sent(confirmation, mail, &mut tried).await;
         if let Err(error) = &sent {
-            // Of all ids: a claim may have succeeded although the store said otherwise.
-            // A mail that may have been sent counts among those of a day, or each further form would send another one.
-            let of_day = confirmation.ids_of_day().filter(|_| !error.maybe_sent());
-            for id in confirmation.mail_ids().chain(of_day) {
-                self.0.inbox.end_hold(&id, confirmation.token()).await;
+            if error.maybe_sent() {
+                // It counts among the mails of a day, or each further form would send another one.
+                tried.retain(|id| confirmation.ids_of_day().all(|of_day| of_day != *id));
+            }
+            for id in &tried {
+                self.0.inbox.end_hold(id, confirmation.token()).await;
             }
         }
         sent
@@ -268,15 +270,18 @@ impl UnsubscribeService {
     /// Sends a mail, unless each of its topics was in another one not long ago, or the address got enough mails.
     ///
     /// The ids are held for a moment, and longer once the mail is sent. So a process that is killed before that keeps
-    /// nobody from another mail.
+    /// nobody from another mail. `tried` gets the ids that may be held: a claim may have succeeded although the store said
+    /// otherwise.
     async fn send_unless_sent(
         &self,
         confirmation: &Confirmation,
         mail: Email,
+        tried: &mut Vec<EventId>,
     ) -> Result<(), ConsentError> {
         let (inbox, token) = (&self.0.inbox, confirmation.token());
         let mut held = Vec::new();
         for id in confirmation.mail_ids() {
+            tried.push(id.clone());
             if self.hold(&id, token, LEASE).await? {
                 held.push(id);
             }
@@ -285,6 +290,7 @@ impl UnsubscribeService {
             return Ok(());
         }
         for id in confirmation.ids_of_day() {
+            tried.push(id.clone());
             if self.hold(&id, token, LEASE).await? {
                 let sending = self.0.contacts.emails().send(mail).deadline(MAIL_DEADLINE);
                 let sent = sending.await.map_err(ConsentError::of_confirmation_mail);
