@@ -94,7 +94,7 @@ impl SentBatch {
     /// Returns whether the outcome of the row at this place is final. If it is not, a resumed import sends the contact of
     /// the row again.
     pub(super) fn is_final(&self, place: usize, row: &NumberedRow, outcome: &RowOutcome) -> bool {
-        !self.sent_again.contains(&place) && is_final(row, outcome, self.stop.as_ref())
+        !self.sent_again.contains(&place) && is_final(row, outcome)
     }
 }
 
@@ -423,7 +423,7 @@ impl Sender {
             }
             // A row that is sent again brings its opt-outs with it. The report says that one failed: without a journal, only
             // the caller can send the row again.
-            let is_sent_again = !is_final(row, &contact, sent.stop.as_ref());
+            let is_sent_again = !is_final(row, &contact);
             if is_sent_again && matches!(contact, RowOutcome::Refused { .. }) {
                 if let Some(failed) = failed {
                     sent.outcomes[place] = failed;
@@ -1209,9 +1209,7 @@ fn for_the_next(error: Error) -> Error {
 }
 
 /// Returns whether an outcome is final. If it is not, a resumed import sends the contact of the row again.
-///
-/// `stop` is what the batch of the row means for the import.
-fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
+fn is_final(row: &NumberedRow, outcome: &RowOutcome) -> bool {
     match outcome {
         RowOutcome::Created
         | RowOutcome::Updated
@@ -1223,10 +1221,6 @@ fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> boo
         // Sending an upsert or a skip twice does no harm. A row with `OnConflict::Error` would be refused because of
         // its own first attempt.
         RowOutcome::Unknown => row.fails_on_conflict() || row.contact_to_send().is_none(),
-        // A batch that was refused as a whole, for example by a rate limit.
-        RowOutcome::Refused {
-            retryable: true, ..
-        } => !matches!(stop, Some(Stop::Failure(_) | Stop::Quota(Some(_)))),
         refused @ RowOutcome::Refused { .. } => !is_quota_exceeded(refused),
         // A resumed import sends at most its opt-outs.
         RowOutcome::OptOutFailed { .. } => true,

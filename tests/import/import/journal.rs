@@ -264,6 +264,23 @@ async fn strict_rows_that_were_certainly_not_applied_are_sent_by_the_next_import
 }
 
 #[tokio::test]
+async fn a_row_whose_refusal_is_retryable_is_reported_again_and_not_sent_again() {
+    let server = MockServer::start().await;
+    let entry = json!({"email": "0@x.io", "status": "on_holiday"});
+    let results = Fault::wrong_body(json!({"data": [entry]}).to_string());
+    server.fault(results.path("/contacts/batch"));
+    let (journal, contacts) = (JournalPath::new(), contacts(&server));
+
+    let first = with_journal(contacts.import(numbered(1)), &journal).await;
+    let second = with_journal(contacts.import(numbered(1)), &journal).await;
+
+    for report in [first, second] {
+        assert_eq!(counts(&report), [0, 0, 0, 1, 0, 0]);
+    }
+    assert_eq!(batches(&server).len(), 1);
+}
+
+#[tokio::test]
 async fn a_journal_of_other_rows_is_refused_before_anything_is_sent() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
