@@ -985,7 +985,7 @@ impl Rejects {
     }
 
     pub(super) fn write(&mut self, row: &ImportRow, outcome: &RowOutcome) {
-        if outcome.is_reject() && self.result.is_ok() {
+        if self.result.is_ok() {
             self.result = self.try_write(row, outcome);
         }
     }

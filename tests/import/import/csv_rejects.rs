@@ -117,6 +117,36 @@ async fn an_import_whose_rejects_are_not_on_the_disk_at_its_end_fails() {
     assert_eq!(stopped.report().refused(), 1);
 }
 
+/// A file on a disk that has no room for the first write.
+struct FullAtFirst(bool);
+
+impl Write for FullAtFirst {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::mem::replace(&mut self.0, false) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_import_one_of_whose_rejects_was_not_written_fails() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    // More than is kept in memory until it is written.
+    let rows = (0..300).map(|_| ImportRow::unreadable("x".repeat(100)));
+
+    let import = contacts.import(rows).rejects(FullAtFirst(true));
+    let stopped = import.await.unwrap_err();
+
+    let message = stopped.error().to_string();
+    assert!(message.contains("could not write the rejects"), "{message}");
+}
+
 #[tokio::test]
 async fn an_import_or_a_sync_that_stops_says_that_its_rejects_could_not_be_written_either() {
     let server = MockServer::start().await;
