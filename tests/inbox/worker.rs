@@ -143,6 +143,7 @@ async fn an_event_that_fails_comes_back_later_and_later_and_is_parked_in_the_end
         );
     }
     assert_eq!((report.failed, report.parked), (3, 1));
+    assert_eq!(inbox.metrics().parked, 1);
     let parked = inbox.parked().await.unwrap();
     assert_eq!((parked[0].id.as_str(), parked[0].attempts), ("evt_1", 4));
     assert_eq!(parked[0].reason, "the database is down");

@@ -134,6 +134,19 @@ async fn the_reserve_is_given_up_for_an_event_that_is_stored_and_not_for_a_new_o
 /// Statements that fail, and how often an attempt runs the effect that has them.
 const FAILING_EFFECTS: [(&str, u32); 2] = [(LARGE, 2), ("INSERT INTO nowhere VALUES (1)", 1)];
 
+#[test]
+fn a_file_that_cannot_be_opened_for_another_reason_keeps_its_reserve() {
+    let folder = Folder::new("full-no-database");
+    std::fs::write(folder.file(), "no database".repeat(100)).unwrap();
+    let reserve = folder.0.join("inbox.db-reserve");
+    std::fs::write(&reserve, "room").unwrap();
+
+    let error = SqliteStore::open(folder.file()).unwrap_err();
+
+    assert_ne!(error.kind(), StoreErrorKind::Full, "{error}");
+    assert!(reserve.exists());
+}
+
 #[tokio::test]
 async fn an_effect_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwise_is_not() {
     for (statement, expected) in FAILING_EFFECTS {
