@@ -583,6 +583,12 @@ mod tests {
         assert_eq!(query_string(&list().segment("seg_1")), "segment_id=seg_1");
     }
 
+    #[test]
+    fn an_address_with_letters_that_are_not_ascii_is_found_by_four_ascii_letters_or_more() {
+        assert_eq!(text_in_each_spelling("Jörg@Mü.de"), "rg@m");
+        assert_eq!(text_in_each_spelling("Jör@Mü.de"), "jör@mü.de");
+    }
+
     #[cfg(feature = "import")]
     #[test]
     fn the_filters_say_which_contacts_the_list_has_and_not_where_it_starts() {

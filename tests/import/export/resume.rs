@@ -282,6 +282,22 @@ async fn a_recorded_cursor_that_the_service_refuses_is_an_error_that_says_what_t
 }
 
 #[tokio::test]
+async fn a_contact_that_the_service_refuses_is_not_a_cursor_that_it_refuses() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("refused-contact");
+    let export = || addresses(&list, &folder).full();
+    server.fault(Fault::status(500).path("/contacts").after(1));
+    export().await.unwrap_err();
+    server.clear_faults();
+    server.fault(refused_cursor().path("/contacts/*"));
+
+    let refused = export().await.unwrap_err();
+
+    assert_eq!(refused.report().contacts(), 3);
+    assert!(refused.error().is_validation_error(), "{refused:#}");
+}
+
+#[tokio::test]
 async fn two_exports_with_one_cursor_file_are_not_continued_by_each_other() {
     let (server, list) = server(10).await;
     let folder = Folder::new("shared-cursor");
