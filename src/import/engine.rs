@@ -1335,6 +1335,26 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_of_several_runs_is_that_of_all_their_rows_in_all_their_time() {
+        let run = |rows, seconds| Progress {
+            finished: rows,
+            resumed: 0,
+            handled: rows,
+            handling: Duration::from_secs(seconds),
+            total: None,
+            elapsed: Duration::from_secs(seconds),
+            in_flight: 0,
+            limit: 1,
+            retries: 0,
+            waiting: 0,
+        };
+
+        let progress = run(10, 1).after(Some(run(20, 4)), Some(60));
+
+        assert_eq!(progress.to_string(), "30 of 60 rows, 6/s, 5 s left");
+    }
+
+    #[test]
     fn a_property_is_text_or_a_number_and_has_a_name() {
         let row = |name: &str, value: PropertyValue| {
             DryRun::default().check(&NewContact::new("a@x.io").property(name, value).into())

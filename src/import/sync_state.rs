@@ -1158,7 +1158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_anew_if_more_than_a_third_and_a_thousand_records_are_waste() {
+    fn a_file_with_much_waste_is_written_anew_and_one_that_is_mostly_waste_is_worth_a_warning() {
         let path = path("waste");
         let mut state = SyncState::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
@@ -1169,7 +1169,12 @@ mod tests {
             state.contents.rows = rows;
             state.is_wasteful()
         });
+        let is_mostly_waste = [10_999, 11_000].map(|rows| {
+            state.contents.rows = rows;
+            state.is_mostly_waste()
+        });
 
         assert_eq!(is_wasteful, [false, true]);
+        assert_eq!(is_mostly_waste, [false, true]);
     }
 }

@@ -318,6 +318,9 @@ fn a_row_far_down_with_text_after_a_closing_quote_says_whether_other_rows_may_be
 fn a_header_with_text_after_a_closing_quote_is_refused_unless_another_delimiter_reads_it() {
     let error = refusal("email,\"name,unsubscribed\na@x.io,\"Bob\",yes\n");
     assert!(error.starts_with("the header is invalid: text after a closing quote"));
+    // With the semicolon, it would be a valid header of two columns, and none of them the address.
+    let error = refusal("email,\"first;last\"name\na@x.io,Ann\n");
+    assert!(error.starts_with("the header is invalid: text after a closing quote"));
 
     let input = CsvInput::new("\"email\"*\"plan\"\na@x.io*pro\n".as_bytes()).unwrap();
     assert_eq!(input.delimiter('*').unwrap().rows().unwrap().count(), 1);

@@ -542,6 +542,28 @@ async fn missing_rows_are_opted_out_if_asked_unless_another_row_has_the_address(
 }
 
 #[tokio::test]
+async fn an_address_of_a_missing_row_that_no_row_has_taken_counts_towards_the_limit() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    // The second row cannot take the address of the first one, and then keeps its own.
+    let fails = Fault::status(400).path("/contacts/b@x.io");
+    nights.server.fault(fails);
+    let taken = [row(2, "a@x.io")];
+    nights.run_with(&taken, SyncContacts::deletes_missing).await;
+    nights.server.clear_faults();
+    let table = [row(2, "b@x.io")];
+
+    let sync = nights.sync(&table).deletes_missing().leave_at_most(0);
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    let error = stopped.error().to_string();
+    assert!(error.contains("limit is 0; nothing was sent"), "{error}");
+    let (report, _) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+    assert_eq!(report.opted_out(), 1, "{report}");
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
 async fn a_table_that_lost_most_rows_and_the_state_of_another_table_opt_nobody_out() {
     let nights = Nights::new().await;
     let table: Vec<_> = (0..1_200).map(|n| row(n, &format!("{n}@x.io"))).collect();
