@@ -357,6 +357,7 @@ impl Verifier {
     pub fn metrics(&self) -> VerifierMetrics {
         VerifierMetrics {
             accepted: self.0.keys.counts(),
+            malformed: self.0.malformed.load(Ordering::Relaxed),
             unauthorized: self.0.unauthorized.load(Ordering::Relaxed),
             too_large: self.0.too_large.load(Ordering::Relaxed),
         }
@@ -397,6 +398,7 @@ impl Verifier {
     /// Counts a rejected delivery by the status of the response.
     pub(super) fn count_rejected(&self, status: StatusCode) {
         let counter = match status {
+            StatusCode::BAD_REQUEST => &self.0.malformed,
             StatusCode::UNAUTHORIZED => &self.0.unauthorized,
             StatusCode::PAYLOAD_TOO_LARGE => &self.0.too_large,
             _ => return,
@@ -460,6 +462,9 @@ pub struct VerifierMetrics {
     /// Deliveries whose signature and age were right, by the name of the secret that they were signed with. Each secret
     /// of the verifier has a number.
     pub accepted: BTreeMap<String, u64>,
+    /// Deliveries that were rejected with 400 because a header of the signature is missing or malformed. Whoever sends
+    /// them is most likely not the service. A genuine delivery whose body is no event counts as accepted.
+    pub malformed: u64,
     /// Deliveries that were rejected with 401: they were signed with no secret of the verifier, or are too old or too
     /// early.
     pub unauthorized: u64,
@@ -476,6 +481,7 @@ impl VerifierMetrics {
     /// | metric | type | value |
     /// |---|---|---|
     /// | `audience_webhooks_accepted_total` | counter | [`accepted`](Self::accepted), with the label `secret` |
+    /// | `audience_webhooks_malformed_total` | counter | [`malformed`](Self::malformed) |
     /// | `audience_webhooks_unauthorized_total` | counter | [`unauthorized`](Self::unauthorized) |
     /// | `audience_webhooks_too_large_total` | counter | [`too_large`](Self::too_large) |
     ///
@@ -509,6 +515,11 @@ impl VerifierMetrics {
             );
         }
         for (name, help, count) in [
+            (
+                "malformed",
+                "Deliveries that were rejected with 400 because of their headers.",
+                self.malformed,
+            ),
             (
                 "unauthorized",
                 "Deliveries that were rejected with 401.",
@@ -1150,6 +1161,8 @@ struct Settings {
     tolerance: Duration,
     body_limit: usize,
     clock: Arc<dyn Clock>,
+    /// How many deliveries were rejected with 400 because of their headers.
+    malformed: AtomicU64,
     /// How many deliveries were rejected with 401.
     unauthorized: AtomicU64,
     /// How many deliveries were rejected with 413.
@@ -1165,6 +1178,7 @@ impl Default for Settings {
             tolerance: DEFAULT_TOLERANCE,
             body_limit: DEFAULT_BODY_LIMIT,
             clock: Arc::new(SystemClock),
+            malformed: AtomicU64::new(0),
             unauthorized: AtomicU64::new(0),
             too_large: AtomicU64::new(0),
             #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
@@ -1348,14 +1362,17 @@ mod tests {
         let _ = verifier.verify(&HeaderMap::new(), body); // 400
 
         let metrics = verifier.metrics();
-        let rejected = (metrics.unauthorized, metrics.too_large);
-        assert_eq!((metrics.accepted["new"], rejected), (1, (2, 0)));
+        let rejected = [metrics.malformed, metrics.unauthorized, metrics.too_large];
+        assert_eq!((metrics.accepted["new"], rejected), (1, [1, 2, 0]));
         assert_eq!(
             metrics.to_prometheus(),
             "# HELP audience_webhooks_accepted_total Deliveries by the secret that they were signed with.\n\
              # TYPE audience_webhooks_accepted_total counter\n\
              audience_webhooks_accepted_total{secret=\"new\"} 1\n\
              audience_webhooks_accepted_total{secret=\"o\\\"l\\\\d\"} 2\n\
+             # HELP audience_webhooks_malformed_total Deliveries that were rejected with 400 because of their headers.\n\
+             # TYPE audience_webhooks_malformed_total counter\n\
+             audience_webhooks_malformed_total 1\n\
              # HELP audience_webhooks_unauthorized_total Deliveries that were rejected with 401.\n\
              # TYPE audience_webhooks_unauthorized_total counter\n\
              audience_webhooks_unauthorized_total 2\n\

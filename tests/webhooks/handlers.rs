@@ -264,6 +264,25 @@ fn a_body_over_the_limit_is_counted() {
 }
 
 #[test]
+fn a_request_without_a_signature_is_counted_and_one_that_breaks_off_is_not() {
+    for framework in Framework::ALL {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let receiver = Receiver::start(framework, Some(verifier.clone()));
+        let (request, body) = signed(&SystemTime::now(), 0);
+
+        receiver.send(&Request::post().body(&body));
+        receiver.send(&request.stated(body.len() + 1, &body).cut());
+
+        let metrics = verifier.metrics();
+        assert_eq!(
+            (metrics.malformed, metrics.unauthorized),
+            (1, 0),
+            "{framework:?}"
+        );
+    }
+}
+
+#[test]
 fn malformed_headers_are_refused_before_the_body_arrives() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);

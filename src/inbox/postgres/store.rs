@@ -53,7 +53,8 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// other's events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), or print
 /// [`schema_for`](Self::schema_for), which also has the rights that a role needs.
 ///
-/// A done event takes about 280 bytes with its indexes, so a million events in 72 hours take about 280 MB. The
+/// A done event takes about 280 bytes with its indexes, so a million events in 72 hours take about 280 MB, and twice that
+/// with [`handler_in`](Self::handler_in), which has an entry of its own for each event. The
 /// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
 /// never waits for a lock.
 ///
