@@ -279,6 +279,7 @@ impl Import {
     ///   [`finished`](ImportReport::finished) is an error then. The rejects have these rows: import them with
     ///   [`OnConflict::Skip`](crate::contacts::OnConflict::Skip), which changes nothing but the opt-outs.
     /// - refused with the code `not_found`: there is no contact, so it gets no broadcast.
+    /// - refused with another code: the row is unreadable or has no valid address, so nothing was looked for.
     ///
     /// The rejects have the rows with `not_found`, too, and people who have opted in after the import are missing
     /// opt-outs. So look at the rejects before you import them, and delete these rows: for `not_found`, an import would
