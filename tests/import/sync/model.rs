@@ -363,7 +363,7 @@ impl Reference {
         }
     }
 
-    /// Before an opt-out of everything, the contact is retrieved, and nothing is sent that it has already.
+    /// Before an opt-out of everything, the contact is retrieved. If it is opted out already, only topics are sent.
     fn opt_out_after_look(&mut self, address: &str, mut all: BTreeMap<String, String>) -> usize {
         if !all.contains_key(EVERYTHING) {
             return self.opt_out_of(address, &all);
@@ -372,10 +372,10 @@ impl Reference {
             // The list has to prove that there is no contact.
             return 2;
         };
-        all.retain(|what, _| match what.as_str() {
-            EVERYTHING => contact.reason.is_empty(),
-            topic => !contact.no.contains(topic),
-        });
+        // Topics are sent in any case: the "no" that a contact shows may be the topic's default, and not an answer.
+        if !contact.reason.is_empty() {
+            all.remove(EVERYTHING);
+        }
         1 + self.opt_out_of(address, &all)
     }
 
