@@ -255,6 +255,26 @@ async fn what_the_person_takes_back_at_the_new_address_is_not_taken_from_the_old
     }
 }
 
+/// As the guide says for an opt-in at a new address.
+#[tokio::test]
+async fn a_sync_of_one_row_moves_its_address_so_that_the_night_keeps_a_click_there() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "old@x.io"), row(2, "bob@x.io")]).await;
+    let contacts = &nights.contacts;
+    contacts.unsubscribe("old@x.io").await.unwrap();
+
+    nights.run(&[row(1, "new@x.io")]).await;
+    assert!(contacts.retrieve("new@x.io").await.unwrap().unsubscribed);
+    contacts.subscribe("new@x.io").await.unwrap();
+    let table = [row(1, "new@x.io"), row(2, "bob@x.io")];
+    let deletes_missing = |sync: SyncContacts| sync.deletes_missing();
+    let (report, calls) = nights.run_with(&table, deletes_missing).await;
+
+    assert_eq!((report.unchanged(), calls), (2, vec![]));
+    assert!(!contacts.retrieve("new@x.io").await.unwrap().unsubscribed);
+    assert!(contacts.retrieve("old@x.io").await.unwrap().unsubscribed);
+}
+
 #[tokio::test]
 async fn an_opt_out_that_moves_goes_to_a_new_contact_without_a_response_even_if_its_row_is_not_passed()
  {
