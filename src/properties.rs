@@ -707,7 +707,7 @@ mod tests {
 
         let seats = PropertyValue::from(3);
         assert!(seats == 3 && seats == 3_i64 && seats == 3_u32 && seats == 3_u64 && seats == 3.0);
-        assert!(seats != -3 && seats != 3.5 && seats != "3");
+        assert!(seats != -3 && seats != 3.5 && seats != "3" && seats != text);
 
         let large = PropertyValue::from(u64::MAX);
         assert!(large == u64::MAX && large != -1);

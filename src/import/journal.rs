@@ -894,6 +894,21 @@ mod tests {
         assert!(!resumed.has_unread_rows());
     }
 
+    #[tokio::test]
+    async fn a_sample_has_the_contacts_of_every_batch_among_the_first_rows() {
+        let addresses = ["a@x.io", "b@x.io", "c@x.io"];
+        let rows = addresses.map(ImportRow::from);
+        let mut resumed = Resumed::default();
+        let header = Record::Import(Header::new("s".to_owned(), &rows));
+        for record in [header, finished(&[0]), finished(&[1, 2])] {
+            resumed.add(record).unwrap();
+        }
+
+        let sample = resumed.sample(&mut Source::from_iter(rows), 10).await;
+
+        assert_eq!(sample, addresses);
+    }
+
     #[test]
     fn rows_of_another_input_are_a_mismatch_at_the_end_of_their_batch() {
         let mut resumed = resumed([finished(&[0, 1])]).unwrap();

@@ -183,6 +183,33 @@ fn a_pipe_cannot_be_one_of_several_files() {
 }
 
 #[test]
+fn an_import_that_changes_more_than_one_contact_in_all_its_files_needs_a_yes() {
+    let folder = Folder::new("question");
+    let server = MockServer::builder().start_blocking();
+    let files = [
+        folder.file("a.csv", "email\na@x.io\n"),
+        folder.file("b.csv", "email\nb@x.io\n"),
+    ];
+    let without_yes = |files: &[String]| {
+        let mut import = Command::new(program("audience"));
+        import.arg("import").args(files);
+        import.env_remove("AUDIENCE_KEY_FILE");
+        import.env("AUDIENCE_URL", server.url());
+        import.env("AUDIENCE_KEY", server.full_key());
+        import.output().unwrap()
+    };
+
+    let refused = without_yes(&files);
+
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let question = "this would change 2 contacts at";
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(question));
+    assert!(server.requests().is_empty());
+    let one = without_yes(&files[..1]);
+    assert_eq!(one.status.code(), Some(0), "{one:?}");
+}
+
+#[test]
 fn if_one_of_several_files_is_not_finished_the_next_one_is_not_sent() {
     let folder = Folder::new("several-stop");
     let server = MockServer::builder().start_blocking();

@@ -395,6 +395,20 @@ async fn a_finished_import_is_not_resumed_with_a_key_that_is_refused_or_during_a
 }
 
 #[tokio::test]
+async fn a_finished_import_is_resumed_if_a_contact_of_it_cannot_be_read() {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let contacts = contacts(&server);
+    let import = || contacts.import(numbered(5)).journal(journal.open());
+    drop(in_time(import()).await.unwrap());
+    let malformed = r#"{"id": "con_1", "email": "0@x.io", "unsubscribed": "maybe"}"#;
+    server.fault(Fault::wrong_body(malformed).path("/contacts/0@x.io"));
+
+    let resumed = in_time(import()).await.unwrap();
+
+    assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
 async fn a_journal_of_a_few_contacts_is_resumed_even_if_all_of_them_were_deleted() {
     let (server, journal) = (MockServer::start().await, JournalPath::new());
     let contacts = contacts(&server);

@@ -81,13 +81,14 @@ async fn an_opt_out_of_the_table_is_sent_again_if_the_contact_shows_a_yes_to_the
 }
 
 #[tokio::test]
-async fn an_opt_out_is_sent_again_if_the_contact_shows_null_for_the_topic() {
-    let table = [no_news(1, "a@x.io"), row(2, "b@x.io")];
+async fn an_opt_out_is_sent_again_if_the_contact_shows_null_for_the_topic_and_not_if_it_lacks_the_topic()
+ {
+    let table = [no_news(1, "a@x.io"), row(2, "b@x.io"), no_news(3, "c@x.io")];
     let nights = Nights::new().await;
     nights.run(&table).await;
-    for address in ["a@x.io", "b@x.io"] {
+    for (address, topic) in [("a@x.io", "news"), ("b@x.io", "news"), ("c@x.io", "offers")] {
         let shown = format!(
-            r#"{{"id": "con_1", "email": "{address}", "unsubscribed": false, "created_at": 1, "topics": {{"news": null}}}}"#
+            r#"{{"id": "con_1", "email": "{address}", "unsubscribed": false, "created_at": 1, "topics": {{"{topic}": null}}}}"#
         );
         let shown = Fault::wrong_body(shown).method("GET");
         nights
