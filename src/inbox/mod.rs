@@ -2515,10 +2515,29 @@ mod tests {
     }
 
     #[cfg(feature = "unsubscribe")]
+    fn inbox_of_own_events() -> Inbox {
+        let minute = Duration::from_secs(60);
+        Inbox::of_own_events(MemoryStore::new(), "own", minute, "it failed")
+    }
+
+    #[cfg(feature = "unsubscribe")]
+    #[tokio::test]
+    async fn an_event_that_somebody_else_has_is_not_held() {
+        let inbox = inbox_of_own_events();
+        let id = EventId::try_from("evt_1").unwrap();
+        let [first, second] = [Token::random(), Token::random()];
+        assert!(inbox.store_held(&id, b"{}", first).await.unwrap());
+
+        let is_held = inbox.store_held(&id, b"{}", second).await.unwrap();
+
+        assert!(!is_held);
+        assert!(inbox.end_hold(&id, first).await);
+    }
+
+    #[cfg(feature = "unsubscribe")]
     #[tokio::test]
     async fn an_event_whose_hold_is_released_is_due_immediately() {
-        let (store, minute) = (MemoryStore::new(), Duration::from_secs(60));
-        let inbox = Inbox::of_own_events(store, "own", minute, "it failed");
+        let inbox = inbox_of_own_events();
         let (id, token) = (EventId::try_from("evt_1").unwrap(), Token::random());
         assert!(inbox.store_held(&id, b"{}", token).await.unwrap());
 

@@ -1067,6 +1067,21 @@ mod tests {
     }
 
     #[test]
+    fn the_report_of_a_worker_with_two_inboxes_counts_the_events_of_both() {
+        let report = |[handled, failed, parked, released, lost]: [u64; 5]| WorkerReport {
+            handled,
+            failed,
+            parked,
+            released,
+            lost,
+        };
+
+        let both = report([1, 2, 3, 4, 5]).plus(report([10, 20, 30, 40, 50]));
+
+        assert_eq!(both, report([11, 22, 33, 44, 55]));
+    }
+
+    #[test]
     fn jitter_takes_off_up_to_a_quarter() {
         assert_eq!(BACKOFF.after(3, 1.0), Duration::from_secs(15));
         assert_eq!(BACKOFF.after(3, 7.0), Duration::from_secs(15));

@@ -425,9 +425,11 @@ fn read_done(row: &Row<'_>) -> rusqlite::Result<Done> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::*;
     use crate::inbox::sqlite::CLAIM_IN;
-    use crate::inbox::sqlite::file::plan;
+    use crate::inbox::sqlite::file::{SCHEMA, plan};
 
     fn hashes(endpoint: &str, count: usize) -> Vec<Hash> {
         (0..count)
@@ -446,6 +448,22 @@ mod tests {
             let wrong = others.iter().filter(|hash| filter.may_have(**hash)).count();
             assert!(wrong < 200, "{wrong} of 20,000 with {count}");
         }
+    }
+
+    #[test]
+    fn the_filter_of_a_period_that_is_gone_is_dropped() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(SCHEMA).unwrap();
+        let closed = "INSERT INTO audience_inbox_period (number, began, closed) VALUES (2, 0, 7)";
+        connection.execute(closed, ()).unwrap();
+        let filters = Filters::default();
+        let of_both = [6_i64, 7].map(|closed| (closed, Arc::new(Filter::of(&[]))));
+        filters.lock().closed.extend(of_both);
+
+        Periods::read_all(&Session::new(&connection), &filters).unwrap();
+
+        let kept: Vec<i64> = filters.lock().closed.keys().copied().collect();
+        assert_eq!(kept, [7]);
     }
 
     #[test]
