@@ -624,19 +624,18 @@ impl Consent {
             // The caller sees what the contact shows.
             Direction::In => !are_different(&contact.email, &self.address),
             // An opt-out that gets lost is mail that somebody does not want.
-            Direction::Out => {
-                let address = normalized_address(&self.address);
-                normalized_address(&contact.email) == address && self.is_applied_to(contact)
-            }
+            Direction::Out => self.is_of(contact) && self.is_applied_to(contact),
         }
+    }
+
+    fn is_of(&self, contact: &Contact) -> bool {
+        normalized_address(&contact.email) == normalized_address(&self.address)
     }
 
     /// Returns whether the contact is the right one, but has `null` as the answer for the topic.
     fn is_silent(&self, contact: &Contact) -> bool {
         let is_null = |topic: &String| contact.null_topics().any(|name| name == topic);
-        let address = normalized_address(&self.address);
-        normalized_address(&contact.email) == address
-            && self.body.topic.as_ref().is_some_and(is_null)
+        self.is_of(contact) && self.body.topic.as_ref().is_some_and(is_null)
     }
 
     /// Returns whether a refusal of an opt-out may say that there is no such contact. That needs a proof: a gateway can

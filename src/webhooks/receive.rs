@@ -95,20 +95,18 @@ where
     // Before the body is read: the service counts its ten seconds from here.
     let arrival = Arrival::now();
     // Before the body is read: a stranger without a well-formed signature gets no memory.
-    let headers = headers.inspect_err(|error| {
-        verifier.count_rejected(error.status());
-        trace::rejected(error);
-    })?;
+    let headers = headers.inspect_err(|error| verifier.note_rejected(error))?;
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
     // The memory is released when this function returns.
-    let (body, _memory) = body.read(verifier).await.inspect_err(|rejection| {
-        // A body that breaks off is no malformed delivery: the service sends it again.
-        if let Rejection::Verify { error, .. } = rejection {
-            verifier.count_rejected(error.status());
-        }
-        rejection.trace();
-    })?;
+    let (body, _memory) = body
+        .read(verifier)
+        .await
+        .inspect_err(|rejection| match rejection {
+            Rejection::Verify { error, .. } => verifier.note_rejected(error),
+            // A body that breaks off is no malformed delivery: the service sends it again.
+            _ => rejection.trace(),
+        })?;
 
     let verified = verifier
         .check_and_trace(Ok(headers), &body, verifier.clock())

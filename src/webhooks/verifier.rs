@@ -389,21 +389,21 @@ impl Verifier {
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
                 delivery
             })
-            .inspect_err(|error| {
-                self.count_rejected(error.status());
-                trace::rejected(error);
-            })
+            .inspect_err(|error| self.note_rejected(error))
     }
 
-    /// Counts a rejected delivery by the status of the response.
-    pub(super) fn count_rejected(&self, status: StatusCode) {
-        let counter = match status {
-            StatusCode::BAD_REQUEST => &self.0.malformed,
-            StatusCode::UNAUTHORIZED => &self.0.unauthorized,
-            StatusCode::PAYLOAD_TOO_LARGE => &self.0.too_large,
-            _ => return,
+    /// Counts a rejected delivery by the status of the response, and traces it.
+    pub(super) fn note_rejected(&self, error: &VerifyError) {
+        let counter = match error.status() {
+            StatusCode::BAD_REQUEST => Some(&self.0.malformed),
+            StatusCode::UNAUTHORIZED => Some(&self.0.unauthorized),
+            StatusCode::PAYLOAD_TOO_LARGE => Some(&self.0.too_large),
+            _ => None,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        trace::rejected(error);
     }
 
     /// Checks a delivery, and counts and traces nothing. Also returns the counter of its secret.
@@ -752,10 +752,15 @@ impl<'a> VerifiedDelivery<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn event(&self) -> Result<Event, VerifyError> {
-        Event::from_unverified_json(self.body)
-            .map_err(|problem| VerifyError::InvalidEnvelope { problem })
+        self.parse()
             .inspect(trace::incomplete)
             .inspect_err(trace::rejected)
+    }
+
+    /// Parses the body, and traces nothing.
+    pub(super) fn parse(&self) -> Result<Event, VerifyError> {
+        Event::from_unverified_json(self.body)
+            .map_err(|problem| VerifyError::InvalidEnvelope { problem })
     }
 }
 

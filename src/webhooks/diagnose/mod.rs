@@ -10,7 +10,6 @@ pub use self::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use self::search::{Given, Search, seconds_of_milliseconds};
 use super::error::SignatureHint;
 use super::error::VerifyError;
-use super::event::Event;
 use super::signature::DeliveryHeaders;
 use super::verifier::Verifier;
 
@@ -73,11 +72,7 @@ impl Verifier {
             Ok(headers) => self.check(headers, body, self.clock()),
             Err(error) => Err(error.clone()),
         };
-        let checked = checked.and_then(|_| {
-            Event::from_unverified_json(body)
-                .map_err(|problem| VerifyError::InvalidEnvelope { problem })
-        });
-        match checked {
+        match checked.and_then(|(delivery, _)| delivery.parse()) {
             Ok(_) => Diagnosis::Accepted,
             Err(rejection) => {
                 let delivery = parsed.as_ref().ok().map(|headers| (self, headers, body));
