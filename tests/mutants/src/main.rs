@@ -44,6 +44,10 @@ const CAUGHT: &str = "tests/mutants/caught.txt";
 /// A run ends if no test ends for this long, and eight times the time of its slowest test on its own.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// A mutant can replace a device such as /dev/full by a file, after which tests fail without a mutant.
+const DEVICES_ARE_WRITABLE: &str = "the mutants could write to /dev; start this in \
+    unshare --mount sh -c 'mount --rbind /dev /dev && mount -o remount,ro,bind /dev && exec \"$@\"' -";
+
 /// The default of `--longest` and `--total`.
 const SECONDS: Duration = Duration::from_secs(60);
 
@@ -62,6 +66,11 @@ fn main() -> Result<(), AnyError> {
             option if option.starts_with('-') => return Err(HELP.into()),
             _ => filters.push(argument),
         }
+    }
+    let in_dev = Path::new("/dev/audience-mutants");
+    if File::create(in_dev).is_ok() {
+        fs::remove_file(in_dev)?;
+        return Err(DEVICES_ARE_WRITABLE.into());
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
