@@ -850,6 +850,12 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         .await
         .unwrap_err();
     found.push(("an opt-out", opt_out.into(), 75));
+    let of_visitor = contacts.unsubscribe(ADA).await.unwrap_err();
+    found.push((
+        "an opt-out of a visitor",
+        ConsentError::Service(of_visitor).into(),
+        75,
+    ));
     found.push(("an opt-in that may be recorded", opt_in.into(), 1));
     found.push(("a form with a yes that was not sent", yes.into(), 1));
     found.push(("an export", export().await.unwrap_err().into(), 75));

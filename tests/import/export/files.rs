@@ -145,6 +145,26 @@ async fn a_cursor_file_replaces_neither_a_file_of_the_export_nor_another_file() 
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
 }
 
+// On Windows, such a path is only one that does not exist.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_path_that_no_cursor_file_can_have_is_an_error_before_the_part_file_loses_its_lines() {
+    let server = server(1).await;
+    let folder = Folder::new("cursor-below-a-file");
+    let (path, note) = (folder.file("all.csv"), folder.file("note"));
+    fs::write(&note, "a note").unwrap();
+    let part = folder.file("all.csv.part");
+    fs::write(&part, "email\nold@x.io\n").unwrap();
+
+    let list = server.client().contacts().list();
+    let export = list.export(&path, Csv::new(["email"]));
+    let refused = export.cursor_file(note.join("cursor")).await.unwrap_err();
+
+    assert_eq!(refused.error().kind(), ErrorKind::Config, "{refused:#}");
+    assert_eq!(fs::read_to_string(&part).unwrap(), "email\nold@x.io\n");
+    assert!(server.requests().is_empty());
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_cursor_file_that_is_a_link_to_the_export_is_refused() {

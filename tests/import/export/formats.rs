@@ -1,5 +1,6 @@
 //! What the files say.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use audience::contacts::{Contact, ContactSummary};
@@ -65,6 +66,11 @@ async fn the_topics_of_a_full_csv_are_those_of_a_contact_that_still_exists() {
     server.fault(Fault::status(403).path("/contacts/*"));
     let failed = export().await.unwrap_err();
     assert_eq!(failed.error().status().unwrap(), 403);
+    // The other contacts are not asked for: the service would refuse them, too.
+    let refused = server.requests().into_iter();
+    let refused = refused.filter(|request| request.status == Some(403));
+    let asked: BTreeSet<_> = refused.map(|request| request.path).collect();
+    assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
