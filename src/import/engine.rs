@@ -1335,23 +1335,25 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_several_runs_is_that_of_all_their_rows_in_all_their_time() {
-        let run = |rows, seconds| Progress {
-            finished: rows,
-            resumed: 0,
-            handled: rows,
+    fn the_progress_of_several_runs_has_all_their_rows_retries_and_time() {
+        let run = |handled: u64, resumed: u64, seconds, retries| Progress {
+            finished: handled + resumed,
+            resumed,
+            handled,
             handling: Duration::from_secs(seconds),
             total: None,
-            elapsed: Duration::from_secs(seconds),
+            elapsed: Duration::from_secs(seconds + 1),
             in_flight: 0,
             limit: 1,
-            retries: 0,
+            retries,
             waiting: 0,
         };
 
-        let progress = run(10, 1).after(Some(run(20, 4)), Some(60));
+        let progress = run(10, 3, 1, 4).after(Some(run(20, 5, 4, 7)), Some(68));
 
-        assert_eq!(progress.to_string(), "30 of 60 rows, 6/s, 5 s left");
+        assert_eq!(progress.to_string(), "38 of 68 rows, 6/s, 5 s left");
+        assert_eq!((progress.resumed(), progress.retries()), (8, 11));
+        assert_eq!(progress.elapsed(), Duration::from_secs(7));
     }
 
     #[test]

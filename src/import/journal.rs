@@ -275,9 +275,11 @@ impl JournalWriter {
         if !end.finished.is_empty() {
             records.push(Record::Finished(Finished::new(end.finished)));
         }
+        if records.is_empty() {
+            return Ok(());
+        }
         match <[Record; 1]>::try_from(records) {
             Ok([record]) => self.append(&record).await,
-            Err(none) if none.is_empty() => Ok(()),
             Err(several) => self.append(&Record::Batch(several)).await,
         }
     }
@@ -630,7 +632,7 @@ impl Resumed {
             }
             Record::Finished(finished) => self.add_finished(finished),
             Record::OptOutsLeft(rows) => rows.into_iter().try_for_each(|row| {
-                if self.span(row.row).is_some() {
+                if self.place(row.row).is_some() {
                     return Err("it contains a row twice");
                 }
                 self.started.remove(&row.row);
@@ -654,7 +656,7 @@ impl Resumed {
     fn add_finished(&mut self, finished: Finished) -> Result<(), &'static str> {
         let mut count = 0;
         for number in numbers(&finished.rows)? {
-            if self.span(number).is_some() {
+            if self.place(number).is_some() {
                 return Err("it contains a row twice");
             }
             if finished.outcome(count).is_none() {
@@ -687,10 +689,14 @@ impl Resumed {
         Ok(())
     }
 
-    /// Returns the span of a finished row with the number of its first row.
-    fn span(&self, number: u64) -> Option<(u64, Span)> {
+    /// Returns the batch of a finished row, and the place of the row in it.
+    fn place(&self, number: u64) -> Option<(usize, usize)> {
         let (first, span) = self.spans.range(..=number).next_back()?;
-        (number <= span.last).then_some((*first, *span))
+        if number > span.last {
+            return None;
+        }
+        let index = span.offset + usize::try_from(number - first).ok()?;
+        Some((span.batch, index))
     }
 
     /// Returns whether nothing is recorded.
@@ -721,10 +727,9 @@ impl Resumed {
     fn has_contact(&self, number: u64) -> bool {
         let outcome = match self.opt_outs_left.get(&number) {
             Some(unfinished) => Some(unfinished.left.contact.clone()),
-            None => self.span(number).and_then(|(first, span)| {
-                let index = span.offset + usize::try_from(number - first).ok()?;
-                self.batches[span.batch].finished.outcome(index)
-            }),
+            None => self
+                .place(number)
+                .and_then(|(batch, index)| self.batches[batch].finished.outcome(index)),
         };
         outcome.is_some_and(|outcome| outcome.is_applied())
     }
@@ -741,14 +746,13 @@ impl Resumed {
                 false => ResumedRow::Mismatch,
             };
         }
-        let Some((first, span)) = self.span(number) else {
+        let Some((batch, index)) = self.place(number) else {
             return match self.started.contains(&number) {
                 true => ResumedRow::Started,
                 false => ResumedRow::ToSend,
             };
         };
-        let index = span.offset + usize::try_from(number - first).unwrap_or(usize::MAX);
-        let batch = &mut self.batches[span.batch];
+        let batch = &mut self.batches[batch];
         batch.read = batch.read.wrapping_add(fingerprint());
         batch.rows_left = batch.rows_left.saturating_sub(1);
         // Only a complete batch can be compared, so its last row reports the mismatch.
