@@ -92,6 +92,7 @@ pub(crate) struct FailingStore {
     inner: MemoryStore,
     failing: Arc<Mutex<Failing>>,
     hanging: Arc<Mutex<&'static [&'static str]>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
 }
 
 type Failing = Option<(&'static [&'static str], fn() -> StoreError)>;
@@ -102,7 +103,13 @@ impl FailingStore {
             inner,
             failing: Arc::default(),
             hanging: Arc::default(),
+            calls: Arc::default(),
         }
+    }
+
+    /// The names of the operations that were called, also of those that failed.
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
     }
 
     /// Lets the operations of these names fail. No name: all.
@@ -119,7 +126,8 @@ impl FailingStore {
         *self.hanging.lock().unwrap() = operations;
     }
 
-    async fn check(&self, operation: &str) -> Result<(), StoreError> {
+    async fn check(&self, operation: &'static str) -> Result<(), StoreError> {
+        self.calls.lock().unwrap().push(operation);
         if self.hanging.lock().unwrap().contains(&operation) {
             std::future::pending::<()>().await;
         }

@@ -1053,10 +1053,13 @@ async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
         .await
         .unwrap();
     tokio::time::pause();
+    let began = tokio::time::Instant::now();
 
     let reply = post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
 
     assert_eq!(reply.status, StatusCode::OK);
+    // As long as an opt-in may take: it must not arrive after the opt-out.
+    assert!(began.elapsed() >= Duration::from_secs(8));
     assert_eq!(service.pending().await.unwrap(), 1);
     tokio::time::resume();
     // An opt-in does not overtake it, although the id that it holds is free.

@@ -19,6 +19,7 @@ use support::trace_log::Log;
 use support::{ADA, DatabaseFile};
 use tracing::Level;
 
+use super::deliveries::{FailingStore, unavailable};
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
 
@@ -412,6 +413,23 @@ async fn after_a_mail_that_failed_the_next_call_sends_it() {
     ask(&service, &["news"]).await.unwrap();
 
     assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(sent_links(&server).len(), 1);
+}
+
+// Each call may wait for a locked file until the busy timeout, and the visitor waits for all of them.
+#[tokio::test]
+async fn a_form_ends_only_the_holds_that_it_tried_if_the_store_fails() {
+    let server = mock().await;
+    let store = FailingStore::new(MemoryStore::new());
+    let service = service(&server, store.clone());
+    store.fail(&[], unavailable);
+
+    let failed = ask(&service, &["news", "offers"]).await.unwrap_err();
+
+    assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(store.calls(), ["claim", "complete"]);
+    store.recover();
+    ask(&service, &["news", "offers"]).await.unwrap();
     assert_eq!(sent_links(&server).len(), 1);
 }
 

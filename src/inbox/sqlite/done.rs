@@ -451,9 +451,47 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_of_a_period_that_is_gone_is_dropped() {
+    fn an_event_is_forgotten_at_the_moment_until_which_it_is_remembered() {
+        let connection = in_memory();
+        let (session, filters) = (Session::new(&connection), Filters::default());
+        let periods = |now| Periods::read(&session, &filters, now, List::default()).unwrap();
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let forget_at = start + Duration::from_secs(60);
+        let hash = Hash::of("main", "evt_1");
+
+        let done = Done::new(None, None, forget_at);
+        periods(start).insert(hash, &done).unwrap();
+
+        let is_known = |now| periods(now).find(hash).unwrap().is_some();
+        assert!(is_known(forget_at - Duration::from_millis(1)));
+        assert!(!is_known(forget_at));
+    }
+
+    fn in_memory() -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(SCHEMA).unwrap();
+        connection
+    }
+
+    #[test]
+    fn each_transaction_loads_one_filter_until_all_closed_periods_have_theirs() {
+        let connection = in_memory();
+        let closed =
+            "INSERT INTO audience_inbox_period (number, began, closed) VALUES (2, 0, 7), (3, 0, 8)";
+        connection.execute(closed, ()).unwrap();
+        let filters = Filters::default();
+
+        let loaded = [(); 3].map(|()| {
+            Periods::read_all(&Session::new(&connection), &filters).unwrap();
+            filters.lock().closed.len()
+        });
+
+        assert_eq!(loaded, [1, 2, 2]);
+    }
+
+    #[test]
+    fn the_filter_of_a_period_that_is_gone_is_dropped() {
+        let connection = in_memory();
         let closed = "INSERT INTO audience_inbox_period (number, began, closed) VALUES (2, 0, 7)";
         connection.execute(closed, ()).unwrap();
         let filters = Filters::default();

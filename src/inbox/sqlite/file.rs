@@ -344,6 +344,8 @@ pub(super) fn plan(sql: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::inbox::error::StoreErrorKind;
 
@@ -353,6 +355,28 @@ mod tests {
 
         assert_eq!(kind(ErrorKind::StorageFull), StoreErrorKind::Full);
         assert_eq!(kind(ErrorKind::PermissionDenied), StoreErrorKind::Unusable);
+    }
+
+    #[test]
+    fn only_a_database_that_is_busy_is_tried_again_and_not_after_the_busy_timeout() {
+        let hour = Duration::from_secs(3_600);
+        for (code, busy_timeout, expected) in [
+            (ffi::SQLITE_BUSY, hour, 2),
+            (ffi::SQLITE_BUSY, Duration::ZERO, 1),
+            (ffi::SQLITE_CORRUPT, hour, 1),
+        ] {
+            let tries = Cell::new(0);
+            let tried = retry_while_busy(busy_timeout, || {
+                tries.set(tries.get() + 1);
+                match tries.get() {
+                    1 => Err(Error::SqliteFailure(ffi::Error::new(code), None)),
+                    _ => Ok(()),
+                }
+            });
+
+            assert_eq!(tries.get(), expected, "{code} {busy_timeout:?}");
+            assert_eq!(tried.is_ok(), expected == 2, "{code} {busy_timeout:?}");
+        }
     }
 
     #[test]
