@@ -610,6 +610,9 @@ mod tests {
             ..Dialect::default()
         };
         assert!(Rule::parse(rule.to_string().as_bytes(), dialect).is_ok());
+        // The rule of a segment comes from the test, so a member too many is a misspelled one.
+        let segment = Segment::parse(SegmentKind::Rule(rule), dialect);
+        assert_eq!(segment.unwrap_err(), "`name` is not a known member");
     }
 
     #[test]

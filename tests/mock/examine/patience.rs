@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use audience::mock::{Check, Verdict};
+use axum::Json;
 use axum::body::Bytes;
+use axum::extract::RawQuery;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
+use serde_json::json;
 
 use super::{examine, found, text, verifier};
 
@@ -186,6 +189,37 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
         Some(Verdict::Warning)
     );
     assert!(examination.passed(), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_may_act_a_while_after_its_receiver_has_responded() {
+    let verifier = verifier();
+    let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
+        Ok(_) => StatusCode::OK,
+        Err(error) => error.status(),
+    };
+    // The application has acted on the first event when the examiner asks for the third time.
+    let asked: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let count = async move |RawQuery(query): RawQuery| {
+        let mut asked = asked.lock().unwrap();
+        asked.push(query.clone());
+        let times = asked.iter().filter(|other| **other == query).count();
+        let is_early = query == asked[0] && times < 3;
+        Json(json!({"count": u32::from(!is_early)}))
+    };
+    let router = axum::Router::new()
+        .route("/hook", post(hook))
+        .route("/count", get(count));
+    let url = format!("http://{}", support::serve(router).await);
+
+    let examination = examine(format!("{url}/hook"))
+        .probe(format!("{url}/count"))
+        .only([Check::Genuine, Check::Probe])
+        .await;
+
+    assert_eq!(found(&examination), [], "{examination}");
+    let verdict = examination.verdict(Check::Genuine);
+    assert_eq!(verdict, Some(Verdict::Passed), "{examination}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
