@@ -167,7 +167,8 @@ impl Error {
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
     /// responded 408, 425, 429, or 5xx other than 501 and 505. Also `true` if a change got a 2xx response, and the
     /// contact does not show it, if a 404 came from a gateway although the service has the contact, and if another run is
-    /// using a file that this one needs, or has just used it. `false` if rustls rejects the server's certificate.
+    /// using a file that this one needs, or has just used it. `false` if rustls rejects the server's certificate, or if a
+    /// 2xx response arrived in full but cannot be read: whatever has sent it most likely sends it again.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and

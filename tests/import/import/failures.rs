@@ -239,6 +239,17 @@ async fn a_run_is_worth_repeating_if_a_part_of_what_is_left_may_succeed_without_
             "news",
             Some(false),
         ),
+        // Whatever sends JSON without the results, or without the contact, most likely sends it again.
+        (
+            vec![Fault::wrong_body("{}").path(BATCH).after(1)],
+            "news",
+            Some(false),
+        ),
+        (
+            vec![Fault::wrong_body("{}").path("/contacts/b@x.io*")],
+            "news",
+            Some(false),
+        ),
         // The first batch may succeed in the next run, and then the second one is left.
         (
             vec![Fault::status(503).path(BATCH).times(4), batch(501)],
