@@ -210,6 +210,11 @@ impl ImportFiles {
     /// It must not be the folder of the files. If two files have the same name, the import fails and sends nothing: rename
     /// one of them.
     ///
+    /// When nothing is left but refused rows and the files that were not sent because of them, one more call imports both:
+    /// rename the folder, correct the rows, and run the same import with each rejects file in place of the file that it is
+    /// from. The columns stay the same, because the four columns that say what was wrong are ignored. The journals know
+    /// what the other files have finished.
+    ///
     /// # Example: a row to correct
     ///
     /// ```

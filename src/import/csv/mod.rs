@@ -126,7 +126,8 @@ impl CsvInput {
     /// # Errors
     ///
     /// Returns the errors of [`open`](Self::open) and [`map`](Self::map), with the path of the file in the text, and
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`.
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`. If all files are
+    /// rejects, that is no error: their headers have the meaning of each column.
     ///
     /// # Example: the folder of a Mailchimp export
     ///
@@ -170,7 +171,11 @@ impl CsvInput {
             }
             files.push((path, input));
         }
-        if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used) {
+        let is_rejects = |(_, input): &(P, Self)| input.mapping.is_rejects();
+        let may_lack_columns = !files.is_empty() && files.iter().all(is_rejects);
+        if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used)
+            && !may_lack_columns
+        {
             return Err(Error::input(format!("no file has a column {name:?}")));
         }
         // The sort is stable.

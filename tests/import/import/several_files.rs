@@ -206,6 +206,77 @@ async fn a_refused_row_of_those_who_opted_out_keeps_the_others_back_until_it_is_
 }
 
 #[tokio::test]
+async fn corrected_rejects_are_imported_by_one_call_in_place_of_their_files_with_the_same_columns()
+{
+    let folder = Folder::new("files-corrected");
+    let server = MockServer::builder().topic("news", true).start().await;
+    let subscribed = "Email Address,Weekly,LEID,EUID\nada@x.io,yes,1,a\nnobody,no,4,d\n";
+    let files = [
+        folder.file("subscribed.csv", subscribed),
+        folder.file("unsubscribed.csv", REFUSED),
+        folder.file("cleaned.csv", &format!("{CLEANED}nobody,2024,5,e\n")),
+    ];
+    let rejects = folder.path("rejects");
+    let columns = [("Weekly", Column::Topic("news".to_owned()))];
+    let run = async |files: &[String]| {
+        std::fs::create_dir(&rejects).unwrap();
+        server.clear_requests();
+        let opened = CsvInput::open_all(files, &columns).unwrap();
+        let import = contacts(&server).import_files(opened);
+        in_time(import.rejects_folder(&rejects)).await.unwrap()
+    };
+    let correct = |to: &str, rows: &[(&str, &str)]| {
+        let to = folder.path(to);
+        std::fs::rename(&rejects, &to).unwrap();
+        for (name, address) in rows {
+            let path = Path::new(&to).join(name);
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(path, text.replace("nobody", address)).unwrap();
+        }
+    };
+
+    let first = run(&files[..]).await;
+
+    assert_eq!(counts(&first), [2, 0, 0, 2, 0, 0]);
+    assert_eq!(first.files_not_sent(), [files[0].as_str()]);
+    let rows = [
+        ("unsubscribed.csv", "dan@x.io"),
+        ("cleaned.csv", "eve@x.io"),
+    ];
+    correct("corrected", &rows);
+    let mut files = [
+        files[0].clone(),
+        folder.path("corrected/unsubscribed.csv"),
+        folder.path("corrected/cleaned.csv"),
+    ];
+
+    // These two have no such column, and the header of rejects says what their columns mean.
+    assert!(CsvInput::open_all(&files[1..], &columns).is_ok());
+    let second = run(&files[..]).await.finished().unwrap();
+
+    assert_eq!(counts(&second), [3, 0, 0, 1, 0, 0]);
+    let sent = [
+        vec!["dan@x.io"],
+        vec!["eve@x.io"],
+        vec!["ada@x.io", "nobody"],
+    ];
+    assert_eq!(batches(&server), sent);
+    correct("corrected-again", &[("subscribed.csv", "fay@x.io")]);
+    files[0] = folder.path("corrected-again/subscribed.csv");
+
+    let third = run(&files[..]).await.finished().unwrap();
+
+    assert_eq!(counts(&third), [3, 0, 0, 0, 0, 0]);
+    assert_eq!(batches(&server), [["fay@x.io"]]);
+    for (email, unsubscribed) in [("ada@x.io", false), ("dan@x.io", true), ("eve@x.io", true)] {
+        let contact = server.contact(email).unwrap();
+        assert_eq!(contact.unsubscribed, unsubscribed, "{email}");
+    }
+    let fay = server.contact("fay@x.io").unwrap();
+    assert_eq!(fay.answers.get("news"), Some(&false));
+}
+
+#[tokio::test]
 async fn a_dry_run_finds_all_refused_rows_and_counts_only_the_rows_that_would_be_sent() {
     let folder = Folder::new("files-dry-run");
     let server = MockServer::start().await;
