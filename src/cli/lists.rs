@@ -392,11 +392,16 @@ impl ImportOptions {
     /// Returns what was not applied and what to do about it, then the summary line.
     fn summary(&self, report: &ImportReport) -> String {
         let mut lines = refused(report);
+        // If an opt-out failed that may succeed without a change, the same command sends it again.
+        let may_succeed = report
+            .unfinished_rows()
+            .is_some_and(|reason| reason.is_retryable());
+        let has_refused = report.refused_by_code().next().is_some();
         if self.verify {
             if self.rejects.is_none() && report.opt_out_missing() + report.refused() > 0 {
-                lines.push("use --rejects FILE to see these rows".to_owned());
+                lines.push(SEE_REJECTS.to_owned());
             }
-        } else if report.refused() > 0 {
+        } else if has_refused || report.opt_out_failed() > 0 && !may_succeed {
             lines.push(match &self.rejects {
                 Some(path) if self.more.is_empty() => {
                     format!(
@@ -432,13 +437,6 @@ impl ImportOptions {
                 report.duplicates(),
                 report.refused()
             )
-        } else if self.verify {
-            let (valid, missing) = (report.valid(), report.opt_out_missing());
-            format!(
-                "verified {valid} rows; {missing} lack an opt-out, {} have no contact or are invalid, and {} are not verified",
-                report.refused(),
-                report.total() - valid - missing - report.refused()
-            )
         } else {
             report.to_string()
         });
@@ -446,9 +444,9 @@ impl ImportOptions {
     }
 }
 
-const SEE_REJECTS: &str = "use --rejects FILE to see the refused rows";
+const SEE_REJECTS: &str = "use --rejects FILE to see these rows";
 
-/// Returns how many rows were refused, by reason.
+/// Returns how many rows were refused, by reason, and how many have an opt-out that failed.
 fn refused(report: &ImportReport) -> Vec<String> {
     let by_code = report.refused_by_code();
     let mut lines: Vec<_> = by_code
@@ -457,7 +455,7 @@ fn refused(report: &ImportReport) -> Vec<String> {
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
         lines.push(format!(
-            "without their opt-out: {count}; the next run with the same journal or state file sends it again"
+            "opt-out failed: {count}; the next run with the same journal or state file sends it again"
         ));
     }
     lines

@@ -609,14 +609,16 @@ impl Import {
 impl Import {
     /// Runs the import to its end, and writes the rejects.
     async fn run(mut self) -> Result<ImportReport, ImportError> {
-        let rejects = RejectsTo::open(self.rejects.take()).map_err(ImportError::not_started)?;
+        let work = self.settings.work;
+        let not_started = move |error| ImportError::new(work.report(), error);
+        let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
         let mut run = self.start(keep).await?;
         let begun = Rejects::begin(rejects, None).await;
-        let mut rejects = begun.map_err(ImportError::not_started)?;
+        let mut rejects = begun.map_err(not_started)?;
         drive(&mut run, rejects.as_mut()).await;
         // Flushed even if the import has failed: the rejects then list the rows up to the stop.
         let written = rejects.map_or(Ok(()), Rejects::finish);
@@ -636,16 +638,18 @@ impl Import {
     /// Checks the journal against the rows, and starts the import.
     async fn start(mut self, keep: Keep) -> Result<Run, ImportError> {
         let mut settings = self.settings;
+        let work = settings.work;
+        let not_started = move |error| ImportError::new(work.report(), error);
         settings.total = settings.total.or_else(|| self.source.total());
         // Only what was sent may be marked as finished.
-        let journal = self.journal.filter(|_| settings.work == Work::Send);
+        let journal = self.journal.filter(|_| work == Work::Send);
         let (resumed, unchecked, log) = match journal {
             None => (None, None, Log::Nowhere),
             Some(journal) => {
                 let started = journal
                     .start(self.contacts.base_url(), &mut self.source)
                     .await;
-                let (resumed, journal) = started.map_err(ImportError::not_started)?;
+                let (resumed, journal) = started.map_err(not_started)?;
                 // An earlier run may have ended because of a long `Retry-After`.
                 self.contacts.hold_back(resumed.hold());
                 let sample = resumed.sample(&mut self.source, SAMPLE).await;
@@ -657,7 +661,7 @@ impl Import {
                     "the journal records",
                     "begin with a new journal",
                 );
-                let unchecked = checked.await.map_err(ImportError::not_started)?;
+                let unchecked = checked.await.map_err(not_started)?;
                 (Some(resumed), unchecked, Log::Journal(journal))
             }
         };

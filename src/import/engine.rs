@@ -52,6 +52,17 @@ pub(super) enum Work {
     Verify,
 }
 
+impl Work {
+    /// Returns the report of such a run before its first row.
+    pub(super) fn report(self) -> ImportReport {
+        let mut report = ImportReport::default();
+        if self == Self::Verify {
+            report.note_verification();
+        }
+        report
+    }
+}
+
 pub(super) type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
 /// The progress of an import, for a progress bar or a log: see [`Import::on_progress`](super::Import::on_progress).
@@ -316,6 +327,7 @@ impl Run {
     ) -> Self {
         Self {
             checks: Checks::new(resumed, settings.work),
+            settled: Settled::new(keep, settings.work.report()),
             source,
             next_number: 0,
             grouping: Grouping::default(),
@@ -323,7 +335,6 @@ impl Run {
             pace: Arc::new(Pace::new(settings.concurrency)),
             settings,
             batches: InFlightBatches::default(),
-            settled: Settled::new(keep),
             stop: None,
             unchecked,
             is_cut_off: false,
@@ -499,7 +510,12 @@ impl Run {
                 self.settled.report.note_duplicate();
                 return self.settle(number, row, RowOutcome::Valid);
             }
-            Verdict::Settle(outcome) => return self.settle(number, row, outcome),
+            Verdict::Settle(outcome) => {
+                if outcome == RowOutcome::Valid && self.settings.work == Work::Verify {
+                    self.settled.report.note_without_opt_outs();
+                }
+                return self.settle(number, row, outcome);
+            }
             Verdict::Mismatch => {
                 self.settle(number, row, RowOutcome::NotSent);
                 return self.stop(Stop::Fatal(other_rows()));
@@ -725,11 +741,11 @@ struct Settled {
 }
 
 impl Settled {
-    fn new(keep: Keep) -> Self {
+    fn new(keep: Keep, report: ImportReport) -> Self {
         Self {
             keep,
             rows: BTreeMap::new(),
-            report: ImportReport::default(),
+            report,
         }
     }
 

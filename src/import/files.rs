@@ -377,9 +377,11 @@ impl ImportFiles {
     }
 
     async fn run(mut self) -> Result<ImportReport, ImportError> {
-        let opened = self.open().await.map_err(ImportError::not_started)?;
-        let mut files = opened.into_iter();
-        let (mut report, mut lacks_opt_outs) = (ImportReport::default(), false);
+        let (mut report, mut lacks_opt_outs) = (self.work.report(), false);
+        let mut files = match self.open().await {
+            Ok(opened) => opened.into_iter(),
+            Err(error) => return Err(ImportError::new(report, error)),
+        };
         while let Some(file) = files.next() {
             let (path, opts_out_all) = (file.path.clone(), file.opts_out_all);
             // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.

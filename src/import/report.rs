@@ -11,8 +11,11 @@ use crate::{Error, ErrorCode};
 /// Counts the rows of an import by outcome.
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
-/// failed, it says how many of the refused rows lack one: `3 refused (2 of them without their opt-out)`.
-/// After a dry run or [`verify`](super::Import::verify), it says how many rows are valid: `3 not sent (3 of them valid)`.
+/// failed, because the service refused them or could not be reached, it ends with the number of their rows, which are not
+/// among the refused ones: `, 2 whose opt-out failed`.
+/// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
+/// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
+/// without opt-outs, 0 invalid or without a contact, 0 not verified`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
 #[non_exhaustive]
@@ -30,12 +33,18 @@ pub struct ImportReport {
     opt_out_missing: u64,
     #[serde(default)]
     valid: u64,
+    /// How many of the valid rows of a verification have no opt-out, so that nothing was looked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    without_opt_outs: u64,
     #[serde(default)]
     duplicates: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_failure: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_stopped: bool,
+    /// Whether the run was to send nothing, and looked for opt-outs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_verification: bool,
     /// Whether the plan's ceiling was reached. A row that says so may count as one whose opt-out failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_at_ceiling: bool,
@@ -95,9 +104,10 @@ impl ImportReport {
         self.skipped
     }
 
-    /// Returns how many rows were not applied in full, because the service refused the row or one of its opt-outs, or
-    /// because the row could not be read. It is the sum of [`refused_by_code`](Self::refused_by_code) and
-    /// [`opt_out_failed`](Self::opt_out_failed).
+    /// Returns how many rows were not applied in full, because the service refused the row, because the row could not be
+    /// read, or because one of its opt-outs failed, even if only the service could not be reached. It is the sum of
+    /// [`refused_by_code`](Self::refused_by_code) and [`opt_out_failed`](Self::opt_out_failed). `Display` prints these two
+    /// numbers, and not the sum.
     ///
     /// # Example: fail a job if rows were refused
     ///
@@ -258,8 +268,7 @@ impl ImportReport {
     /// Returns how many rows have an outcome.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let applied = self.created + self.updated + self.skipped + self.opted_out;
-        applied + self.refused() + self.opt_out_missing + self.not_sent() + self.unknown
+        self.applied() + self.refused() + self.opt_out_missing + self.not_sent() + self.unknown
     }
 
     /// Returns whether every row of every file was sent and has a known outcome, the plan had room for all of them, and no
@@ -351,6 +360,7 @@ impl ImportReport {
         let is_unsent = self.not_sent + self.unknown > 0;
         let opt_out_failed = self.opt_out_failed > 0;
         let opt_out_missing = self.opt_out_missing > 0;
+        let verifies = self.has_only_verified();
         let reason = match self.may_succeed {
             _ if self.quota_exceeded() => {
                 "the plan's contact ceiling is reached; raise the ceiling, then repeat the run"
@@ -360,9 +370,14 @@ impl ImportReport {
             }
             _ if !is_unsent && !opt_out_failed => return None,
             _ if self.is_stopped => {
-                return Some(Error::stopped(
-                    "the run was asked to stop; repeat it to send the rest",
-                ));
+                return Some(Error::stopped(match verifies {
+                    true => "the run was asked to stop; repeat it to verify all rows",
+                    false => "the run was asked to stop; repeat it to send the rest",
+                }));
+            }
+            true if is_unsent && verifies => "some rows could not be verified; repeat the run",
+            false if is_unsent && verifies => {
+                "some rows could not be verified; mend what failed, then repeat the run"
             }
             true if is_unsent => {
                 "some rows were not sent, or their outcome is unknown; repeat the run"
@@ -444,6 +459,15 @@ impl ImportReport {
         self.opted_out
     }
 
+    fn applied(&self) -> u64 {
+        self.created + self.updated + self.skipped + self.opted_out
+    }
+
+    /// Returns whether this is the report of a verification, and not merged with the report of rows that were applied.
+    fn has_only_verified(&self) -> bool {
+        self.is_verification && self.applied() == 0
+    }
+
     /// Removes rows that were first counted as skipped, and then as something else.
     pub(super) fn uncount_skipped(&mut self, rows: u64) {
         self.skipped = self.skipped.saturating_sub(rows);
@@ -465,6 +489,15 @@ impl ImportReport {
 
     pub(super) fn note_stopped(&mut self) {
         self.is_stopped = true;
+    }
+
+    pub(super) fn note_verification(&mut self) {
+        self.is_verification = true;
+    }
+
+    /// Notes that a verification has nothing to look for in a valid row.
+    pub(super) fn note_without_opt_outs(&mut self) {
+        self.without_opt_outs += 1;
     }
 
     pub(super) fn note_duplicate(&mut self) {
@@ -512,9 +545,11 @@ impl ImportReport {
             opted_out,
             opt_out_missing,
             valid,
+            without_opt_outs,
             duplicates,
             first_failure,
             is_stopped,
+            is_verification,
             is_at_ceiling,
             may_succeed,
             files_not_sent,
@@ -531,9 +566,11 @@ impl ImportReport {
         self.opted_out += opted_out;
         self.opt_out_missing += opt_out_missing;
         self.valid += valid;
+        self.without_opt_outs += without_opt_outs;
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
         self.is_stopped |= is_stopped;
+        self.is_verification |= is_verification;
         self.is_at_ceiling |= is_at_ceiling;
         self.may_succeed |= may_succeed;
         self.files_not_sent.extend(files_not_sent);
@@ -602,23 +639,34 @@ impl Termination for ImportReport {
 
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_only_verified() {
+            return write!(
+                f,
+                "opt-outs recorded for {} rows, missing for {}; {} rows without opt-outs, {} invalid or without a contact, {} \
+                 not verified",
+                self.valid.saturating_sub(self.without_opt_outs),
+                self.opt_out_missing,
+                self.without_opt_outs,
+                self.refused(),
+                self.not_sent + self.unknown
+            );
+        }
         write!(
             f,
-            "{} created, {} updated, {} skipped, {} refused",
+            "{} created, {} updated, {} skipped, {} refused, {} not sent",
             self.created,
             self.updated,
             self.skipped,
-            self.refused(),
+            self.refused.values().sum::<u64>(),
+            self.not_sent()
         )?;
-        if self.opt_out_failed > 0 {
-            let failed = self.opt_out_failed;
-            write!(f, " ({failed} of them without their opt-out)")?;
-        }
-        write!(f, ", {} not sent", self.not_sent())?;
         if self.valid > 0 {
             write!(f, " ({} of them valid)", self.valid)?;
         }
         write!(f, ", {} unknown", self.unknown)?;
+        if self.opt_out_failed > 0 {
+            write!(f, ", {} whose opt-out failed", self.opt_out_failed)?;
+        }
         match self.opt_out_missing {
             0 => Ok(()),
             missing => write!(f, ", {missing} without their opt-out"),
@@ -848,10 +896,6 @@ impl ImportError {
         (self.inner.report, self.inner.error)
     }
 
-    pub(crate) fn not_started(error: Error) -> Self {
-        Self::new(ImportReport::default(), error)
-    }
-
     /// Returns the report up to the stop.
     ///
     /// # Example: a key that is refused in the middle
@@ -976,9 +1020,11 @@ mod tests {
             opted_out: count,
             opt_out_missing: count,
             valid: count,
+            without_opt_outs: count,
             duplicates: count,
             first_failure: None,
             is_stopped: count != 2,
+            is_verification: count != 2,
             is_at_ceiling: count != 2,
             may_succeed: count != 3,
             files_not_sent: vec![format!("{count}.csv")],

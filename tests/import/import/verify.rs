@@ -1,9 +1,9 @@
 //! `verify`: whether the service has the opt-outs of the rows.
 
-use audience::RetryPolicy;
 use audience::contacts::OptOutReason;
-use audience::import::{CsvRows, ImportRow, Journal, OptOut, RowOutcome};
+use audience::import::{CsvRows, ImportReport, ImportRow, Journal, OptOut, RowOutcome};
 use audience::mock::{Fault, MockServer};
+use audience::{ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use serde_json::json;
 
@@ -107,12 +107,42 @@ async fn a_missing_opt_out_is_an_error_of_the_report_that_no_second_run_mends() 
         (report.opt_out_missing(), report.refused(), report.total()),
         (1, 2, 3)
     );
+    let found = "opt-outs recorded for 0 rows, missing for 1; 0 rows without opt-outs, 2 invalid or without a contact, 0 \
+                 not verified";
+    assert_eq!(report.to_string(), found);
     let refused: Vec<_> = report.refused_by_code().collect();
     assert_eq!(refused, [("invalid_row", 1), ("not_found", 1)]);
     let unfinished = report.finished().unwrap_err();
     assert!(!unfinished.error().is_retryable(), "{unfinished}");
     assert_eq!(audience::exit_status(&unfinished), 1);
     assert_eq!(server.contact_count(), 4);
+}
+
+#[tokio::test]
+async fn the_text_of_a_verification_says_what_was_found_and_not_that_rows_were_not_sent() {
+    let server = server().await;
+    let rows = [
+        ImportRow::from("out@x.io").opt_out(EVERYTHING),
+        ImportRow::from("topic@x.io").opt_out(topic("news")),
+        ImportRow::from("in@x.io"),
+    ];
+    let verify = || contacts(&server).import(rows.clone()).verify();
+
+    let report = in_time(verify()).await.unwrap().finished().unwrap();
+    let stopped = in_time(verify().stop_when(async {})).await.unwrap();
+
+    let found = "opt-outs recorded for 2 rows, missing for 0; 1 rows without opt-outs, 0 invalid or without a contact, 0 \
+                 not verified";
+    assert_eq!(report.to_string(), found);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["valid"], 3);
+    let read: ImportReport = serde_json::from_value(json).unwrap();
+    assert_eq!(read.to_string(), found);
+    assert!(stopped.to_string().ends_with("2 not verified"), "{stopped}");
+    let error = stopped.finished().unwrap_err();
+    assert_eq!(error.error().kind(), ErrorKind::Stopped);
+    let said = error.to_string().contains("repeat it to verify all rows");
+    assert!(said, "{error}");
 }
 
 #[tokio::test]
@@ -130,7 +160,10 @@ async fn rows_that_could_not_be_looked_at_are_left_to_a_second_run() {
     let report = in_time(verify(rows.clone())).await.unwrap();
 
     assert_eq!((report.valid(), report.total()), (1, 2));
-    assert!(report.finished().unwrap_err().error().is_retryable());
+    let error = report.finished().unwrap_err();
+    assert!(error.error().is_retryable());
+    let reason = "1 not verified: some rows could not be verified; repeat the run; ";
+    assert!(error.to_string().contains(reason), "{error}");
     let report = in_time(verify(rows)).await.unwrap();
     assert_eq!(report.finished().unwrap().valid(), 2);
 }
@@ -202,7 +235,8 @@ fn the_program_writes_the_rows_without_their_opt_out_and_imports_them() {
     let output = verify();
 
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let summary = "verified 1 rows; 1 lack an opt-out, 0 have no contact or are invalid, and 0 are not verified";
+    let summary = "opt-outs recorded for 0 rows, missing for 1; 1 rows without opt-outs, 0 invalid or without a contact, 0 \
+                   not verified";
     assert_eq!(last_line(&output), summary);
     let text = std::fs::read_to_string(&rejects).unwrap();
     assert!(

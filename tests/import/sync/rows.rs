@@ -244,6 +244,24 @@ async fn a_run_that_has_left_other_work_is_to_be_repeated_although_missing_rows_
 }
 
 #[tokio::test]
+async fn the_text_of_a_report_calls_no_row_refused_whose_opt_out_got_no_response() {
+    for fault in [Fault::status(503), Fault::close_before()] {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+        let fault = fault.path("/contacts/*/unsubscribe");
+        nights.server.fault(fault);
+        let table = [row(1, "a@x.io").subscribed(false), row(2, "b@x.io")];
+        let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+
+        let (report, _) = nights.run_with(&table, once).await;
+
+        let text = "1 unchanged, 0 opted out, 0 opt-ins not sent; 0 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 \
+                    unknown, 1 whose opt-out failed";
+        assert_eq!(report.to_string(), text);
+    }
+}
+
+#[tokio::test]
 async fn a_row_that_cannot_be_sent_is_present_if_its_key_is_known_and_others_still_go_missing() {
     let refused = [
         SyncRow::new(1, ImportRow::unreadable("an unknown word")),
