@@ -635,7 +635,7 @@ impl Error {
     /// |---|---|
     /// | 404 | the contact does not exist: [`missing`](Error::missing) returns [`Missing::Contact`] |
     /// | 409 | the contact reported spam, or exists already: [`is_complaint_locked`](Error::is_complaint_locked), [`is_already_exists`](Error::is_already_exists) |
-    /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or the address was refused before a request, by [`check_address`](crate::contacts::check_address) or because it is empty |
+    /// | 422 | the service refused the input ([`is_validation_error`](Error::is_validation_error)), or the address was refused before a request, by [`check_address`](crate::contacts::check_address) or because it is empty, or a name or a property cannot be in the link of a confirmation mail |
     /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
     ///
@@ -664,7 +664,7 @@ impl Error {
             StatusCode::NOT_FOUND
         } else if self.is_complaint_locked() || self.is_already_exists() {
             StatusCode::CONFLICT
-        } else if self.is_validation_error() || self.is_refused_address() {
+        } else if self.is_validation_error() || self.is_refused_input() {
             StatusCode::UNPROCESSABLE_ENTITY
         } else if self.is_retryable() {
             StatusCode::SERVICE_UNAVAILABLE
@@ -673,8 +673,8 @@ impl Error {
         }
     }
 
-    /// Returns whether the address is certainly none, so that no request was sent.
-    fn is_refused_address(&self) -> bool {
+    /// Returns whether the address, a name or a property of one contact cannot be used, so that no request was sent.
+    fn is_refused_input(&self) -> bool {
         self.kind() == ErrorKind::Input && self.0.is_malformed_contact
     }
 
@@ -685,7 +685,8 @@ impl Error {
     /// interface document shows, if [`find`](crate::contacts::Contacts::find) gets another contact, if an issue cannot
     /// retrieve a contact that the list has, and if an address is
     /// empty, `.` or `..`, so that no request can name its contact, or
-    /// [`check_address`](crate::contacts::check_address) refuses it. It is `false` if the response is no JSON object,
+    /// [`check_address`](crate::contacts::check_address) refuses it, or if the names or properties of one contact cannot be
+    /// in the link of a confirmation mail. It is `false` if the response is no JSON object,
     /// has neither `id` nor `email`, or reports an error: then the next contact would fail, too.
     ///
     /// A stream continues after such an error: see [`ContactStream`](crate::contacts::ContactStream).

@@ -168,14 +168,15 @@ impl UnsubscribeService {
     ///
     /// - [`ConsentError::NoTopic`] if no topic is left.
     /// - [`ConsentError::Service`] with [`ErrorKind::Input`](crate::ErrorKind::Input) if the link would be longer than
-    ///   2,000 characters, because of long names or properties, or if a property is an infinite number or NaN.
+    ///   2,000 characters, or if a property is an infinite number or NaN. The text says what is too long: a name or the
+    ///   properties, or the base URL and the names of the topics.
     /// - [`ConsentError::Service`] if [`check_address`] refuses the address, or if the mail could not be sent. The next
     ///   call tries again, without the wait of ten minutes.
     /// - [`ConsentError::RefusedMail`] if the service refuses the mail to this address. Strangers must not learn that.
     /// - [`ConsentError::Store`] if the store fails.
     ///
     /// [`ConsentError::visitor_status`] is the status for your own response: 200 after a refused mail, as after a
-    /// success, and 422 if the visitor has to choose a topic or to correct the address.
+    /// success, and 422 if the visitor has to choose a topic, to correct the address, or to shorten a name or a property.
     ///
     /// # Panics
     ///
@@ -223,7 +224,7 @@ impl UnsubscribeService {
         // Needless quotation marks would make the mailbox another address for the limits.
         check_address(&contact.email)?;
         // Otherwise each click would fail.
-        contact.check()?;
+        contact.check().map_err(Error::malformed_contact)?;
         let topics = topics.into_iter().map(Into::into);
         let topics: BTreeSet<_> = topics
             .filter(|topic| self.offered(topic).is_some())
@@ -234,11 +235,7 @@ impl UnsubscribeService {
         let confirmation = self.0.links.confirmation(contact, topics);
         let link = self.0.links.confirmation_link(&confirmation);
         if link.len() > LONGEST_LINK {
-            return Err(Error::input(format!(
-                "the link would have {} characters, and the limit is {LONGEST_LINK}: leave out names and properties",
-                link.len()
-            ))
-            .into());
+            return Err(self.too_long(confirmation, link.len()).into());
         }
         let mail = mail(&link).member("to", confirmation.contact.email.as_str());
         let service = self.clone();
@@ -246,6 +243,40 @@ impl UnsubscribeService {
         self.start(sending)
             .await
             .unwrap_or(Err(ConsentError::Unfinished))
+    }
+
+    /// Says what makes a link so long. Names and properties count as input of the visitor, who can shorten them.
+    fn too_long(&self, mut confirmation: Confirmation, length: usize) -> Error {
+        let contact = &confirmation.contact;
+        let length_of = |json: serde_json::Result<String>| json.map_or(0, |json| json.len());
+        let mut parts = [
+            (
+                length_of(serde_json::to_string(&contact.first_name)),
+                "first name is",
+            ),
+            (
+                length_of(serde_json::to_string(&contact.last_name)),
+                "last name is",
+            ),
+            (
+                length_of(serde_json::to_string(&contact.properties)),
+                "properties are",
+            ),
+        ];
+        parts.sort_unstable();
+        let [.., (_, longest)] = parts;
+        let address = contact.email.clone();
+        confirmation.contact = NewContact::new(address);
+        let without_them = self.0.links.confirmation_link(&confirmation).len();
+        let error = |what: &str| {
+            Error::input(format!(
+                "the {what} too long: the link in the mail would have {length} characters, and the limit is {LONGEST_LINK}"
+            ))
+        };
+        match without_them > LONGEST_LINK {
+            true => error("base URL and the names of the topics are"),
+            false => error(longest).malformed_contact(),
+        }
     }
 
     async fn send_confirmation_mail(

@@ -1851,6 +1851,7 @@ impl ConsentError {
     /// | 200 | the service refused a confirmation mail, which strangers must not learn: [`RefusedMail`](Self::RefusedMail) |
     /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
     /// | 422 | no topic was chosen, or one that is not offered: [`NoTopic`](Self::NoTopic) |
+    /// | 422 | the visitor has to correct the address, or to shorten a name or a property: [`Service`](Self::Service) with [`ErrorKind::Input`], whose text says which |
     /// | 500 | your program has misspelled a topic: [`UnknownTopic`](Self::UnknownTopic) |
     /// | 503 | another click may succeed later: [`OptedOut`](Self::OptedOut), [`Unfinished`](Self::Unfinished), [`Store`](Self::Store) |
     /// | 500 | the store is set up wrongly, for example without its tables: [`Store`](Self::Store) |

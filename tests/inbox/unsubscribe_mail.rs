@@ -655,26 +655,127 @@ async fn a_name_that_makes_the_link_too_long_is_an_error_and_no_mail() {
     ask(1_000).await.unwrap();
 
     assert!(matches!(&error, ConsentError::Service(error) if error.kind() == ErrorKind::Input));
-    assert!(error.to_string().contains("the limit is 2000"), "{error}");
+    assert!(error.to_string().ends_with("the limit is 2000"), "{error}");
     assert!(sent_links(&server)[0].len() <= 2_000);
 }
 
 #[tokio::test]
-async fn a_property_that_no_click_could_store_is_an_error_and_no_mail() {
+async fn a_visitor_whose_input_cannot_be_used_gets_422_and_the_error_says_what_to_correct() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
+    let long = || "x".repeat(5_000);
+    let ada = || NewContact::new(ADA);
 
-    for number in [f64::NAN, f64::INFINITY] {
-        let ada = NewContact::new(ADA).property("rate", number);
-        let error = service.send_confirmation(ada, ["news"], mail).await;
+    for (contact, problem) in [
+        (NewContact::new(" "), "the address is empty"),
+        (NewContact::new("ada at home"), "the address has no @"),
+        (
+            NewContact::new("ada@example.com\r\nBcc: bob@example.com"),
+            "the address has a control character in it",
+        ),
+        (
+            NewContact::new(format!("{}@example.com", long())),
+            "the address is longer than 254 bytes",
+        ),
+        (
+            ada().first_name(long()).last_name("Lovelace"),
+            "the first name is too long",
+        ),
+        (
+            ada().first_name("Ada").last_name(long()),
+            "the last name is too long",
+        ),
+        // In the link, each of them is six characters.
+        (
+            ada().first_name("\0".repeat(300)),
+            "the first name is too long",
+        ),
+        (
+            ada().first_name("Ada").property("city", long()),
+            "the properties are too long",
+        ),
+        (
+            ada().property("rate", f64::NAN),
+            "a property is an infinite number or NaN",
+        ),
+        (
+            ada().property("rate", f64::INFINITY),
+            "a property is an infinite number or NaN",
+        ),
+    ] {
+        let sent = service.send_confirmation(contact, ["news"], mail).await;
 
-        let error = error.unwrap_err();
+        let error = sent.unwrap_err();
         assert!(
             matches!(&error, ConsentError::Service(error) if error.kind() == ErrorKind::Input),
             "{error}"
         );
+        assert_eq!(
+            error.visitor_status(),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{error}"
+        );
+        assert!(error.to_string().starts_with(problem), "{error}");
+        let explanation = audience::explanation(&error).unwrap();
+        assert!(explanation.starts_with(problem), "{explanation}");
+        assert!(!explanation.contains("xxx"), "{explanation}");
     }
     assert!(server.sent_mail().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_that_is_too_long_because_of_its_base_url_is_no_mistake_of_the_visitor() {
+    let server = mock().await;
+    let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    let base_url = format!("https://shop.example.com/{}", "a".repeat(2_000));
+    let links = UnsubscribeLinks::new([secret], base_url).unwrap();
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+        .topic(OfferedTopic::new("news", "Newsletter"))
+        .build();
+
+    for ada in [
+        NewContact::new(ADA),
+        NewContact::new(ADA).first_name("x".repeat(5_000)),
+    ] {
+        let sent = service.send_confirmation(ada, ["news"], mail).await;
+
+        let error = sent.unwrap_err();
+        assert_eq!(
+            error.visitor_status(),
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "{error}"
+        );
+        let problem = "the base URL and the names of the topics are too long";
+        assert!(error.to_string().starts_with(problem), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_empty_or_has_control_characters_changes_no_mail_and_is_stored_as_it_was_typed()
+ {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    for (n, name) in ["", "Ada\r\nBcc: mallory@example.com", "\0\u{202e}"]
+        .into_iter()
+        .enumerate()
+    {
+        let address = format!("{n}@example.com");
+        let contact = NewContact::new(&address).first_name(name);
+        service
+            .send_confirmation(contact, ["news"], mail)
+            .await
+            .unwrap();
+        let links = sent_links_to(&server, &address);
+        let reply = click(&service, &links[0]).await;
+
+        assert_eq!((links.len(), reply.status), (1, StatusCode::OK), "{name:?}");
+        let contact = server.contact(&address).unwrap();
+        assert_eq!(contact.first_name.unwrap_or_default(), name);
+        assert!(contact.topics["news"]);
+    }
+    assert_eq!(server.sent_mail().len(), 3);
 }
 
 #[tokio::test]
