@@ -2229,8 +2229,16 @@ struct FailureLog(Mutex<BTreeMap<&'static str, Instant>>);
 
 impl FailureLog {
     fn report(&self, operation: &'static str, error: &StoreError) {
-        if let Some(is_first) = self.due(operation) {
-            report_store_failure(operation, error, is_first);
+        let Some(is_first) = self.due(operation) else {
+            return;
+        };
+        let cause = Error::source(error).map(crate::causes::with_causes);
+        if is_first && lacks_tables(error) {
+            // Nothing is wrong if the tables are created beside the server, or by another process. Otherwise it is an
+            // error in a minute.
+            report!(warn, operation, %error, cause, "inbox store failed");
+        } else {
+            report!(error, operation, %error, cause, "inbox store failed");
         }
     }
 
@@ -2323,28 +2331,6 @@ fn report_conflict(endpoint: &str, id: &EventId) {
         hint = "a genuine sender does not use an id twice; a mock that was started again does: use a new store or another endpoint name for it",
         "webhook event id received with another body"
     );
-}
-
-fn report_store_failure(operation: &'static str, error: &StoreError, is_first: bool) {
-    if is_first && lacks_tables(error) {
-        // Nothing is wrong if the tables are created beside the server, or by another process. Otherwise it is an error
-        // in a minute.
-        report!(
-            warn,
-            operation,
-            %error,
-            cause = Error::source(error).map(crate::causes::with_causes),
-            "inbox store failed"
-        );
-    } else {
-        report!(
-            error,
-            operation,
-            %error,
-            cause = Error::source(error).map(crate::causes::with_causes),
-            "inbox store failed"
-        );
-    }
 }
 
 /// The other stores create what they need when they are opened.

@@ -24,9 +24,7 @@ use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
-use crate::inbox::{
-    ClaimTarget, FailureLog, PurgeTimer, purge_all, purge_failure, report_store_failure,
-};
+use crate::inbox::{ClaimTarget, FailureLog, PurgeTimer, purge_all, purge_failure};
 use crate::webhooks::EventId;
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -353,7 +351,7 @@ impl<D: Driver> Entries<D> {
             let entries = self.clone();
             runtime.spawn(async move {
                 if let Some(error) = purge_failure(purge_all(&entries)).await {
-                    report_store_failure("purge", &error, true);
+                    entries.failures.report("purge", &error);
                 }
             });
         }

@@ -42,7 +42,7 @@ use crate::inbox::store::{
 };
 use crate::inbox::{
     Attempt, ClaimTarget, DEFAULT_RETENTION, FailureLog, Inbox, PurgeTimer, Settings, purge_all,
-    report_conflict, report_receipt, report_rollback, report_store_failure,
+    report_conflict, report_receipt, report_rollback,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -988,7 +988,7 @@ impl SqliteStore {
                 Err(error) => Err(StoreError::unavailable(error)),
             };
             if let Err(error) = purged {
-                report_store_failure("purge", &error, true);
+                store.shared.failures.report("purge", &error);
             }
         };
         // If there is no thread, a later claim purges.
