@@ -53,7 +53,8 @@ impl PostgresStore {
     /// Checks the address in `AUDIENCE_INBOX_URL`, or in the file that `AUDIENCE_INBOX_URL_FILE` names, such as a secret
     /// that Docker or Kubernetes mounts, and connects with the first call: see [`connect_lazy`](Self::connect_lazy).
     ///
-    /// It has 16 connections. A builder with other settings has
+    /// It has up to 20 connections, which is enough for one worker with [`handler_in`](Self::handler_in) and for an endpoint
+    /// beside it. A builder with other settings has
     /// [`connect_from_env`](super::PostgresStoreBuilder::connect_from_env), which connects immediately.
     /// [`store_from_env`] connects, too, takes the addresses of other databases, and creates the tables.
     ///
@@ -228,6 +229,15 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("must start with one of"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[cfg(feature = "inbox-postgres")]
+    #[test]
+    fn a_postgres_store_has_enough_connections_for_a_worker_with_transactions_and_an_endpoint() {
+        let store = PostgresStore::connect_lazy("postgres://inbox@localhost/app").unwrap();
+
+        // Eight handlers, each with a transaction and a call of the inbox, and four requests.
+        assert_eq!(store.pool().status().max_size, 2 * 8 + 4);
     }
 
     #[cfg(all(feature = "inbox-postgres", feature = "inbox-redis"))]

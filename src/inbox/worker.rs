@@ -440,6 +440,9 @@ pub struct WorkerReport {
     pub lost: u64,
 }
 
+/// How many handlers run simultaneously.
+pub(super) const DEFAULT_CONCURRENCY: usize = 8;
+
 #[derive(Clone, Debug)]
 struct WorkerSettings {
     concurrency: usize,
@@ -452,7 +455,7 @@ struct WorkerSettings {
 impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
-            concurrency: 8,
+            concurrency: DEFAULT_CONCURRENCY,
             max_attempts: 10,
             poll_interval: Duration::from_secs(1),
             shutdown_timeout: SHUTDOWN_TIMEOUT,

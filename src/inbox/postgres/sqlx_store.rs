@@ -72,7 +72,7 @@ use crate::webhooks::{Event, VerifiedEvent};
 ///     ("lock_timeout", "5s"),
 ///     ("idle_in_transaction_session_timeout", "30s"),
 /// ]);
-/// let pool = PgPoolOptions::new().max_connections(16).connect_lazy_with(options);
+/// let pool = PgPoolOptions::new().max_connections(20).connect_lazy_with(options);
 /// # let _ = pool;
 /// # Ok(())
 /// # }

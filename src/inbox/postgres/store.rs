@@ -19,10 +19,12 @@ use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::delegate_store;
+use crate::inbox::worker::DEFAULT_CONCURRENCY;
 use crate::inbox::{Attempt, ClaimTarget, DEFAULT_RETENTION, Inbox, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
-const DEFAULT_MAX_CONNECTIONS: usize = 16;
+/// Two for each handler of a worker with `handler_in`, and four for an endpoint beside it.
+const DEFAULT_MAX_CONNECTIONS: usize = 2 * DEFAULT_CONCURRENCY + 4;
 
 /// A store in Postgres, for any number of receivers and workers on any number of machines.
 ///
@@ -221,7 +223,7 @@ impl PostgresStore {
         Self::builder().build(pool)
     }
 
-    /// Connects to the database, with a pool of up to 16 connections.
+    /// Connects to the database, with a pool of up to 20 connections.
     ///
     /// The address is a URL, or words such as `host=localhost user=inbox`. Special characters of a password in a URL
     /// are percent-encoded. The address may have the options of
@@ -637,7 +639,7 @@ impl PostgresStore {
     /// your transactions take longer, use [`claim_in`](Self::claim_in) in a handler of your own.
     ///
     /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
-    /// the inbox.
+    /// the inbox. The [default](PostgresStoreBuilder::max_connections) is enough for one worker.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.
@@ -831,7 +833,9 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets the largest number of connections that [`connect`](Self::connect) opens. Default: 16.
+    /// Sets the largest number of connections that [`connect`](Self::connect) opens. Default: 20, which is enough for one
+    /// worker with [`handler_in`](PostgresStore::handler_in) and its default [`concurrency`](crate::inbox::Worker::concurrency),
+    /// and for an endpoint beside it.
     ///
     /// # Example: share a small server
     ///
