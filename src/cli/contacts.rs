@@ -821,7 +821,7 @@ impl Delete {
 
 #[derive(Args)]
 #[command(after_help = "\
-A contact that is unsubscribed already stays as it is, unless --reason names another reason. The reason complaint stays.
+A contact that is unsubscribed already stays as it is, unless --reason names a reason. The reason complaint stays.
 
 Exit status: 0 if all are unsubscribed, 3 if only some are, 4 if none of them is a contact or the topic does not exist.
 
@@ -892,21 +892,21 @@ impl Unsubscribe {
                 && in_flight.len() < CONCURRENCY
                 && let Some(address) = waiting.next()
             {
-                let call = self.call(connection.contacts.clone(), address.clone());
+                let call = self.call(&connection.contacts, &address);
                 in_flight.push_back((address, tokio::spawn(call)));
             }
             let Some((address, call)) = in_flight.pop_front() else {
                 break;
             };
             match call.await.map_err(|error| Failure::causes(&error))? {
-                Ok((contact, before)) => {
+                Ok((contact, is_sent)) => {
                     done += 1;
                     let printed = output.result(&contact, |contact| {
                         let email = printable(&contact.email);
-                        match (before, &contact.unsubscribe_reason) {
-                            (false, _) => format!("{email} was unsubscribed\n"),
-                            (true, None) => format!("{email} was unsubscribed already\n"),
-                            (true, Some(reason)) => {
+                        match (is_sent, &contact.unsubscribe_reason) {
+                            (true, _) => format!("{email} was unsubscribed\n"),
+                            (false, None) => format!("{email} was unsubscribed already\n"),
+                            (false, Some(reason)) => {
                                 format!("{email} was unsubscribed already: {reason}\n")
                             }
                         }
@@ -947,45 +947,37 @@ impl Unsubscribe {
         }
     }
 
-    /// Returns the contact, and whether it was opted out already.
+    /// Returns the contact, and whether the opt-out was sent: a contact that is left as it is was opted out already.
     fn call(
         &self,
-        contacts: Contacts,
-        address: String,
+        contacts: &Contacts,
+        address: &str,
     ) -> impl Future<Output = Result<(Contact, bool), Error>> + use<> {
-        let mut call = contacts.unsubscribe(&address);
-        let reason = self.reason.map(|reason| match reason {
-            Reason::Manual => OptOutReason::Manual,
-            Reason::Preferences => OptOutReason::Preferences,
-        });
-        if let Some(reason) = reason {
-            call = call.reason(reason);
-        }
-        let is_of_everything = self.topic.is_none();
+        let mut call = contacts.unsubscribe(address);
         if let Some(topic) = &self.topic {
             call = call.topic(topic);
         }
-        async move {
-            let mut is_unread = false;
-            // A second opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
-            if is_of_everything {
-                let options = CallOptions::default();
-                match contacts.retrieve_surely(&address, &options).await {
-                    Ok(contact) if contact.is_opted_out() && !replaces(reason, &contact) => {
-                        return Ok((contact, true));
-                    }
-                    Ok(_) => {}
-                    // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
-                    Err(error) if error.is_malformed_contact() => is_unread = true,
-                    Err(error) => return Err(error),
-                }
+        // Another opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
+        let (call, careful) = match self.reason {
+            None => (call.clone(), call.unless_opted_out()),
+            Some(reason) => {
+                let call = call.reason(match reason {
+                    Reason::Manual => OptOutReason::Manual,
+                    Reason::Preferences => OptOutReason::Preferences,
+                });
+                (call.clone(), call.unless_complaint_locked())
             }
-            let contact = call.await.map_err(|error| match is_unread {
-                // It may fail for the same reason.
-                true => error.malformed_contact(),
-                false => error,
-            })?;
-            Ok((contact, false))
+        };
+        async move {
+            match careful.record().await {
+                // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
+                Err(error) if error.is_malformed_contact() => {
+                    // It may fail for the same reason.
+                    let contact = call.await.map_err(Error::malformed_contact)?;
+                    Ok((contact, true))
+                }
+                recorded => recorded,
+            }
         }
     }
 
@@ -1001,16 +993,6 @@ impl Unsubscribe {
         }
         Ok(addresses)
     }
-}
-
-/// Returns whether an opt-out with this reason, if the user has named one, is to replace the one that the contact has.
-fn replaces(reason: Option<OptOutReason>, contact: &Contact) -> bool {
-    use UnsubscribeReason::{Manual, Preferences};
-    matches!(
-        (reason, &contact.unsubscribe_reason),
-        (Some(OptOutReason::Manual), Some(Preferences))
-            | (Some(OptOutReason::Preferences), Some(Manual))
-    )
 }
 
 /// Returns whether the next address may succeed although this one failed.

@@ -83,8 +83,8 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `find`, `matches`, `set_topics`, `change_address`, `delete` and an opt-out with `unless_opted_out`, each
-//! request is a call. The targets start with `audience::client`.
+//! call. In `find`, `matches`, `set_topics`, `change_address`, `delete` and an opt-out with `unless_opted_out` or
+//! `unless_complaint_locked`, each request is a call. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

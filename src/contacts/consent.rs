@@ -66,8 +66,8 @@ impl Contacts {
     ///
     /// A second global opt-out replaces the reason: without [`reason`](Unsubscribe::reason), the person's own
     /// `preferences` becomes `manual` (section 3.2). Whether it also replaces `complaint`, and so ends the lock after a
-    /// spam report, the document leaves open. So use [`unless_opted_out`](Unsubscribe::unless_opted_out) if the wish
-    /// may be an old one.
+    /// spam report, the document leaves open. So use [`unless_complaint_locked`](Unsubscribe::unless_complaint_locked) if a
+    /// person asks for it now, and [`unless_opted_out`](Unsubscribe::unless_opted_out) if the wish may be an old one.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics.
@@ -270,6 +270,10 @@ impl Unsubscribe {
     /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
     /// be the topic's default, which can change.
     ///
+    /// If another program opts the contact in after it was retrieved, the contact stays subscribed, because this call
+    /// sends nothing. So if a person asks for the opt-out now, use
+    /// [`unless_complaint_locked`](Self::unless_complaint_locked). Of the two, the last one that is called counts.
+    ///
     /// # Example: the lock after a spam report stays
     ///
     /// ```
@@ -285,7 +289,41 @@ impl Unsubscribe {
     /// # Ok(()) }
     /// ```
     pub fn unless_opted_out(mut self) -> Self {
-        self.endpoint.is_only_new = true;
+        self.endpoint.leaves = Some(Contact::is_opted_out);
+        self
+    }
+
+    /// Retrieves the contact first, and sends nothing if it has reported spam, so that the lock after the spam report
+    /// stays. Any other contact gets the opt-out, which replaces its reason: with [`reason`](Self::reason), a `manual`
+    /// becomes `preferences`. Default: sends the opt-out to each contact.
+    ///
+    /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
+    /// opt-out was not sent. Both requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any
+    /// case, because it has no reason.
+    ///
+    /// Another program may write between the two requests. If it opts the contact in, the opt-out of this call ends that:
+    /// no opt-out is lost. If a spam report arrives, the opt-out may replace its reason, as an opt-out without this setting
+    /// may.
+    ///
+    /// # Example: a person asks to be unsubscribed
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::{OptOutReason, UnsubscribeReason};
+    ///
+    /// contacts.unsubscribe("ada@example.com").await?; // the sender decided: `manual`
+    ///
+    /// let asked = || contacts.unsubscribe("ada@example.com").reason(OptOutReason::Preferences).unless_complaint_locked();
+    /// assert_eq!(asked().await?.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
+    ///
+    /// server.report_spam("ada@example.com");
+    /// assert_eq!(asked().await?.unsubscribe_reason, Some(UnsubscribeReason::Complaint));
+    /// # Ok(()) }
+    /// ```
+    pub fn unless_complaint_locked(mut self) -> Self {
+        self.endpoint.leaves = Some(Contact::has_reported_spam);
         self
     }
 }
@@ -301,8 +339,8 @@ struct Consent {
     address: String,
     direction: Direction,
     body: Body,
-    /// Whether nothing is sent to a contact that has the answer already.
-    is_only_new: bool,
+    /// Says of a retrieved contact whether it is left as it is, so that nothing is sent.
+    leaves: Option<fn(&Contact) -> bool>,
 }
 
 #[derive(Clone, Copy)]
@@ -325,7 +363,7 @@ impl Consent {
             address: address.into(),
             direction,
             body: Body::default(),
-            is_only_new: false,
+            leaves: None,
         }
     }
 
@@ -395,11 +433,8 @@ impl Endpoint for Consent {
     ) -> Option<ResponseFuture<Response<Contact>>> {
         let (consent, client, options) = (self.clone(), client.clone(), options.clone());
         Some(ResponseFuture::new(async move {
-            let options = client.start_deadline(options);
-            match consent.looked(&client, &options).await? {
-                Some(found) => Ok(found),
-                None => consent.write(&client, false, &options).await,
-            }
+            let (response, _) = consent.change(&client, options).await?;
+            Ok(response)
         }))
     }
 }
@@ -449,22 +484,35 @@ impl Consent {
         })
     }
 
-    /// Looks whether the contact is opted out already. Then nothing has to be sent.
+    /// Makes the change, unless the contact is left as it is. Also returns whether the change was sent.
+    async fn change(
+        &self,
+        client: &Client,
+        options: CallOptions,
+    ) -> Result<(Response<Contact>, bool), Error> {
+        let options = client.start_deadline(options);
+        match self.looked(client, &options).await? {
+            Some(left) => Ok((left, false)),
+            None => Ok((self.write(client, false, &options).await?, true)),
+        }
+    }
+
+    /// Looks whether the contact is left as it is. Then nothing has to be sent.
     async fn looked(
         &self,
         client: &Client,
         options: &CallOptions,
     ) -> Result<Option<Response<Contact>>, Error> {
         // An opt-out of a topic has no reason that could be lost, and the contact also shows the topic's default.
-        if !self.is_only_new || self.body.topic.is_some() {
+        let Some(is_left) = self.leaves.filter(|_| self.body.topic.is_none()) else {
             return Ok(None);
-        }
+        };
         let contacts = client.contacts();
         let retrieve = contacts
             .retrieve_own(&self.address)
             .options(options.clone());
         match retrieve.response().await {
-            Ok(response) => Ok(response.value().is_opted_out().then_some(response)),
+            Ok(response) => Ok(is_left(response.value()).then_some(response)),
             // The opt-out finds out whether there is no such contact.
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
             Err(error) => Err(error.at(self.operation().name)),
@@ -711,6 +759,14 @@ impl Unsubscribe {
     /// Records the opt-out, for a caller that can do without the contact: `None` if it is gone or cannot be read.
     pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {
         self.endpoint.apply(self.client, self.options)
+    }
+
+    /// Records the opt-out. Also returns whether it was sent.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn record(self) -> Result<(Contact, bool), Error> {
+        let change = self.endpoint.change(&self.client, self.options);
+        let (response, is_sent) = change.await?;
+        Ok((response.into_inner(), is_sent))
     }
 }
 

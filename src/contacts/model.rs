@@ -156,7 +156,11 @@ impl Contact {
     /// Returns whether no broadcast reaches the contact, whatever its topics. After a spam report, the flag may be
     /// `false` nevertheless: the address is suppressed all the same (interface section 3.1).
     pub(crate) fn is_opted_out(&self) -> bool {
-        self.unsubscribed || self.unsubscribe_reason == Some(UnsubscribeReason::Complaint)
+        self.unsubscribed || self.has_reported_spam()
+    }
+
+    pub(crate) fn has_reported_spam(&self) -> bool {
+        self.unsubscribe_reason == Some(UnsubscribeReason::Complaint)
     }
 
     /// Fails if the service did not send the topics of a retrieved contact, although interface section 4.3 promises

@@ -386,6 +386,52 @@ async fn an_opt_out_of_somebody_who_is_opted_out_already_changes_no_reason() {
 }
 
 #[tokio::test]
+async fn an_opt_out_of_a_person_replaces_the_reason_of_the_sender_and_never_that_of_a_spam_report()
+{
+    let server = audience::mock::MockServer::builder().topic("news", true);
+    let server = server.seed_contact(ADA).start().await;
+    let contacts = server.client().contacts();
+    let unsubscribe = || contacts.unsubscribe(ADA).unless_complaint_locked();
+    let asked = || unsubscribe().reason(OptOutReason::Preferences);
+
+    assert_eq!(
+        unsubscribe().await.unwrap().unsubscribe_reason,
+        Some(UnsubscribeReason::Manual)
+    );
+    assert_eq!(
+        asked().await.unwrap().unsubscribe_reason,
+        Some(UnsubscribeReason::Preferences)
+    );
+    server.report_spam(ADA);
+    server.clear_requests();
+    let left = asked().await.unwrap();
+
+    assert_eq!(left.unsubscribe_reason, Some(UnsubscribeReason::Complaint));
+    let methods = server.requests().into_iter().map(|request| request.method);
+    assert_eq!(methods.collect::<Vec<_>>(), ["GET"]);
+    // It has no reason.
+    unsubscribe().topic("news").await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn an_opt_in_of_somebody_else_after_the_contact_was_retrieved_does_not_win_over_a_person() {
+    let server = audience::mock::MockServer::builder().seed_contact(ADA);
+    let server = server.start().await;
+    let opted_out = with(contact(), "unsubscribed", true);
+    let opted_out = with(opted_out, "unsubscribe_reason", "preferences");
+    // She was opted out when the call looked, and is subscribed by now.
+    let retrieved = Fault::wrong_body(opted_out.to_string()).method("GET");
+    server.fault(retrieved.path("/contacts/*").times(1));
+
+    let unsubscribe = server.client().contacts().unsubscribe(ADA);
+    let asked = unsubscribe.reason(OptOutReason::Preferences);
+    asked.unless_complaint_locked().await.unwrap();
+
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn an_opt_out_that_looks_first_is_sent_whatever_a_404_says_and_not_after_another_error() {
     let (server, contacts) = {
         let server = audience::mock::MockServer::builder()
