@@ -1,8 +1,8 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
 use std::sync::Arc;
-use std::{io, slice};
 
 use http::StatusCode;
 
@@ -109,41 +109,63 @@ impl Sender {
 
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
+        let batch = Batch {
+            contacts: &self.contacts,
+            retries: &self.retries,
+            log: &self.log,
+            rows,
+            watch,
+        };
+        batch.send().await
+    }
+}
+
+/// A batch while it is sent.
+struct Batch<'a> {
+    contacts: &'a Contacts,
+    retries: &'a Retries,
+    log: &'a Log,
+    rows: &'a [NumberedRow],
+    watch: &'a Arc<Watch>,
+}
+
+impl Batch<'_> {
+    async fn send(&self) -> SentBatch {
         // Such a row is alone in its batch.
-        if let [row] = rows
+        if let [row] = self.rows
             && row.to_do == ToDo::Verify
         {
-            return self.verify(row, watch).await;
+            return self.verify(row).await;
         }
         // The start is on disk before the request is sent: after a crash, a row with `OnConflict::Error` that may have
         // been applied must not be sent again, because it would be refused as a duplicate of itself. And if a row with
         // opt-outs is refused when it is sent again, its contact may exist, whatever the code of the refusal says.
-        if let Err(error) = self.record_start(rows).await {
-            return SentBatch::not_sent(rows, self.unwritable(error));
+        if let Err(error) = self.record_start().await {
+            return self.not_recorded(error);
         }
         // A row that looks at an address is alone in its batch.
-        if let ([row], Log::State(state)) = (rows, &self.log)
+        if let ([row], Log::State(state)) = (self.rows, self.log)
             && let Some(task) = row.row.task()
         {
             match (task.kind, &task.started) {
                 (TaskKind::Look(old), Some(entry)) => {
-                    return self.look(row, task, entry, old, state, watch).await;
+                    return self.look(row, task, entry, old, state).await;
                 }
                 (TaskKind::NotCreated, _) => {
                     return SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota(None)));
                 }
-                (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state, watch).await,
-                (TaskKind::Check, _) => return self.check(row, &task.recorded, state, watch).await,
+                (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state).await,
+                (TaskKind::Check, _) => return self.check(row, &task.recorded, state).await,
                 _ => {}
             }
         }
-        let (mut sent, may_exist) = self.create(rows, watch).await;
-        if let (Some(Stop::Quota(_)), Log::State(state)) = (&sent.stop, &self.log) {
+        let (mut sent, may_exist) = self.create().await;
+        if let (Some(Stop::Quota(_)), Log::State(state)) = (&sent.stop, self.log) {
             state.note_ceiling();
         }
         if let Log::Nowhere = self.log {
             // No later run would send the opt-outs.
-            watch.keep_trying();
+            self.watch.keep_trying();
         }
         let contacts = match self.log {
             Log::State(_) => sent.outcomes.clone(),
@@ -151,8 +173,8 @@ impl Sender {
         };
         // The opt-outs are sent before the record: a row is finished only if they are. After a crash in between, the
         // row is sent again.
-        let left = self.opt_out(rows, &may_exist, &mut sent, watch).await;
-        if let Err(error) = self.record_end(rows, &contacts, &sent, left).await {
+        let left = self.opt_out(&may_exist, &mut sent).await;
+        if let Err(error) = self.record_end(&contacts, &sent, left).await {
             // The journal could not restore these outcomes, so they are not reported.
             for outcome in &mut sent.outcomes {
                 if outcome.is_applied() || matches!(outcome, RowOutcome::OptOutFailed { .. }) {
@@ -172,37 +194,43 @@ impl Sender {
         Error::config(name).caused_by(error)
     }
 
-    fn options(&self, watch: &Arc<Watch>) -> CallOptions {
-        // Asked for each request: another batch may have found out since that the service is back.
-        self.options_if(watch.is_down(), watch)
+    /// Returns the result of a batch that was not sent, because the log could not be written.
+    fn not_recorded(&self, error: Arc<io::Error>) -> SentBatch {
+        SentBatch::not_sent(self.rows, self.unwritable(error))
     }
 
-    fn options_if(&self, is_down: bool, watch: &Arc<Watch>) -> CallOptions {
+    fn options(&self) -> CallOptions {
+        // Asked for each request: another batch may have found out since that the service is back.
+        self.options_if(self.watch.is_down())
+    }
+
+    fn options_if(&self, is_down: bool) -> CallOptions {
         let options = match is_down {
             true => &self.retries.when_down,
             false => &self.retries.patient,
         };
         CallOptions {
-            watch: Some(watch.clone()),
+            watch: Some(self.watch.clone()),
             ..options.clone()
         }
     }
 
     /// Creates the contacts. Also returns, for each row, whether the service may have its contact now.
-    async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> (SentBatch, Vec<bool>) {
-        let batch: Vec<_> = rows
+    async fn create(&self) -> (SentBatch, Vec<bool>) {
+        let batch: Vec<_> = self
+            .rows
             .iter()
             .filter_map(NumberedRow::contact_to_send)
             .collect();
         let (results, failure) = match batch.is_empty() {
             true => (Vec::new(), None),
-            false => self.send_batch(&batch, watch).await,
+            false => self.send_batch(&batch).await,
         };
         let mut results = results.iter();
-        let mut outcomes = Vec::with_capacity(rows.len());
-        let mut may_exist = Vec::with_capacity(rows.len());
+        let mut outcomes = Vec::with_capacity(self.rows.len());
+        let mut may_exist = Vec::with_capacity(self.rows.len());
         let mut sent_again = BTreeSet::new();
-        for (place, row) in rows.iter().enumerate() {
+        for (place, row) in self.rows.iter().enumerate() {
             let (outcome, exists) = match &row.to_do {
                 ToDo::OptOuts(left) => (left.contact.clone(), true),
                 ToDo::Verify => (RowOutcome::NotSent, false),
@@ -240,7 +268,7 @@ impl Sender {
         }
         // One refused entry is enough: every later row would be refused, too.
         let is_full = outcomes.iter().any(is_quota_exceeded);
-        let failure = failure.map(|error| stop_of_failure(error.about(&name_of(rows)), watch));
+        let failure = failure.map(|error| self.stop_of_failure(error.about(&name_of(self.rows))));
         let stop = match failure {
             None if is_full => Some(Stop::Quota(None)),
             Some(Stop::Failure(error)) if is_full => Some(Stop::Quota(Some(error))),
@@ -259,11 +287,7 @@ impl Sender {
     /// requests. After a row that is left to the next run, later rows of its address are left out.
     ///
     /// Returns a result for each entry, and the last error that left entries without one.
-    async fn send_batch(
-        &self,
-        batch: &[&NewContact],
-        watch: &Arc<Watch>,
-    ) -> (Vec<EntryResult>, Option<Error>) {
+    async fn send_batch(&self, batch: &[&NewContact]) -> (Vec<EntryResult>, Option<Error>) {
         let (mut results, mut failure) = (Vec::with_capacity(batch.len()), None);
         let mut left = HashSet::<AddressHash>::new();
         // The next part is the last one, so that entries with the same address apply in their order.
@@ -289,9 +313,9 @@ impl Sender {
                     continue;
                 }
             }
-            match self.send_part(part, watch).await {
+            match self.send_part(part).await {
                 Ok(sent) => results.extend(sent.into_iter().map(EntryResult::Sent)),
-                Err(error) if smaller_may_succeed(&error, part, watch) => {
+                Err(error) if self.smaller_may_succeed(&error, part) => {
                     let part = part.after(&error);
                     match part.entries {
                         [_] if is_about_rows(&error) && error.outcome() == Outcome::Refused => {
@@ -319,7 +343,7 @@ impl Sender {
                     break;
                 }
             }
-            if watch.gives_up() {
+            if self.watch.gives_up() {
                 break;
             }
         }
@@ -328,18 +352,14 @@ impl Sender {
         (results, failure)
     }
 
-    async fn send_part(
-        &self,
-        part: Part<'_>,
-        watch: &Arc<Watch>,
-    ) -> Result<Vec<BatchOutcome>, Error> {
+    async fn send_part(&self, part: Part<'_>) -> Result<Vec<BatchOutcome>, Error> {
         if part.may_be_applied {
-            watch.retries();
+            self.watch.retries();
         }
         // The larger part was retried for as long as the import has patience.
-        let options = self.options_if(watch.is_down() || part.may_be_applied, watch);
+        let options = self.options_if(self.watch.is_down() || part.may_be_applied);
         let result = self.contacts.batch_outcomes(part.entries, options).await;
-        watch.request_ended(result.as_ref().err());
+        self.watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         result
     }
@@ -352,21 +372,19 @@ impl Sender {
     /// one of them: to send it twice does no harm, and whoever mends the service or the topic need not mend the row.
     async fn opt_out(
         &self,
-        rows: &[NumberedRow],
         may_exist: &[bool],
         sent: &mut SentBatch,
-        watch: &Arc<Watch>,
     ) -> BTreeMap<usize, OptOutsLeft> {
         // After such an error, another request would fail in the same way, or takes too long: a hundred of them, one after
         // another, or even one for a run that is to stop. That a contact is missing says nothing about the next one.
         let is_last = |error: &Error| {
-            let fails_all = may_be_about_a_row(error) && watch.blames_all();
+            let fails_all = may_be_about_a_row(error) && self.watch.blames_all();
             is_refused_key(error)
                 || takes_long(error)
-                || (fails_all || watch.gives_up()) && !error.is_not_found()
+                || (fails_all || self.watch.gives_up()) && !error.is_not_found()
         };
         let (mut last, mut all_left) = (None, BTreeMap::new());
-        for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
+        for (place, (row, may_exist)) in self.rows.iter().zip(may_exist).enumerate() {
             let opt_outs = row.row.opt_outs();
             if opt_outs.is_empty() {
                 continue;
@@ -375,7 +393,7 @@ impl Sender {
             let mut failed = None;
             let mut is_left = false;
             // An opt-out must not get lost only because the outcome of the row is unknown.
-            let was_retried = watch.has_retried();
+            let was_retried = self.watch.has_retried();
             let to_send = opt_outs.iter().filter(|_| *may_exist);
             let to_send = to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried));
             let mut to_send: Vec<_> = to_send.cloned().collect();
@@ -385,13 +403,13 @@ impl Sender {
             let may_be_gone =
                 is_resumed || !contact.is_applied() || contact == RowOutcome::OptedOut;
             // One after another, they may take longer than a run that is to stop has left.
-            if last.is_none() && !to_send.is_empty() && watch.gives_up() {
+            if last.is_none() && !to_send.is_empty() && self.watch.gives_up() {
                 let message = "the run was asked to stop before it sent the opt-out";
                 last = Some(Error::transport(message));
             }
             if last.is_none() && row.looks_before(&to_send, &contact) {
                 let address = row.row.address();
-                let known = self.leave_out_known(row, address, &mut to_send, may_be_gone, watch);
+                let known = self.leave_out_known(row, address, &mut to_send, may_be_gone);
                 match known.await {
                     Ok(()) if to_send.is_empty() && contact == RowOutcome::OptedOut => {
                         sent.outcomes[place] = RowOutcome::Skipped;
@@ -408,7 +426,7 @@ impl Sender {
             for opt_out in &to_send {
                 let recorded = match last.take() {
                     Some(error) => Err(error),
-                    None => self.record_opt_out(row.row.address(), opt_out, watch).await,
+                    None => self.record_opt_out(row.row.address(), opt_out).await,
                 };
                 let Err(error) = recorded else {
                     self.note_sent(row, opt_out);
@@ -444,8 +462,8 @@ impl Sender {
                 all_left.insert(place, OptOutsLeft { contact, now });
             }
         }
-        if let Some(error) = last.filter(|error| is_refused_for_all(error, watch)) {
-            sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
+        if let Some(error) = last.filter(|error| self.is_refused_for_all(error)) {
+            sent.stop = Some(Stop::Fatal(error.about(&name_of(self.rows))));
         }
         all_left
     }
@@ -460,12 +478,11 @@ impl Sender {
         address: &str,
         to_send: &mut Vec<OptOut>,
         may_be_gone: bool,
-        watch: &Arc<Watch>,
     ) -> Result<(), Error> {
         if !has(to_send, &EVERYTHING) {
             return Ok(());
         }
-        match self.retrieve(address, watch).await {
+        match self.retrieve(address).await {
             // The "no" of a topic may be its default, so it is sent: nobody knows whether it is an answer.
             Ok(Some(contact)) if contact.is_opted_out() => {
                 let is_known = |opt_out: &mut OptOut| matches!(opt_out, OptOut::Everything(_));
@@ -489,8 +506,8 @@ impl Sender {
 
     /// Notes an opt-out that a contact has, if other rows may leave its address.
     fn note_sent(&self, row: &NumberedRow, opt_out: &OptOut) {
-        if let Log::State(state) = &self.log
-            && row.row.task().map(|task| task.kind) == Some(TaskKind::OptOut)
+        if let Log::State(state) = self.log
+            && row.row.task_kind() == Some(TaskKind::OptOut)
         {
             state.note_sent(row.row.address(), opt_out);
         }
@@ -498,27 +515,22 @@ impl Sender {
 
     /// Notes that this run has opted out the contact of a row, if that matters for what is told about it.
     fn note_opted_out(&self, row: &NumberedRow, opt_out: &OptOut) {
-        if let (Log::State(state), OptOut::Everything(_)) = (&self.log, opt_out)
+        if let (Log::State(state), OptOut::Everything(_)) = (self.log, opt_out)
             && let Some(key) = row.row.key_text()
         {
             state.note_opted_out(key);
         }
     }
 
-    async fn record_opt_out(
-        &self,
-        address: &str,
-        opt_out: &OptOut,
-        watch: &Arc<Watch>,
-    ) -> Result<(), Error> {
+    async fn record_opt_out(&self, address: &str, opt_out: &OptOut) -> Result<(), Error> {
         // As given: the call converts it, as in every other path.
         let call = self.contacts.unsubscribe(address);
         let call = match opt_out {
             OptOut::Everything(reason) => call.reason(*reason),
             OptOut::Topic(name) => call.topic(name),
         };
-        let result = call.options(self.options(watch)).apply().await;
-        watch.request_ended(result.as_ref().err());
+        let result = call.options(self.options()).apply().await;
+        self.watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         result.map(drop)
     }
@@ -534,7 +546,7 @@ impl Sender {
             return;
         };
         // If it cannot be written, the record of the outcomes fails as well and ends the import.
-        let _ = match &self.log {
+        let _ = match self.log {
             Log::Nowhere => Ok(()),
             Log::Journal(journal) => journal.record_hold(wait).await,
             Log::State(state) => state.record_hold(wait).await,
@@ -542,13 +554,13 @@ impl Sender {
     }
 
     /// Records that rows are about to be sent, unless a resumed import may send them again without any care.
-    async fn record_start(&self, rows: &[NumberedRow]) -> Result<(), Arc<io::Error>> {
-        let journal = match &self.log {
+    async fn record_start(&self) -> Result<(), Arc<io::Error>> {
+        let journal = match self.log {
             Log::Nowhere => return Ok(()),
-            Log::State(state) => return state.record_start(rows).await,
+            Log::State(state) => return state.record_start(self.rows).await,
             Log::Journal(journal) => journal,
         };
-        let started = rows.iter().filter(|row| is_recorded_before(row));
+        let started = self.rows.iter().filter(|row| is_recorded_before(row));
         journal
             .record_started(started.map(|row| row.number).collect())
             .await
@@ -563,16 +575,14 @@ impl Sender {
         before: &Entry,
         old: OldAddress,
         state: &StateWriter,
-        watch: &Arc<Watch>,
     ) -> SentBatch {
         let sent = |outcome, stop| SentBatch::new(vec![outcome], stop);
-        let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
         let mut entry = before.clone();
         let mut to_send = entry.left.clone();
         // If an earlier run has looked at the contact, and another row has the address since then, its new opt-outs are
         // not for this row.
         if entry.carried.is_none() || old != OldAddress::Taken {
-            let contact = match self.look_at(row, &entry.address, watch).await {
+            let contact = match self.look_at(&entry.address).await {
                 Ok(contact) => contact,
                 Err(unknown) => return unknown,
             };
@@ -615,7 +625,7 @@ impl Sender {
                     maybe_out.extend(Some(address.clone()).filter(|_| entry.is_maybe_out(address)));
                     continue;
                 }
-                match self.look_at(row, address, watch).await {
+                match self.look_at(address).await {
                     Ok(Some(contact)) => {
                         is_by_recipient |= is_opted_out_by_recipient(&contact);
                         let of_others = state.sent_to(address);
@@ -651,10 +661,10 @@ impl Sender {
             maybe_out.retain(|address| is_among(&entry.to_leave, address));
             entry.maybe_out = maybe_out;
         } else if let Err(error) = self
-            .leave_out_known(row, &before.address, &mut to_send, true, watch)
+            .leave_out_known(row, &before.address, &mut to_send, true)
             .await
         {
-            return opt_out_not_sent(&EVERYTHING, error, watch);
+            return self.opt_out_not_sent(&EVERYTHING, error);
         }
         if old.is_held() {
             // The contact is the one of another row, so they go only to the next address.
@@ -664,12 +674,12 @@ impl Sender {
         }
         entry.left.clone_from(&to_send);
         if let Err(error) = state.record(vec![entry.clone()]).await {
-            return failed(error);
+            return self.not_recorded(error);
         }
         for opt_out in &to_send {
-            let recorded = self.record_if_exists(&before.address, opt_out, watch).await;
+            let recorded = self.record_if_exists(&before.address, opt_out).await;
             if let Err(error) = recorded {
-                return opt_out_not_sent(opt_out, error, watch);
+                return self.opt_out_not_sent(opt_out, error);
             }
             state.note_sent(&before.address, opt_out);
         }
@@ -691,18 +701,11 @@ impl Sender {
 
     /// Opts out the contact of an address that rows had before. Opt-outs that the contact got after the rows looked at
     /// it are sent to their new addresses first.
-    async fn leave(
-        &self,
-        row: &NumberedRow,
-        keys: &[String],
-        state: &StateWriter,
-        watch: &Arc<Watch>,
-    ) -> SentBatch {
+    async fn leave(&self, row: &NumberedRow, keys: &[String], state: &StateWriter) -> SentBatch {
         let address = row.row.address();
-        let failed = |error| SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
-        let contact = match self.retrieve_with_topics(address, watch).await {
+        let contact = match self.retrieve_with_topics(address).await {
             Ok(contact) => contact,
-            Err(error) => return opt_out_not_sent(&EVERYTHING, error, watch),
+            Err(error) => return self.opt_out_not_sent(&EVERYTHING, error),
         };
         let mut outcome = RowOutcome::Skipped;
         if let Some(contact) = contact {
@@ -719,15 +722,15 @@ impl Sender {
                 let is_new = |new: &&OptOut| !has(&entry.taken, new) && !has(&entry.opt_outs, new);
                 let mut new: Vec<_> = found.iter().filter(is_new).cloned().collect();
                 if let Err(error) = self
-                    .leave_out_known(row, &entry.address, &mut new, true, watch)
+                    .leave_out_known(row, &entry.address, &mut new, true)
                     .await
                 {
-                    return opt_out_not_sent(&EVERYTHING, error, watch);
+                    return self.opt_out_not_sent(&EVERYTHING, error);
                 }
                 for opt_out in &new {
-                    let recorded = self.record_if_exists(&entry.address, opt_out, watch).await;
+                    let recorded = self.record_if_exists(&entry.address, opt_out).await;
                     if let Err(error) = recorded {
-                        return opt_out_not_sent(opt_out, error, watch);
+                        return self.opt_out_not_sent(opt_out, error);
                     }
                 }
             }
@@ -737,18 +740,18 @@ impl Sender {
                     entry.set_maybe_out(address, true);
                 });
                 if let Err(error) = started.await {
-                    return failed(error);
+                    return self.not_recorded(error);
                 }
-                if let Err(error) = self.record_if_exists(address, &EVERYTHING, watch).await {
-                    if !self.may_be_out(address, &error, watch).await {
+                if let Err(error) = self.record_if_exists(address, &EVERYTHING).await {
+                    if !self.may_be_out(address, &error).await {
                         let unchanged = state.update(keys, |entry| {
                             entry.set_maybe_out(address, false);
                         });
                         if let Err(error) = unchanged.await {
-                            return failed(error);
+                            return self.not_recorded(error);
                         }
                     }
-                    return opt_out_not_sent(&EVERYTHING, error, watch);
+                    return self.opt_out_not_sent(&EVERYTHING, error);
                 }
                 outcome = RowOutcome::OptedOut;
             }
@@ -767,14 +770,8 @@ impl Sender {
 
     /// Finds out whether the contact of a row has opted in again. If that cannot be known, the row counts as not opted
     /// in.
-    async fn check(
-        &self,
-        row: &NumberedRow,
-        lost: &[OptOut],
-        state: &StateWriter,
-        watch: &Arc<Watch>,
-    ) -> SentBatch {
-        let retrieved = self.retrieve(row.row.address(), watch).await;
+    async fn check(&self, row: &NumberedRow, lost: &[OptOut], state: &StateWriter) -> SentBatch {
+        let retrieved = self.retrieve(row.row.address()).await;
         if let (Ok(Some(contact)), Some(key)) = (&retrieved, row.row.key_text()) {
             if !contact.is_opted_out() {
                 state.note_reachable(key);
@@ -789,21 +786,21 @@ impl Sender {
         }
         let refused = retrieved
             .err()
-            .filter(|error| is_refused_for_all(error, watch));
+            .filter(|error| self.is_refused_for_all(error));
         SentBatch::new(vec![RowOutcome::Skipped], refused.map(Stop::Fatal))
     }
 
     /// Looks whether the service has the opt-outs of a row.
-    async fn verify(&self, row: &NumberedRow, watch: &Arc<Watch>) -> SentBatch {
+    async fn verify(&self, row: &NumberedRow) -> SentBatch {
         let (address, opt_outs) = (row.row.address(), row.row.opt_outs());
         let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
         let retrieved = match opt_outs.iter().any(is_topic) {
-            true => self.retrieve_with_topics(address, watch).await,
-            false => self.retrieve(address, watch).await,
+            true => self.retrieve_with_topics(address).await,
+            false => self.retrieve(address).await,
         };
         let contact = match retrieved {
             Ok(contact) => contact,
-            Err(error) => return not_looked_at(row, error, watch),
+            Err(error) => return self.not_looked_at(error),
         };
         let outcome = match contact {
             None => RowOutcome::Refused {
@@ -829,10 +826,10 @@ impl Sender {
     }
 
     /// Returns whether the contact may be opted out of everything, although the opt-out failed with this error.
-    async fn may_be_out(&self, address: &str, error: &Error, watch: &Arc<Watch>) -> bool {
+    async fn may_be_out(&self, address: &str, error: &Error) -> bool {
         match error.outcome() {
             Outcome::NotSent | Outcome::Refused | Outcome::Unchanged => false,
-            Outcome::Unknown | Outcome::Applied => match self.retrieve(address, watch).await {
+            Outcome::Unknown | Outcome::Applied => match self.retrieve(address).await {
                 Ok(contact) => contact.is_some_and(|contact| contact.unsubscribed),
                 Err(_) => true,
             },
@@ -840,37 +837,23 @@ impl Sender {
     }
 
     /// Records an opt-out, unless there is no contact.
-    async fn record_if_exists(
-        &self,
-        address: &str,
-        opt_out: &OptOut,
-        watch: &Arc<Watch>,
-    ) -> Result<(), Error> {
-        match self.record_opt_out(address, opt_out, watch).await {
+    async fn record_if_exists(&self, address: &str, opt_out: &OptOut) -> Result<(), Error> {
+        match self.record_opt_out(address, opt_out).await {
             // The call has proved it.
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(()),
             result => result,
         }
     }
 
-    /// Retrieves a contact for a row that looks at it.
-    async fn look_at(
-        &self,
-        row: &NumberedRow,
-        address: &str,
-        watch: &Arc<Watch>,
-    ) -> Result<Option<Contact>, SentBatch> {
-        let retrieved = self.retrieve_with_topics(address, watch).await;
-        retrieved.map_err(|error| not_looked_at(row, error, watch))
+    /// Retrieves a contact for the row that looks at it.
+    async fn look_at(&self, address: &str) -> Result<Option<Contact>, SentBatch> {
+        let retrieved = self.retrieve_with_topics(address).await;
+        retrieved.map_err(|error| self.not_looked_at(error))
     }
 
     /// Retrieves a contact whose opt-outs another address is to get.
-    async fn retrieve_with_topics(
-        &self,
-        address: &str,
-        watch: &Arc<Watch>,
-    ) -> Result<Option<Contact>, Error> {
-        let contact = self.retrieve(address, watch).await?;
+    async fn retrieve_with_topics(&self, address: &str) -> Result<Option<Contact>, Error> {
+        let contact = self.retrieve(address).await?;
         if let Some(contact) = &contact {
             contact.require_topics()?;
         }
@@ -878,13 +861,10 @@ impl Sender {
     }
 
     /// Retrieves a contact; `None` if there certainly is none.
-    async fn retrieve(&self, address: &str, watch: &Arc<Watch>) -> Result<Option<Contact>, Error> {
-        let call = self
-            .contacts
-            .retrieve_own(address)
-            .options(self.options(watch));
+    async fn retrieve(&self, address: &str) -> Result<Option<Contact>, Error> {
+        let call = self.contacts.retrieve_own(address).options(self.options());
         let retrieved = call.await;
-        watch.request_ended(retrieved.as_ref().err());
+        self.watch.request_ended(retrieved.as_ref().err());
         self.record_hold(retrieved.as_ref().err()).await;
         let error = match retrieved {
             Ok(contact) => return Ok(Some(contact)),
@@ -892,8 +872,8 @@ impl Sender {
             Err(error) => return Err(error),
         };
         // Something other than the service may have sent the 404.
-        let absent = self.contacts.is_absent(address, self.options(watch)).await;
-        watch.request_ended(absent.as_ref().err());
+        let absent = self.contacts.is_absent(address, self.options()).await;
+        self.watch.request_ended(absent.as_ref().err());
         self.record_hold(absent.as_ref().err()).await;
         match absent {
             Ok(true) => Ok(None),
@@ -907,16 +887,15 @@ impl Sender {
     /// again.
     async fn record_end(
         &self,
-        rows: &[NumberedRow],
         contacts: &[RowOutcome],
         sent: &SentBatch,
         mut left: BTreeMap<usize, OptOutsLeft>,
     ) -> Result<(), Arc<io::Error>> {
-        let journal = match &self.log {
+        let journal = match self.log {
             Log::Nowhere => return Ok(()),
             Log::State(state) => {
                 let outcomes = contacts.iter().zip(&sent.outcomes);
-                let ended = rows.iter().zip(outcomes).enumerate();
+                let ended = self.rows.iter().zip(outcomes).enumerate();
                 let ended =
                     ended.filter(|(place, (row, (_, now)))| sent.is_final(*place, row, now));
                 let ended = ended.map(|(_, (row, (contact, outcome)))| (row, contact, outcome));
@@ -925,7 +904,7 @@ impl Sender {
             Log::Journal(journal) => journal,
         };
         let (mut end, mut sent_again) = (BatchEnd::default(), HashSet::new());
-        for (place, (row, outcome)) in rows.iter().zip(&sent.outcomes).enumerate() {
+        for (place, (row, outcome)) in self.rows.iter().zip(&sent.outcomes).enumerate() {
             let left = left.remove(&place);
             let is_known = left.is_some() || sent.is_final(place, row, outcome);
             // The older row of its address is sent again, and would replace it if it was not.
@@ -945,6 +924,56 @@ impl Sender {
             }
         }
         journal.record_end(end).await
+    }
+
+    /// Creates the result of the row whose contact could not be retrieved.
+    fn not_looked_at(&self, error: Error) -> SentBatch {
+        let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
+            // The 404 says nothing about the row.
+            true => RowOutcome::Unknown,
+            false => outcome_of_failure(&error),
+        };
+        let stop = self.stop_of_failure(error.about(&name_of(self.rows)));
+        SentBatch::new(vec![outcome], Some(stop))
+    }
+
+    /// Creates the result of the row whose opt-out failed. The next sync sends it.
+    fn opt_out_not_sent(&self, opt_out: &OptOut, error: Error) -> SentBatch {
+        let outcome = opt_out_failed(opt_out, &error);
+        let stop = self
+            .is_refused_for_all(&error)
+            .then_some(Stop::Fatal(error));
+        SentBatch::new(vec![outcome], stop)
+    }
+
+    /// Returns what the failure of a batch means for the import.
+    fn stop_of_failure(&self, error: Error) -> Stop {
+        if self.is_refused_for_all(&error) {
+            Stop::Fatal(error)
+        } else if error.is_quota_exceeded() {
+            Stop::Quota(None)
+        } else {
+            Stop::Failure(error)
+        }
+    }
+
+    /// Returns whether every other request would be refused, too: because of the key, or by a firewall that has refused
+    /// everything for long.
+    fn is_refused_for_all(&self, error: &Error) -> bool {
+        is_refused_key(error) || error.is_foreign_403() && self.watch.blames_all()
+    }
+
+    /// Returns whether smaller parts may succeed after this one has failed: its halves or, if it is a single row, the next
+    /// parts.
+    fn smaller_may_succeed(&self, error: &Error, part: Part<'_>) -> bool {
+        // If the part may have been applied, this is a retry, which must do no harm.
+        let may_be_sent_again = error.outcome() == Outcome::Refused
+            || part
+                .entries
+                .iter()
+                .all(|contact| !contact.fails_on_conflict());
+        is_refused_as_a_whole(error)
+            || may_be_about_a_row(error) && !self.watch.blames_all() && may_be_sent_again
     }
 }
 
@@ -966,24 +995,6 @@ fn is_opted_out_by_recipient(contact: &Contact) -> bool {
         contact.unsubscribe_reason,
         Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
     )
-}
-
-/// Creates the result of a row whose contact could not be retrieved.
-fn not_looked_at(row: &NumberedRow, error: Error, watch: &Watch) -> SentBatch {
-    let outcome = match error.status() == Some(StatusCode::NOT_FOUND) {
-        // The 404 says nothing about the row.
-        true => RowOutcome::Unknown,
-        false => outcome_of_failure(&error),
-    };
-    let stop = stop_of_failure(error.about(&name_of(slice::from_ref(row))), watch);
-    SentBatch::new(vec![outcome], Some(stop))
-}
-
-/// Creates the result of a row whose opt-out failed. The next sync sends it.
-fn opt_out_not_sent(opt_out: &OptOut, error: Error, watch: &Watch) -> SentBatch {
-    let outcome = opt_out_failed(opt_out, &error);
-    let stop = is_refused_for_all(&error, watch).then_some(Stop::Fatal(error));
-    SentBatch::new(vec![outcome], stop)
 }
 
 /// Returns whether the journal needs to know that a row is about to be sent.
@@ -1104,39 +1115,9 @@ fn outcome_of_failure(error: &Error) -> RowOutcome {
     }
 }
 
-/// Returns what the failure of a batch means for the import.
-fn stop_of_failure(error: Error, watch: &Watch) -> Stop {
-    if is_refused_for_all(&error, watch) {
-        Stop::Fatal(error)
-    } else if error.is_quota_exceeded() {
-        Stop::Quota(None)
-    } else {
-        Stop::Failure(error)
-    }
-}
-
-/// Returns whether every other request would be refused, too: because of the key, or by a firewall that has refused
-/// everything for long.
-fn is_refused_for_all(error: &Error, watch: &Watch) -> bool {
-    is_refused_key(error) || error.is_foreign_403() && watch.blames_all()
-}
-
 pub(super) fn is_refused_key(error: &Error) -> bool {
     let is_forbidden = error.is_forbidden() && !error.is_foreign_403();
     error.is_unauthorized() || error.is_key_not_permitted() || is_forbidden
-}
-
-/// Returns whether smaller parts may succeed after this one has failed: its halves or, if it is a single row, the next
-/// parts.
-fn smaller_may_succeed(error: &Error, part: Part<'_>, watch: &Watch) -> bool {
-    // If the part may have been applied, this is a retry, which must do no harm.
-    let may_be_sent_again = error.outcome() == Outcome::Refused
-        || part
-            .entries
-            .iter()
-            .all(|contact| !contact.fails_on_conflict());
-    is_refused_as_a_whole(error)
-        || may_be_about_a_row(error) && !watch.blames_all() && may_be_sent_again
 }
 
 /// Returns whether the service refused a whole batch because it is too large, or because of one of its entries. Then no

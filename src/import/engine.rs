@@ -869,7 +869,7 @@ impl Checks {
 }
 
 fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
-    match row.task().map(|task| task.kind) {
+    match row.task_kind() {
         None => ToDo::Everything { was_sent },
         // The row counts as sent before, so that its opt-outs are not lost if it is refused.
         Some(TaskKind::Upsert) => ToDo::Everything { was_sent: true },

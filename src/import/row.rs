@@ -364,6 +364,10 @@ impl ImportRow {
         self
     }
 
+    pub(super) fn task_kind(&self) -> Option<TaskKind> {
+        self.task().map(|task| task.kind)
+    }
+
     pub(super) fn task(&self) -> Option<&SyncTask> {
         self.details.as_ref()?.task.as_deref()
     }
@@ -728,7 +732,7 @@ impl NumberedRow {
         // An earlier run of an import may have created the contact.
         let is_resumed = matches!(self.to_do, ToDo::OptOuts(_));
         let is_new = *contact == RowOutcome::Created && !is_resumed;
-        let is_listed = self.row.task().map(|task| task.kind) == Some(TaskKind::OptOutListed);
+        let is_listed = self.row.task_kind() == Some(TaskKind::OptOutListed);
         has(to_send, &EVERYTHING) && !is_new && !is_listed
     }
 
