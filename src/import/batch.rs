@@ -375,75 +375,22 @@ impl Batch<'_> {
         may_exist: &[bool],
         sent: &mut SentBatch,
     ) -> BTreeMap<usize, OptOutsLeft> {
-        // After such an error, another request would fail in the same way, or takes too long: a hundred of them, one after
-        // another, or even one for a run that is to stop. That a contact is missing says nothing about the next one.
-        let is_last = |error: &Error| {
-            let fails_all = may_be_about_a_row(error) && self.watch.blames_all();
-            is_refused_key(error)
-                || takes_long(error)
-                || (fails_all || self.watch.gives_up()) && !error.is_not_found()
+        let mut opt_outs = OptOuts {
+            batch: self,
+            fails_with: None,
         };
-        let (mut last, mut all_left) = (None, BTreeMap::new());
+        let mut all_left = BTreeMap::new();
         for (place, (row, may_exist)) in self.rows.iter().zip(may_exist).enumerate() {
-            let opt_outs = row.row.opt_outs();
-            if opt_outs.is_empty() {
+            if row.row.opt_outs().is_empty() {
                 continue;
             }
             let contact = sent.outcomes[place].clone();
-            let mut failed = None;
-            let mut is_left = false;
-            // An opt-out must not get lost only because the outcome of the row is unknown.
-            let was_retried = self.watch.has_retried();
-            let to_send = opt_outs.iter().filter(|_| *may_exist);
-            let to_send = to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried));
-            let mut to_send: Vec<_> = to_send.cloned().collect();
-            // The service does not have the contact, as the status of the row says. For a row of a sync that has only
-            // opt-outs, there is no status, and the status of an earlier run may be old.
-            let is_resumed = matches!(row.to_do, ToDo::OptOuts(_));
-            let may_be_gone =
-                is_resumed || !contact.is_applied() || contact == RowOutcome::OptedOut;
-            // One after another, they may take longer than a run that is to stop has left.
-            if last.is_none() && !to_send.is_empty() && self.watch.gives_up() {
-                let message = "the run was asked to stop before it sent the opt-out";
-                last = Some(Error::transport(message));
-            }
-            if last.is_none() && row.looks_before(&to_send, &contact) {
-                let address = row.row.address();
-                let known = self.leave_out_known(row, address, &mut to_send, may_be_gone);
-                match known.await {
-                    Ok(()) if to_send.is_empty() && contact == RowOutcome::OptedOut => {
-                        sent.outcomes[place] = RowOutcome::Skipped;
-                        continue;
-                    }
-                    Ok(()) => {}
-                    Err(error) => {
-                        failed = Some(opt_out_failed(&EVERYTHING, &error));
-                        is_left = true;
-                        last = Some(error).filter(is_last).map(for_the_next);
-                    }
-                }
-            }
-            for opt_out in &to_send {
-                let recorded = match last.take() {
-                    Some(error) => Err(error),
-                    None => self.record_opt_out(row.row.address(), opt_out).await,
-                };
-                let Err(error) = recorded else {
-                    self.note_sent(row, opt_out);
-                    self.note_opted_out(row, opt_out);
-                    continue;
-                };
-                if !(may_be_gone && error.missing() == Some(Missing::Contact)) {
-                    failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
-                    is_left = true;
-                }
-                last = Some(error).filter(is_last).map(for_the_next);
-            }
+            let outcome = opt_outs.send(row, &contact, *may_exist).await;
             // A row that is sent again brings its opt-outs with it. The report says that one failed: without a journal, only
             // the caller can send the row again.
             let is_sent_again = !is_final(row, &contact);
             if is_sent_again && matches!(contact, RowOutcome::Refused { .. }) {
-                if let Some(failed) = failed {
+                if let Err(failed) = outcome {
                     sent.outcomes[place] = failed;
                     sent.sent_again.insert(place);
                 }
@@ -454,18 +401,30 @@ impl Batch<'_> {
             {
                 continue;
             }
-            // Its opt-outs were not tried, and the row is not sent again.
-            is_left |= !may_exist && contact == RowOutcome::Unknown && row.fails_on_conflict();
-            let now = failed.unwrap_or_else(|| contact.clone());
+            let is_untried = !may_exist && contact == RowOutcome::Unknown;
+            // A row that fails on conflict is not sent again.
+            let is_left = outcome.is_err() || is_untried && row.fails_on_conflict();
+            let (Ok(now) | Err(now)) = outcome;
             sent.outcomes[place] = now.clone();
             if is_left {
                 all_left.insert(place, OptOutsLeft { contact, now });
             }
         }
-        if let Some(error) = last.filter(|error| self.is_refused_for_all(error)) {
+        let failed = opt_outs.fails_with;
+        if let Some(error) = failed.filter(|error| self.is_refused_for_all(error)) {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(self.rows))));
         }
         all_left
+    }
+
+    /// Returns whether other opt-outs are not tried after this error: they would fail in the same way, or take too long. A
+    /// hundred of them are sent one after another, and a run that is to stop must not wait even for one.
+    fn fails_for_others(&self, error: &Error) -> bool {
+        let fails_all = may_be_about_a_row(error) && self.watch.blames_all();
+        is_refused_key(error)
+            || takes_long(error)
+            // That a contact is missing says nothing about the next one.
+            || (fails_all || self.watch.gives_up()) && !error.is_not_found()
     }
 
     /// Leaves out the opt-out of everything if the contact has one already. Another one would replace the reason of the
@@ -974,6 +933,77 @@ impl Batch<'_> {
                 .all(|contact| !contact.fails_on_conflict());
         is_refused_as_a_whole(error)
             || may_be_about_a_row(error) && !self.watch.blames_all() && may_be_sent_again
+    }
+}
+
+/// The opt-outs of a batch while they are sent, one after another.
+struct OptOuts<'a> {
+    batch: &'a Batch<'a>,
+    /// The error with which the next opt-out fails without a request, because of an earlier one.
+    fails_with: Option<Error>,
+}
+
+impl OptOuts<'_> {
+    /// Sends the opt-outs of a row whose contact has this outcome. Returns the outcome of the row, as an error if one of
+    /// them failed.
+    async fn send(
+        &mut self,
+        row: &NumberedRow,
+        contact: &RowOutcome,
+        may_exist: bool,
+    ) -> Result<RowOutcome, RowOutcome> {
+        let batch = self.batch;
+        let address = row.row.address();
+        // An opt-out must not get lost only because the outcome of the row is unknown.
+        let was_retried = batch.watch.has_retried();
+        let to_send = row.row.opt_outs().iter().filter(|_| may_exist);
+        let to_send = to_send.filter(|opt_out| row.sends(opt_out, contact, was_retried));
+        let mut to_send: Vec<_> = to_send.cloned().collect();
+        // The service does not have the contact, as the status of the row says. For a row of a sync that has only
+        // opt-outs, there is no status, and the status of an earlier run may be old.
+        let is_resumed = matches!(row.to_do, ToDo::OptOuts(_));
+        let may_be_gone = is_resumed || !contact.is_applied() || *contact == RowOutcome::OptedOut;
+        // One after another, they may take longer than a run that is to stop has left.
+        if self.fails_with.is_none() && !to_send.is_empty() && batch.watch.gives_up() {
+            let message = "the run was asked to stop before it sent the opt-out";
+            self.fails_with = Some(Error::transport(message));
+        }
+        let mut outcome = Ok(contact.clone());
+        if self.fails_with.is_none() && row.looks_before(&to_send, contact) {
+            let known = batch.leave_out_known(row, address, &mut to_send, may_be_gone);
+            match known.await {
+                Ok(()) if to_send.is_empty() && *contact == RowOutcome::OptedOut => {
+                    return Ok(RowOutcome::Skipped);
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    outcome = Err(opt_out_failed(&EVERYTHING, &error));
+                    self.note_failure(error);
+                }
+            }
+        }
+        for opt_out in &to_send {
+            let recorded = match self.fails_with.take() {
+                Some(error) => Err(error),
+                None => batch.record_opt_out(address, opt_out).await,
+            };
+            let Err(error) = recorded else {
+                batch.note_sent(row, opt_out);
+                batch.note_opted_out(row, opt_out);
+                continue;
+            };
+            let is_gone = may_be_gone && error.missing() == Some(Missing::Contact);
+            if outcome.is_ok() && !is_gone {
+                outcome = Err(opt_out_failed(opt_out, &error));
+            }
+            self.note_failure(error);
+        }
+        outcome
+    }
+
+    fn note_failure(&mut self, error: Error) {
+        let is_for_others = self.batch.fails_for_others(&error);
+        self.fails_with = is_for_others.then(|| for_the_next(error));
     }
 }
 
