@@ -143,22 +143,42 @@ impl Batch<'_> {
         if let Err(error) = self.record_start().await {
             return self.not_recorded(error);
         }
-        // A row that looks at an address is alone in its batch.
-        if let ([row], Log::State(state)) = (self.rows, self.log)
-            && let Some(task) = row.row.task()
-        {
-            match (task.kind, &task.started) {
-                (TaskKind::Look(old), Some(entry)) => {
-                    return self.look(row, task, entry, old, state).await;
-                }
-                (TaskKind::NotCreated, _) => {
-                    return SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota(None)));
-                }
-                (TaskKind::Leave, _) => return self.leave(row, &task.leavers, state).await,
-                (TaskKind::Check, _) => return self.check(row, &task.recorded, state).await,
-                _ => {}
-            }
+        match self.run_task().await {
+            Some(sent) => sent,
+            None => self.send_contacts().await,
         }
+    }
+
+    /// Does what the task of a sync says, if it is another one than to send the contacts and their opt-outs.
+    async fn run_task(&self) -> Option<SentBatch> {
+        // A row with such a task is alone in its batch.
+        let ([row], Log::State(state)) = (self.rows, self.log) else {
+            return None;
+        };
+        let task = row.row.task()?;
+        Some(match (task.kind, &task.started) {
+            (TaskKind::Look(old), Some(before)) => {
+                let look = Look {
+                    batch: self,
+                    state,
+                    row,
+                    task,
+                    before,
+                    old,
+                };
+                let (Ok(sent) | Err(sent)) = look.run().await;
+                sent
+            }
+            (TaskKind::NotCreated, _) => {
+                SentBatch::new(vec![RowOutcome::NotSent], Some(Stop::Quota(None)))
+            }
+            (TaskKind::Leave, _) => self.leave(row, &task.leavers, state).await,
+            (TaskKind::Check, _) => self.check(row, &task.recorded, state).await,
+            _ => return None,
+        })
+    }
+
+    async fn send_contacts(&self) -> SentBatch {
         let (mut sent, may_exist) = self.create().await;
         if let (Some(Stop::Quota(_)), Log::State(state)) = (&sent.stop, self.log) {
             state.note_ceiling();
@@ -525,139 +545,6 @@ impl Batch<'_> {
             .await
     }
 
-    /// Looks at the contact of an address that a row no longer has, and records its opt-outs for the next address. The
-    /// opt-outs of the row that are new go to the old contact, too: the next address may be refused.
-    async fn look(
-        &self,
-        row: &NumberedRow,
-        task: &SyncTask,
-        before: &Entry,
-        old: OldAddress,
-        state: &StateWriter,
-    ) -> SentBatch {
-        let sent = |outcome, stop| SentBatch::new(vec![outcome], stop);
-        let mut entry = before.clone();
-        let mut to_send = entry.left.clone();
-        // If an earlier run has looked at the contact, and another row has the address since then, its new opt-outs are
-        // not for this row.
-        if entry.carried.is_none() || old != OldAddress::Taken {
-            let contact = match self.look_at(&entry.address).await {
-                Ok(contact) => contact,
-                Err(unknown) => return unknown,
-            };
-            let exists = contact.is_some();
-            let is_own = entry.is_maybe_out(&entry.address);
-            // Other rows that had the address have sent these opt-outs. They are not for this row.
-            let of_others = state.sent_to(&entry.address);
-            let is_others = has(&of_others, &EVERYTHING);
-            let mut maybe_out = task.opted_out.clone();
-            let mut is_by_recipient = false;
-            let mut carried = match contact {
-                Some(contact) => {
-                    is_by_recipient |= is_opted_out_by_recipient(&contact);
-                    let found = opt_outs_of(&contact, false, &[]);
-                    to_send.retain(|opt_out| !has(&found, opt_out));
-                    if (is_own || is_others) && contact.unsubscribed {
-                        maybe_out.push(entry.address.clone());
-                    }
-                    let earlier = entry.carried.take().filter(|_| !entry.is_waiting);
-                    // The run that was killed may have opted out the contact for another row.
-                    let is_maybe_out = is_others || is_own && earlier.is_some();
-                    let found = opt_outs_of(&contact, is_maybe_out, &of_others);
-                    [found, earlier.unwrap_or_default()].concat()
-                }
-                // Only the opt-outs of the table are known, or those that an earlier run has found.
-                None => {
-                    to_send.clear();
-                    let earlier = entry.carried.take();
-                    earlier.unwrap_or_else(|| entry.opt_outs.clone())
-                }
-            };
-            add_missing(&mut carried, &entry.left);
-            for address in &before.to_leave {
-                let is_at = |other: &str| normalized_address(address) == normalized_address(other);
-                if is_at(&entry.address) {
-                    continue;
-                }
-                if is_at(row.row.address()) {
-                    // The row comes back to it, and finds its opt-outs there.
-                    maybe_out.extend(Some(address.clone()).filter(|_| entry.is_maybe_out(address)));
-                    continue;
-                }
-                match self.look_at(address).await {
-                    Ok(Some(contact)) => {
-                        is_by_recipient |= is_opted_out_by_recipient(&contact);
-                        let of_others = state.sent_to(address);
-                        let is_own = entry.is_maybe_out(address) || has(&of_others, &EVERYTHING);
-                        let found = opt_outs_of(&contact, is_own, &of_others);
-                        let is_new = |opt_out: &&OptOut| !has(&entry.taken, opt_out);
-                        add_missing(&mut carried, found.iter().filter(is_new));
-                        if is_own && contact.unsubscribed {
-                            maybe_out.push(address.clone());
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(unknown) => return unknown,
-                }
-            }
-            // No sync opts out an address that a row has.
-            let may_be_own = matches!(old, OldAddress::Left | OldAddress::LeftByAnother);
-            if may_be_own && has(&carried, &EVERYTHING) && !is_by_recipient {
-                state.note_moved_opt_out(&entry.key);
-            }
-            entry.carried = Some(carried);
-            entry.is_waiting = false;
-            let address = entry.address.clone();
-            entry.remove_to_leave(&address);
-            if exists && task.is_to_leave {
-                if has(&to_send, &EVERYTHING) {
-                    maybe_out.push(address.clone());
-                }
-                entry.to_leave.push(address);
-            } else {
-                entry.add_former(&address, !old.is_held());
-            }
-            maybe_out.retain(|address| is_among(&entry.to_leave, address));
-            entry.maybe_out = maybe_out;
-        } else if let Err(error) = self
-            .leave_out_known(row, &before.address, &mut to_send, true)
-            .await
-        {
-            return self.opt_out_not_sent(&EVERYTHING, error);
-        }
-        if old.is_held() {
-            // The contact is the one of another row, so they go only to the next address.
-            let new = row.row.opt_outs().iter();
-            let new = new.filter(|opt_out| !has(&entry.opt_outs, opt_out));
-            add_missing(entry.carried.get_or_insert_default(), new);
-        }
-        entry.left.clone_from(&to_send);
-        if let Err(error) = state.record(vec![entry.clone()]).await {
-            return self.not_recorded(error);
-        }
-        for opt_out in &to_send {
-            let recorded = self.record_if_exists(&before.address, opt_out).await;
-            if let Err(error) = recorded {
-                return self.opt_out_not_sent(opt_out, error);
-            }
-            state.note_sent(&before.address, opt_out);
-        }
-        if to_send.is_empty() {
-            return sent(RowOutcome::Skipped, None);
-        }
-        entry.left.clear();
-        add_missing(&mut entry.opt_outs, &to_send);
-        let is_out = has(&to_send, &EVERYTHING);
-        match state.record(vec![entry]).await {
-            Err(error) => {
-                let stop = Stop::Fatal(self.unwritable(error));
-                sent(RowOutcome::Unknown, Some(stop))
-            }
-            Ok(()) if is_out => sent(RowOutcome::OptedOut, None),
-            Ok(()) => sent(RowOutcome::Skipped, None),
-        }
-    }
-
     /// Opts out the contact of an address that rows had before. Opt-outs that the contact got after the rows looked at
     /// it are sent to their new addresses first.
     async fn leave(&self, row: &NumberedRow, keys: &[String], state: &StateWriter) -> SentBatch {
@@ -1004,6 +891,194 @@ impl OptOuts<'_> {
     fn note_failure(&mut self, error: Error) {
         let is_for_others = self.batch.fails_for_others(&error);
         self.fails_with = is_for_others.then(|| for_the_next(error));
+    }
+}
+
+/// A row that looks at the contact of the address that it no longer has.
+struct Look<'a> {
+    batch: &'a Batch<'a>,
+    state: &'a StateWriter,
+    row: &'a NumberedRow,
+    task: &'a SyncTask,
+    /// Its entry, which has the old address.
+    before: &'a Entry,
+    old: OldAddress,
+}
+
+/// What a row has found at the addresses that it had.
+struct Findings {
+    /// The opt-outs for its next address.
+    carried: Vec<OptOut>,
+    /// The addresses that a sync may have opted out.
+    maybe_out: Vec<String>,
+    /// Whether the person has made one of the opt-outs.
+    is_by_recipient: bool,
+}
+
+impl Findings {
+    /// Notes how the contact of an address was opted out. `is_own` says that a sync may have done it.
+    fn note_contact(&mut self, address: &str, contact: &Contact, is_own: bool) {
+        self.is_by_recipient |= is_opted_out_by_recipient(contact);
+        if is_own && contact.unsubscribed {
+            self.maybe_out.push(address.to_owned());
+        }
+    }
+}
+
+impl Look<'_> {
+    /// Records the opt-outs of the old contact for the next address. The opt-outs of the row that are new go to the old
+    /// contact, too: the next address may be refused. An error is the result of the batch if a request failed.
+    async fn run(&self) -> Result<SentBatch, SentBatch> {
+        let mut entry = self.before.clone();
+        // If an earlier run has looked at the contact, and another row has the address since then, its new opt-outs are
+        // not for this row.
+        if entry.carried.is_some() && self.old == OldAddress::Taken {
+            let left = &mut entry.left;
+            let known = self
+                .batch
+                .leave_out_known(self.row, &self.before.address, left, true)
+                .await;
+            known.map_err(|error| self.batch.opt_out_not_sent(&EVERYTHING, error))?;
+        } else {
+            self.look_at_contacts(&mut entry).await?;
+        }
+        if self.old.is_held() {
+            // The contact is the one of another row, so they go only to the next address.
+            let new = self.row.row.opt_outs().iter();
+            let new = new.filter(|opt_out| !has(&self.before.opt_outs, opt_out));
+            add_missing(entry.carried.get_or_insert_default(), new);
+        }
+        self.send_left(entry).await
+    }
+
+    /// Looks at the contacts of the old address and of those that the row has still to leave, and notes in the entry what
+    /// they have. Leaves out the opt-outs that the old contact has already.
+    async fn look_at_contacts(&self, entry: &mut Entry) -> Result<(), SentBatch> {
+        let contact = self.batch.look_at(&self.before.address).await?;
+        let mut findings = match &contact {
+            Some(contact) => {
+                let known = opt_outs_of(contact, false, &[]);
+                entry.left.retain(|opt_out| !has(&known, opt_out));
+                self.findings(contact)
+            }
+            None => {
+                entry.left.clear();
+                self.findings_without_contact()
+            }
+        };
+        add_missing(&mut findings.carried, &self.before.left);
+        self.look_at_others(&mut findings).await?;
+        // No sync opts out an address that a row has.
+        let may_be_own = matches!(self.old, OldAddress::Left | OldAddress::LeftByAnother);
+        if may_be_own && has(&findings.carried, &EVERYTHING) && !findings.is_by_recipient {
+            self.state.note_moved_opt_out(&self.before.key);
+        }
+        self.note_findings(entry, findings, contact.is_some());
+        Ok(())
+    }
+
+    /// Returns what the old contact has for the row.
+    fn findings(&self, contact: &Contact) -> Findings {
+        let before = self.before;
+        // Other rows that had the address have sent these opt-outs. They are not for this row.
+        let of_others = self.state.sent_to(&before.address);
+        let is_others = has(&of_others, &EVERYTHING);
+        let is_own = before.is_maybe_out(&before.address);
+        let earlier = before.carried.as_ref().filter(|_| !before.is_waiting);
+        // The run that was killed may have opted out the contact for another row.
+        let is_maybe_out = is_others || is_own && earlier.is_some();
+        let mut carried = opt_outs_of(contact, is_maybe_out, &of_others);
+        carried.extend(earlier.into_iter().flatten().cloned());
+        let mut findings = Findings {
+            carried,
+            maybe_out: self.task.opted_out.clone(),
+            is_by_recipient: false,
+        };
+        findings.note_contact(&before.address, contact, is_own || is_others);
+        findings
+    }
+
+    /// Returns what is known without the old contact: only the opt-outs of the table, or those that an earlier run has
+    /// found.
+    fn findings_without_contact(&self) -> Findings {
+        let earlier = self.before.carried.as_ref();
+        Findings {
+            carried: earlier.unwrap_or(&self.before.opt_outs).clone(),
+            maybe_out: self.task.opted_out.clone(),
+            is_by_recipient: false,
+        }
+    }
+
+    /// Looks at the contacts of the other addresses that the row is to leave.
+    async fn look_at_others(&self, findings: &mut Findings) -> Result<(), SentBatch> {
+        let before = self.before;
+        for address in &before.to_leave {
+            let is_at = |other: &str| normalized_address(address) == normalized_address(other);
+            if is_at(&before.address) {
+                continue;
+            }
+            if is_at(self.row.row.address()) {
+                // The row comes back to it, and finds its opt-outs there.
+                if before.is_maybe_out(address) {
+                    findings.maybe_out.push(address.clone());
+                }
+                continue;
+            }
+            if let Some(contact) = self.batch.look_at(address).await? {
+                let of_others = self.state.sent_to(address);
+                let is_own = before.is_maybe_out(address) || has(&of_others, &EVERYTHING);
+                let found = opt_outs_of(&contact, is_own, &of_others);
+                let is_new = |opt_out: &&OptOut| !has(&before.taken, opt_out);
+                add_missing(&mut findings.carried, found.iter().filter(is_new));
+                findings.note_contact(address, &contact, is_own);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes in the entry what was found, and whether the row leaves its old address later.
+    fn note_findings(&self, entry: &mut Entry, findings: Findings, exists: bool) {
+        let address = &self.before.address;
+        let mut maybe_out = findings.maybe_out;
+        entry.carried = Some(findings.carried);
+        entry.is_waiting = false;
+        entry.remove_to_leave(address);
+        if exists && self.task.is_to_leave {
+            if has(&entry.left, &EVERYTHING) {
+                maybe_out.push(address.clone());
+            }
+            entry.to_leave.push(address.clone());
+        } else {
+            entry.add_former(address, !self.old.is_held());
+        }
+        maybe_out.retain(|address| is_among(&entry.to_leave, address));
+        entry.maybe_out = maybe_out;
+    }
+
+    /// Sends the opt-outs that are left to the old contact. Records the entry before and after that.
+    async fn send_left(&self, mut entry: Entry) -> Result<SentBatch, SentBatch> {
+        let address = &self.before.address;
+        let recorded = self.state.record(vec![entry.clone()]).await;
+        recorded.map_err(|error| self.batch.not_recorded(error))?;
+        let to_send = std::mem::take(&mut entry.left);
+        for opt_out in &to_send {
+            let sent = self.batch.record_if_exists(address, opt_out).await;
+            sent.map_err(|error| self.batch.opt_out_not_sent(opt_out, error))?;
+            self.state.note_sent(address, opt_out);
+        }
+        if to_send.is_empty() {
+            return Ok(SentBatch::new(vec![RowOutcome::Skipped], None));
+        }
+        add_missing(&mut entry.opt_outs, &to_send);
+        let (outcome, stop) = match self.state.record(vec![entry]).await {
+            Err(error) => {
+                let stop = Stop::Fatal(self.batch.unwritable(error));
+                (RowOutcome::Unknown, Some(stop))
+            }
+            Ok(()) if has(&to_send, &EVERYTHING) => (RowOutcome::OptedOut, None),
+            Ok(()) => (RowOutcome::Skipped, None),
+        };
+        Ok(SentBatch::new(vec![outcome], stop))
     }
 }
 
