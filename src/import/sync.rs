@@ -20,7 +20,7 @@ use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive, with_unwritten};
 use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
 use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
-use super::report::{ImportReport, RowOutcome};
+use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
     add_missing, has, number_of,
@@ -645,265 +645,397 @@ impl SyncContacts {
     }
 
     async fn run(mut self) -> Result<SyncReport, SyncError> {
-        let service = self.contacts.base_url();
-        let mut report = SyncReport::default();
-        let not_started = |error| SyncError::new(SyncReport::default(), error);
         let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
-        let refused = |safeguard| move |error| not_started(error).by(safeguard);
-        let claimed = self.state.claim(&service).await;
-        let mut state = claimed.map_err(refused(Safeguard::Service))?;
-        self.contacts.hold_back(state.hold());
-        let reader = state_reader(&state).map_err(not_started)?;
-        let mut plan = Plan::new(reader, state.known().history());
-        plan.unwanted = self.checks_list.then(HashMap::new);
-        plan.topics = self.topics.iter().cloned().collect();
-        plan.read(&mut self.rows, &mut state)
-            .await
-            .map_err(not_started)?;
-        let most = self.leave_at_most;
-        let planned = plan.complete(&mut state, self.deletes_missing, most);
-        planned.await.map_err(refused(Safeguard::Limit))?;
-        let is_dry_run = self.settings.work == Work::DryRun;
-        let sends = !plan.first.is_empty() || plan.second.count > 0;
-        let sample = match self.checks_list || sends && !is_dry_run {
-            true => state.known().sample(SAMPLE),
-            false => Vec::new(),
-        };
-        let stop = &mut self.settings.stop_signal;
-        let find = |address| self.contacts.find(address).options(self.options.clone());
-        let addresses = sample
-            .iter()
-            .map(|place| Ok(plan.reader.read(*place)?.address));
-        let checked = check_audience(
-            addresses.collect::<Result<_, _>>().map_err(not_started)?,
-            find,
-            stop,
-            "the last run had sent",
-            "begin with a new state file",
-        );
-        // If the service cannot be reached, the requests of the sync say so: there are some if contacts were looked for.
-        checked.await.map_err(refused(Safeguard::Audience))?;
-        report.unchanged = plan.unchanged;
-        report.missing_ignored = self.deletes_missing && plan.has_unknown_key;
+        self.claim_state().await?;
+        let mut plan = self.compare().await?;
+        let sample = self.sample(&plan).map_err(not_started)?;
+        let may_list_be_empty = sample.len() < SMALLEST_SAMPLE;
+        self.check_audience(sample).await?;
         let begun = Rejects::begin(rejects, plan.columns.as_deref()).await;
         let mut rejects = begun.map_err(not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
+        let report = self.begin_report(&plan);
+        // How many contacts the list brings is not known.
+        self.settings.total = (!self.checks_list).then(|| plan.total());
+        let list = self.list_check(&mut plan, may_list_be_empty);
+        let list_read = list.as_ref().map(|list| list.read.clone());
         let untold = plan.untold_keys();
         let uncounted = Arc::new(AtomicU64::new(0));
-        let leaves = |row: &&ImportRow| {
-            let kind = row.task().map(|task| task.kind);
-            kind == Some(TaskKind::Look(OldAddress::Left))
-        };
-        // Each address that is looked at is left later.
-        let to_leave = plan.first.iter().filter(leaves).count();
-        let total = plan.first.len() + to_leave + plan.opt_ins.len();
-        // How many contacts the list brings is not known.
-        self.settings.total = (!self.checks_list).then_some(total as u64 + plan.second.count);
-        let list = Arc::new(Mutex::new(ListRead::default()));
-        let mut checks = Checks {
-            opt_ins: Vec::new().into_iter(),
-            uncounted: uncounted.clone(),
-            list: plan.unwanted.take().map(|unwanted| {
-                let call = self.contacts.list().options(self.options.clone());
-                let call = call.patient().large_pages();
-                CheckList {
-                    contacts: match plan.topics.is_empty() {
-                        true => Listed::Short(Box::new(call.stream())),
-                        false => Listed::Full(Box::new(call.full())),
-                    },
-                    unwanted,
-                    topics: plan.topics.clone(),
-                    unwanted_topics: std::mem::take(&mut plan.unwanted_topics),
-                    hidden: None,
-                    off: std::mem::take(&mut plan.off),
-                    awaited: plan.opted_in.keys().copied().collect(),
-                    is_dry_run,
-                    may_be_empty: sample.len() < SMALLEST_SAMPLE,
-                    found: VecDeque::new(),
-                    read: list.clone(),
-                }
-            }),
-        };
-        let opted_in = std::mem::take(&mut plan.opted_in);
-        let (source, log, writer) = match is_dry_run {
-            true => {
-                report.is_dry_run = true;
-                let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
-                report.opted_out = opt_outs as u64 + plan.still_to_leave();
-                let freed = plan.freed;
-                let rows = plan.second.filter_map(Result::ok);
-                let rows = rows.filter(move |later| later.is_sent(&freed));
-                let rows = rows.map(|later| later.row.row);
-                let unreadable = plan.first.into_iter().filter(|row| row.task().is_none());
-                let source = Source::from_iter(unreadable.chain(rows));
-                (source.then_check(checks), Log::Nowhere, None)
-            }
+        let is_dry_run = self.is_dry_run();
+        let (source, writer) = match is_dry_run {
+            true => (plan.dry_run_source(), None),
             false => {
-                let reader = state_reader(&state).map_err(not_started)?;
-                let writer = state.start(&service).await.map_err(not_started)?;
-                writer.note_to_be_taken(std::mem::take(&mut plan.to_be_taken));
-                let written = writer.append(plan.replaced.iter()).await;
-                written.map_err(|error| not_started(unwritable(error)))?;
-                let looks = plan.first.iter().filter_map(|row| row.task()?.to_look());
-                let written = writer
-                    .append(looks.filter(|entry| !entry.left.is_empty()))
-                    .await;
-                written.map_err(|error| not_started(unwritable(error)))?;
-                let started = plan.first.iter().filter_map(|row| row.task()?.pending());
-                let started = started.chain(std::mem::take(&mut plan.pending));
-                let written = writer.record(started.collect()).await;
-                written.map_err(|error| not_started(unwritable(error)))?;
-                let second = Second {
-                    rows: plan.second,
-                    reader,
-                    writer: writer.clone(),
-                    untold: untold.clone(),
-                    kept: plan.kept.of(&plan.shared_addresses),
-                    shared: plan.shared_addresses,
-                    freed: plan.freed,
-                };
-                let third = Third {
-                    leavers: plan.leavers,
-                    held: plan.addresses,
-                    writer: writer.clone(),
-                    tasks: None,
-                    uncounted: uncounted.clone(),
-                };
-                checks.opt_ins = plan.opt_ins.clone().into_iter();
-                let source = Source::from_iter(plan.first).then(second).then(third);
-                let source = source.then_check(checks);
-                (source, Log::State(writer.clone()), Some(writer))
+                let reader = state_reader(&self.state).map_err(not_started)?;
+                let writer = self.record_start(&mut plan).await.map_err(not_started)?;
+                let source = plan.source(reader, &writer, &untold, &uncounted);
+                (source, Some(writer))
             }
         };
+        let checks = Checks {
+            opt_ins: match is_dry_run {
+                true => Vec::new().into_iter(),
+                false => plan.opt_ins.clone().into_iter(),
+            },
+            uncounted: uncounted.clone(),
+            list,
+        };
+        let source = source.then_check(checks);
+        let log = writer.clone().map_or(Log::Nowhere, Log::State);
         let sender = Sender::new(self.contacts, self.options, log);
         let mut run = Run::new(source, None, None, sender, self.settings, keep);
         drive(&mut run, rejects.as_mut()).await;
-        plan.opt_ins.retain(|row| {
+        let mut ended = Ended {
+            plan,
+            untold,
+            writer,
+            list: list_read.map(|list| std::mem::take(&mut *lock(&list))),
+            uncounted: uncounted.load(Ordering::Relaxed),
+            rejects,
+            report,
+        };
+        ended.report_opt_ins();
+        ended.report_opt_outs_at_service();
+        ended.finish(run, self.state).await
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.settings.work == Work::DryRun
+    }
+
+    /// Locks the state file. Holds back all requests for as long as the service has asked an earlier run to wait.
+    async fn claim_state(&mut self) -> Result<(), SyncError> {
+        let claimed = self.state.claim(&self.contacts.base_url()).await;
+        claimed.map_err(|error| not_started(error).by(Safeguard::Service))?;
+        self.contacts.hold_back(self.state.hold());
+        Ok(())
+    }
+
+    /// Reads the table, and compares it with the state. Fails if too many contacts would be opted out.
+    async fn compare(&mut self) -> Result<Plan, SyncError> {
+        let reader = state_reader(&self.state).map_err(not_started)?;
+        let mut plan = Plan::new(reader, self.state.known().history());
+        plan.unwanted = self.checks_list.then(HashMap::new);
+        plan.topics = self.topics.iter().cloned().collect();
+        let read = plan.read(&mut self.rows, &mut self.state).await;
+        read.map_err(not_started)?;
+        let completed = plan.complete(&mut self.state, self.deletes_missing).await;
+        completed.map_err(not_started)?;
+        let checked = plan.check_limit(self.state.known().count(), self.leave_at_most);
+        checked.map_err(|error| not_started(error).by(Safeguard::Limit))?;
+        Ok(plan)
+    }
+
+    /// Returns the addresses of some contacts of the last run; none if this one sends nothing and reads no list.
+    fn sample(&mut self, plan: &Plan) -> Result<Vec<String>, Error> {
+        let sends = !plan.first.is_empty() || plan.second.count > 0;
+        let places = match self.checks_list || sends && !self.is_dry_run() {
+            true => self.state.known().sample(SAMPLE),
+            false => Vec::new(),
+        };
+        let entries = places.into_iter().map(|place| plan.reader.read(place));
+        entries
+            .map(|entry| entry.map(|entry| entry.address))
+            .collect()
+    }
+
+    /// Makes sure that the service has one of these contacts of the last run.
+    async fn check_audience(&mut self, sample: Vec<String>) -> Result<(), SyncError> {
+        let find = |address: String| self.contacts.find(address).options(self.options.clone());
+        let checked = check_audience(
+            sample,
+            find,
+            &mut self.settings.stop_signal,
+            "the last run had sent",
+            "begin with a new state file",
+        );
+        match checked.await {
+            // If the service cannot be reached, the requests of the sync say so: there are some if contacts were looked
+            // for.
+            Ok(_) => Ok(()),
+            Err(error) => Err(not_started(error).by(Safeguard::Audience)),
+        }
+    }
+
+    /// Returns the report before anything is sent.
+    fn begin_report(&self, plan: &Plan) -> SyncReport {
+        SyncReport {
+            unchanged: plan.unchanged,
+            opted_out: match self.is_dry_run() {
+                true => plan.most_opt_outs(),
+                false => 0,
+            },
+            missing_ignored: self.deletes_missing && plan.has_unknown_key,
+            is_dry_run: self.is_dry_run(),
+            ..SyncReport::default()
+        }
+    }
+
+    /// Returns what lists all contacts and compares them with the table, if it was asked for.
+    fn list_check(&self, plan: &mut Plan, may_be_empty: bool) -> Option<CheckList> {
+        let unwanted = plan.unwanted.take()?;
+        let call = self.contacts.list().options(self.options.clone());
+        let call = call.patient().large_pages();
+        Some(CheckList {
+            contacts: match plan.topics.is_empty() {
+                true => Listed::Short(Box::new(call.stream())),
+                false => Listed::Full(Box::new(call.full())),
+            },
+            unwanted,
+            topics: plan.topics.clone(),
+            unwanted_topics: std::mem::take(&mut plan.unwanted_topics),
+            hidden: None,
+            off: std::mem::take(&mut plan.off),
+            awaited: plan.opted_in.keys().copied().collect(),
+            is_dry_run: self.is_dry_run(),
+            may_be_empty,
+            found: VecDeque::new(),
+            read: Arc::default(),
+        })
+    }
+
+    /// Starts to write the state, and records what is about to be sent.
+    async fn record_start(&mut self, plan: &mut Plan) -> Result<StateWriter, Error> {
+        let writer = self.state.start(&self.contacts.base_url()).await?;
+        plan.record_start(&writer).await.map_err(unwritable)?;
+        Ok(writer)
+    }
+}
+
+fn not_started(error: Error) -> SyncError {
+    SyncError::new(SyncReport::default(), error)
+}
+
+/// A sync whose requests have ended. It is left to report what they have found, and to record the last entries.
+struct Ended {
+    plan: Plan,
+    /// The keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
+    untold: Arc<HashMap<String, bool>>,
+    /// `None` after a dry run.
+    writer: Option<StateWriter>,
+    /// `None` if the list was not checked.
+    list: Option<ListRead>,
+    /// How many skipped rows count elsewhere.
+    uncounted: u64,
+    rejects: Option<Rejects>,
+    report: SyncReport,
+}
+
+impl Ended {
+    /// Reports the rows that are subscribed after an opt-out, unless their contacts have opted in at the service.
+    fn report_opt_ins(&mut self) {
+        let writer = self.writer.as_ref();
+        self.plan.opt_ins.retain(|row| {
             let is_subscribed = |writer: &StateWriter| Some(writer.is_subscribed(row.key_text()?));
-            !writer.as_ref().and_then(is_subscribed).unwrap_or(false)
+            !writer.and_then(is_subscribed).unwrap_or(false)
         });
-        report.opt_ins_not_sent = plan.opt_ins.len() as u64;
-        if let Some(rejects) = &mut rejects {
-            for row in &plan.opt_ins {
+        self.report.opt_ins_not_sent = self.plan.opt_ins.len() as u64;
+        if let Some(rejects) = &mut self.rejects {
+            for row in &self.plan.opt_ins {
                 rejects.write(row, &opt_in_not_sent());
             }
         }
-        let opt_ins = plan.opt_ins.iter().filter(|row| is_opt_in(row));
-        let mut after_opt_out: HashSet<_> = opt_ins.map(|row| number_of(row.address())).collect();
-        after_opt_out.extend(opted_in.keys());
-        let opt_ins = plan.opt_ins.iter();
-        let opt_ins = opt_ins.filter_map(|row| Some((row.key_text()?, &row.task()?.recorded)));
-        let opt_ins: HashMap<_, _> = opt_ins.collect();
-        let mut told: HashSet<_> = opt_ins.keys().map(|key| (*key).to_owned()).collect();
-        let opted_out = std::mem::take(&mut lock(&list).opted_out);
-        let opted_out_of = std::mem::take(&mut lock(&list).opted_out_of);
-        let mut told_topics = HashSet::new();
-        let topics = plan.topics.iter();
-        report.opted_out_of = topics.map(|topic| (topic.clone(), Vec::new())).collect();
-        let has_opted_out = |key: &str| {
-            writer
-                .as_ref()
-                .is_some_and(|writer| writer.has_opted_out(key))
-        };
-        let wanted = plan.wanted.filter_map(Result::ok);
+    }
+
+    /// Reports the rows that are subscribed, to everything or to a topic, although the list has shown that their contacts
+    /// are not.
+    fn report_opt_outs_at_service(&mut self) {
+        let Some(list) = &mut self.list else { return };
+        let mut opt_outs = OptOutsAtService::new(&self.plan, list);
+        let topics = self.plan.topics.iter();
+        self.report.opted_out_of = topics.map(|topic| (topic.clone(), Vec::new())).collect();
+        let wanted = std::mem::take(&mut self.plan.wanted).filter_map(Result::ok);
         for row in wanted.map(|wanted| wanted.row) {
-            let number = number_of(row.address());
-            for (place, topic) in plan.topics.iter().enumerate() {
-                let opt_out = OptOut::Topic(topic.clone());
-                let opt_in = opt_ins.get(row.key.as_str());
-                let is_opt_in = opt_in.is_some_and(|lost| lost.is_empty() || has(lost, &opt_out));
-                if is_opt_in
-                    || !opted_out_of.contains(&(number, place))
-                    || !told_topics.insert((place, row.key.clone()))
-                {
-                    continue;
-                }
-                let keys = report.opted_out_of.entry(topic.clone()).or_default();
+            for topic in opt_outs.topics_to_report(&row) {
+                self.reject(&row, &opted_out_of_topic(&topic));
+                let keys = self.report.opted_out_of.entry(topic).or_default();
                 keys.push(row.key.clone());
-                if let Some(rejects) = &mut rejects {
-                    rejects.write(&row.row, &opted_out_of_topic(topic));
-                }
             }
-            if !opted_out.contains(&number) || !told.insert(row.key.clone()) {
+            if !opt_outs.is_to_report(&row) {
                 continue;
             }
-            let outcome = match after_opt_out.contains(&number) || has_opted_out(&row.key) {
+            let outcome = match opt_outs.is_older_than(&row) || self.has_opted_out(&row) {
                 true => {
-                    report.opt_ins_not_sent += 1;
+                    self.report.opt_ins_not_sent += 1;
                     opt_in_not_sent()
                 }
                 false => {
-                    report.opted_out_at_service.push(row.key.clone());
+                    self.report.opted_out_at_service.push(row.key.clone());
                     opted_out_at_service()
                 }
             };
-            if let Some(rejects) = &mut rejects {
-                rejects.write(&row.row, &outcome);
-            }
+            self.reject(&row, &outcome);
         }
-        let written = rejects.map_or(Ok(()), Rejects::finish);
+    }
+
+    /// Returns whether this sync has opted out the contact of a row itself, because of its old address.
+    fn has_opted_out(&self, row: &SyncRow) -> bool {
+        let writer = self.writer.as_ref();
+        writer.is_some_and(|writer| writer.has_opted_out(&row.key))
+    }
+
+    fn reject(&mut self, row: &SyncRow, outcome: &RowOutcome) {
+        if let Some(rejects) = &mut self.rejects {
+            rejects.write(&row.row, outcome);
+        }
+    }
+
+    /// Completes the rejects, the report and the state.
+    async fn finish(mut self, run: Run, state: SyncState) -> Result<SyncReport, SyncError> {
+        let written = self.rejects.take().map_or(Ok(()), Rejects::finish);
         let is_told = written.is_ok() && !run.has_stopped_early();
-        let ended = run.finish();
-        let mut error = None;
-        report.changes = match ended {
-            Ok(changes) => changes,
-            Err(stopped) => {
-                let (changes, stopped) = stopped.into_parts();
-                error = Some(stopped);
-                changes
-            }
-        };
-        report.opted_out += report.changes.opted_out();
-        // A row that left an address was already counted when it looked at it, and a row that is checked counts
-        // elsewhere.
-        let uncounted = uncounted.load(Ordering::Relaxed);
-        report.changes.uncount_skipped(uncounted);
-        if self.checks_list {
-            let mut list = lock(&list);
-            report.opted_out += list.found;
-            if !list.has_ended {
-                report.changes.add(&RowOutcome::NotSent);
-            }
-            error = error.or_else(|| list.error.take());
-        }
-        if let Some(writer) = writer {
-            let handed_over = writer.hand_over().await;
-            error = error.or_else(|| handed_over.err().map(unwritable));
-            let mut last = plan.silent;
-            last.retain(|entry| is_told || !entry.is_untold);
-            if is_told {
-                // This comes last: if the run is stopped or killed before, the next one reports these opt-ins again.
-                let sent = untold.keys().filter_map(|key| writer.find_recent(key));
-                last.extend(sent.filter(|entry| entry.is_untold));
-            }
-            for entry in last.iter_mut().filter(|entry| entry.is_untold) {
-                entry.is_untold = false;
-                let is_opt_in = untold.get(&entry.key).is_some_and(|is_opt_in| *is_opt_in);
-                entry.is_opt_in |= is_opt_in;
-                entry.is_opt_in &= !writer.is_reachable(&entry.key);
-            }
-            let subscribed = std::mem::take(&mut lock(&list).subscribed);
-            let unchanged = subscribed.iter().filter_map(|number| opted_in.get(number));
-            for place in unchanged.flatten() {
-                match plan.reader.read(*place) {
-                    Ok(entry) => last.push(Entry {
-                        is_opt_in: false,
-                        ..entry
-                    }),
-                    Err(failed) => error = error.or(Some(failed)),
-                }
-            }
-            let recorded = writer.append(last.iter()).await;
-            error = error.or_else(|| recorded.err().map(unwritable));
+        let mut error = self.complete_report(run.finish());
+        if let Some(writer) = self.writer.take() {
+            let failed = self.record_end(&writer, is_told).await;
+            error = error.or(failed);
             state.shrink(&writer).await;
         }
         match with_unwritten(error, written) {
-            None => Ok(report),
-            Some(error) => Err(SyncError::new(report, error)),
+            None => Ok(self.report),
+            Some(error) => Err(SyncError::new(self.report, error)),
         }
+    }
+
+    /// Adds the counts of the requests to the report. Returns the error that has stopped them or the list.
+    fn complete_report(&mut self, ended: Result<ImportReport, ImportError>) -> Option<Error> {
+        let (mut changes, mut error) = match ended {
+            Ok(changes) => (changes, None),
+            Err(stopped) => {
+                let (changes, stopped) = stopped.into_parts();
+                (changes, Some(stopped))
+            }
+        };
+        self.report.opted_out += changes.opted_out();
+        // A row that left an address was already counted when it looked at it, and a row that is checked counts
+        // elsewhere.
+        changes.uncount_skipped(self.uncounted);
+        if let Some(list) = &mut self.list {
+            self.report.opted_out += list.found;
+            if !list.has_ended {
+                changes.add(&RowOutcome::NotSent);
+            }
+            error = error.or_else(|| list.error.take());
+        }
+        self.report.changes = changes;
+        error
+    }
+
+    /// Records the entries that depend on what the whole run has found. Returns the first error.
+    async fn record_end(&mut self, writer: &StateWriter, is_told: bool) -> Option<Error> {
+        let handed_over = writer.hand_over().await;
+        let mut error = handed_over.err().map(unwritable);
+        let mut last = self.silent_entries(writer, is_told);
+        for entry in self.subscribed_entries() {
+            match entry {
+                Ok(entry) => last.push(entry),
+                Err(failed) => error = error.or(Some(failed)),
+            }
+        }
+        let recorded = writer.append(last.iter()).await;
+        error.or_else(|| recorded.err().map(unwritable))
+    }
+
+    /// Returns the entries that change without a request. If everything was reported, so are the rows that are subscribed
+    /// after an opt-out.
+    fn silent_entries(&mut self, writer: &StateWriter, is_told: bool) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.plan.silent);
+        entries.retain(|entry| is_told || !entry.is_untold);
+        if is_told {
+            // This comes last: if the run is stopped or killed before, the next one reports these opt-ins again.
+            let sent = self.untold.keys().filter_map(|key| writer.find_recent(key));
+            entries.extend(sent.filter(|entry| entry.is_untold));
+        }
+        for entry in entries.iter_mut().filter(|entry| entry.is_untold) {
+            entry.is_untold = false;
+            entry.is_opt_in |= self.untold.get(&entry.key) == Some(&true);
+            entry.is_opt_in &= !writer.is_reachable(&entry.key);
+        }
+        entries
+    }
+
+    /// Returns the entries of the rows whose contacts the list has shown to be subscribed after an opt-out.
+    fn subscribed_entries(&self) -> Vec<Result<Entry, Error>> {
+        let subscribed = self.list.iter().flat_map(|list| &list.subscribed);
+        let unchanged = subscribed.filter_map(|number| self.plan.opted_in.get(number));
+        let entries = unchanged.flatten().map(|place| {
+            let read = self.plan.reader.read(*place);
+            read.map(|entry| Entry {
+                is_opt_in: false,
+                ..entry
+            })
+        });
+        entries.collect()
+    }
+}
+
+/// The opt-outs that the list has shown, and those that were reported already.
+struct OptOutsAtService {
+    topics: Vec<String>,
+    /// See [`ListRead::opted_out`].
+    opted_out: HashSet<u64>,
+    /// See [`ListRead::opted_out_of`].
+    opted_out_of: HashSet<(u64, usize)>,
+    /// The keys of the rows that were reported as opt-ins, with the opt-outs that they had, or none if these are not known.
+    opt_ins: HashMap<String, Vec<OptOut>>,
+    /// The addresses of the rows that are subscribed after an opt-out of everything.
+    older: HashSet<u64>,
+    /// The keys of the rows that were reported as opted out of everything.
+    told: HashSet<String>,
+    /// The keys of the rows that were reported as opted out of a topic, with the place of the topic.
+    told_topics: HashSet<(usize, String)>,
+}
+
+impl OptOutsAtService {
+    fn new(plan: &Plan, list: &mut ListRead) -> Self {
+        let named = |row: &ImportRow| {
+            let lost = row.task()?.recorded.clone();
+            Some((row.key_text()?.to_owned(), lost))
+        };
+        let of_everything = plan.opt_ins.iter().filter(|row| is_opt_in(row));
+        let older = of_everything.map(|row| number_of(row.address()));
+        Self {
+            topics: plan.topics.clone(),
+            opted_out: std::mem::take(&mut list.opted_out),
+            opted_out_of: std::mem::take(&mut list.opted_out_of),
+            opt_ins: plan.opt_ins.iter().filter_map(named).collect(),
+            older: older.chain(plan.opted_in.keys().copied()).collect(),
+            told: HashSet::new(),
+            told_topics: HashSet::new(),
+        }
+    }
+
+    /// Returns the topics of which the contact of a row is opted out, although the row is not. Returns each only once for
+    /// a key.
+    fn topics_to_report(&mut self, row: &SyncRow) -> Vec<String> {
+        let number = number_of(row.address());
+        let lost = self.opt_ins.get(&row.key);
+        let mut topics = Vec::new();
+        for (place, topic) in self.topics.iter().enumerate() {
+            let opt_out = OptOut::Topic(topic.clone());
+            let is_opt_in = lost.is_some_and(|lost| lost.is_empty() || has(lost, &opt_out));
+            if !is_opt_in
+                && self.opted_out_of.contains(&(number, place))
+                && self.told_topics.insert((place, row.key.clone()))
+            {
+                topics.push(topic.clone());
+            }
+        }
+        topics
+    }
+
+    /// Returns whether the contact of a row is opted out of everything, although the row is not. Returns `true` only once
+    /// for a key.
+    fn is_to_report(&mut self, row: &SyncRow) -> bool {
+        self.opted_out.contains(&number_of(row.address()))
+            && !self.opt_ins.contains_key(&row.key)
+            && self.told.insert(row.key.clone())
+    }
+
+    /// Returns whether the table had the opt-out of everything before the "yes" of a row.
+    fn is_older_than(&self, row: &SyncRow) -> bool {
+        self.older.contains(&number_of(row.address()))
     }
 }
 
@@ -929,7 +1061,7 @@ fn unwritable(error: Arc<std::io::Error>) -> Error {
 
 /// Returns whether the contact of a row would be opted out, as far as a dry run can tell.
 fn opts_out(row: &ImportRow) -> bool {
-    match row.task().map(|task| task.kind) {
+    match row.task_kind() {
         Some(TaskKind::OptOut) => true,
         Some(TaskKind::Look(OldAddress::Left)) => {
             let is_usable = |contact| check_contact(contact).is_none();
@@ -1040,6 +1172,10 @@ struct Plan {
     shared_addresses: HashSet<u64>,
     /// How many known rows are deleted in this table, and were neither deleted nor opted out before.
     deleted: u64,
+    /// How many contacts are opted out because their rows are missing or have another address.
+    left: u64,
+    /// Whether the table has no row that is not deleted.
+    is_empty: bool,
     /// Keys that no sync has seen before this one.
     new_keys: HashSet<[u64; 2]>,
     addresses: Addresses,
@@ -1297,6 +1433,8 @@ impl Plan {
             freed: HashSet::new(),
             shared_addresses: HashSet::new(),
             deleted: 0,
+            left: 0,
+            is_empty: false,
             new_keys: HashSet::new(),
             addresses: Addresses::default(),
             to_be_taken: HashSet::new(),
@@ -1454,6 +1592,70 @@ impl Plan {
             ..opt_out_task(None, None)
         };
         self.opt_ins.push(row.clone().with_task(task));
+    }
+
+    /// Returns how many rows are sent, without those that the list brings.
+    fn total(&self) -> u64 {
+        let leaves = |row: &&ImportRow| row.task_kind() == Some(TaskKind::Look(OldAddress::Left));
+        // Each address that is looked at is left later.
+        let to_leave = self.first.iter().filter(leaves).count();
+        (self.first.len() + to_leave + self.opt_ins.len()) as u64 + self.second.count
+    }
+
+    /// Returns how many contacts would be opted out, as far as a dry run can tell.
+    fn most_opt_outs(&self) -> u64 {
+        let opt_outs = self.first.iter().filter(|row| opts_out(row)).count();
+        opt_outs as u64 + self.still_to_leave()
+    }
+
+    /// Takes the rows that a dry run checks.
+    fn dry_run_source(&mut self) -> Source {
+        let first = std::mem::take(&mut self.first).into_iter();
+        let unreadable = first.filter(|row| row.task().is_none());
+        let freed = std::mem::take(&mut self.freed);
+        let rows = std::mem::take(&mut self.second).filter_map(Result::ok);
+        let rows = rows.filter(move |later| later.is_sent(&freed));
+        Source::from_iter(unreadable.chain(rows.map(|later| later.row.row)))
+    }
+
+    /// Records the opt-outs that were read, and what else the next run has to know if this one is killed.
+    async fn record_start(&mut self, writer: &StateWriter) -> Result<(), Arc<std::io::Error>> {
+        writer.note_to_be_taken(std::mem::take(&mut self.to_be_taken));
+        writer.append(self.replaced.iter()).await?;
+        let looks = self.first.iter().filter_map(|row| row.task()?.to_look());
+        let looks = looks.filter(|entry| !entry.left.is_empty());
+        writer.append(looks).await?;
+        let started = self.first.iter().filter_map(|row| row.task()?.pending());
+        let started = started.chain(std::mem::take(&mut self.pending));
+        writer.record(started.collect()).await
+    }
+
+    /// Takes the rows to send, in three parts.
+    fn source(
+        &mut self,
+        reader: EntryReader,
+        writer: &StateWriter,
+        untold: &Arc<HashMap<String, bool>>,
+        uncounted: &Arc<AtomicU64>,
+    ) -> Source {
+        let second = Second {
+            rows: std::mem::take(&mut self.second),
+            reader,
+            writer: writer.clone(),
+            untold: untold.clone(),
+            kept: std::mem::take(&mut self.kept).of(&self.shared_addresses),
+            shared: std::mem::take(&mut self.shared_addresses),
+            freed: std::mem::take(&mut self.freed),
+        };
+        let third = Third {
+            leavers: std::mem::take(&mut self.leavers),
+            held: std::mem::take(&mut self.addresses),
+            writer: writer.clone(),
+            tasks: None,
+            uncounted: uncounted.clone(),
+        };
+        let first = std::mem::take(&mut self.first);
+        Source::from_iter(first).then(second).then(third)
     }
 
     /// Returns the keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
@@ -1656,22 +1858,46 @@ impl Plan {
         self.first.push(bare(row, &address, opt_outs, task));
     }
 
-    /// Adds the rows that are missing, and decides which addresses that rows have lost are opted out.
+    /// Adds the rows that are missing, and decides what depends on the whole table.
     async fn complete(
         &mut self,
         state: &mut SyncState,
         deletes_missing: bool,
-        at_most: Option<u64>,
     ) -> Result<(), Error> {
         let deletes_missing = deletes_missing && !self.has_unknown_key;
-        let is_empty = self.addresses.all.is_empty();
+        self.is_empty = self.addresses.all.is_empty();
         if !deletes_missing {
             let unseen = state.known().unseen_addresses();
             self.addresses.all.extend(unseen.map(AddressHash::number));
         }
         self.addresses.sort();
         self.shared_addresses.extend(self.addresses.shared());
-        let mut left = self.decide_old_addresses();
+        self.left = self.decide_old_addresses();
+        self.add_unseen(state, deletes_missing).await?;
+        for entry in std::mem::take(&mut self.refused) {
+            self.finish_unseen(entry, false);
+        }
+        self.decide_sharing()?;
+        if !deletes_missing {
+            self.note_unseen_sharing(state)?;
+        }
+        self.note_own_opt_outs();
+        self.add_opt_ins_of_takers();
+        self.forget_wanted();
+        self.update_entries();
+        // Rows look at the addresses that they had before these are opted out for other rows.
+        self.first
+            .sort_by_key(|row| !matches!(row.task_kind(), Some(TaskKind::Look(_))));
+        Ok(())
+    }
+
+    /// Opts out the contacts of the rows that are missing, if that was asked for, and plans what earlier runs have left to
+    /// do for the others.
+    async fn add_unseen(
+        &mut self,
+        state: &mut SyncState,
+        deletes_missing: bool,
+    ) -> Result<(), Error> {
         let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
         let mut handed_over = Vec::new();
         for (number, (place, address)) in (1..).zip(unseen) {
@@ -1679,31 +1905,33 @@ impl Plan {
                 tokio::task::yield_now().await;
             }
             let entry = self.reader.read(place)?;
-            let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
-            let is_held = self.addresses.has(address.number());
-            if deletes_missing && !entry.is_gone && !is_held {
-                left += u64::from(!has(&entry.opt_outs, &EVERYTHING));
-                self.delete(&row, entry);
-            } else if deletes_missing && !is_held && !has(&entry.opt_outs, &EVERYTHING) {
-                handed_over.push((row, entry));
+            let is_out = has(&entry.opt_outs, &EVERYTHING);
+            let is_missing = deletes_missing && !self.addresses.has(address.number());
+            if is_missing && !entry.is_gone {
+                self.left += u64::from(!is_out);
+                self.delete(&row_of(&entry), entry);
+            } else if is_missing && !is_out {
+                handed_over.push(entry);
             } else {
-                self.finish_unseen(&row, entry, deletes_missing);
+                self.finish_unseen(entry, deletes_missing);
             }
         }
-        for (row, entry) in handed_over {
+        for entry in handed_over {
             // The row that took the address may have been removed before any run has sent it.
             match self.freed.contains(&number_of(&entry.address)) {
-                true => self.finish_unseen(&row, entry, deletes_missing),
+                true => self.finish_unseen(entry, deletes_missing),
                 false => {
-                    left += 1;
-                    self.delete(&row, entry);
+                    self.left += 1;
+                    self.delete(&row_of(&entry), entry);
                 }
             }
         }
-        for entry in std::mem::take(&mut self.refused) {
-            let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
-            self.finish_unseen(&row, entry, false);
-        }
+        Ok(())
+    }
+
+    /// Decides which of the rows that share their address, and have not changed, are sent: those whose contacts may have
+    /// the names and properties of a row that no longer has the address.
+    fn decide_sharing(&mut self) -> Result<(), Error> {
         for (address, place) in std::mem::take(&mut self.sharing) {
             if !self.freed.contains(&address) {
                 self.second.count -= 1;
@@ -1718,46 +1946,45 @@ impl Plan {
             }
             self.shared_addresses.insert(address);
         }
-        if !deletes_missing {
-            let unseen: Vec<_> = state.known().unseen(true).collect();
-            for (place, address) in unseen {
-                let number = address.number();
-                let is_freed = self.freed.contains(&number);
-                if !is_freed && !self.shared_addresses.contains(&number) {
-                    continue;
-                }
-                let entry = self.reader.read(place)?;
-                if !entry.is_gone {
-                    let opt_outs = [&entry.opt_outs[..], &entry.left].concat();
-                    self.kept.note(number, &opt_outs);
-                    self.replaced.extend(Some(entry).filter(|_| is_freed));
-                }
+        Ok(())
+    }
+
+    /// Notes the opt-outs of the rows that were not passed and share their address, and whose contacts get the names and
+    /// properties of other rows.
+    fn note_unseen_sharing(&mut self, state: &mut SyncState) -> Result<(), Error> {
+        for (place, address) in state.known().unseen(true) {
+            let number = address.number();
+            let is_freed = self.freed.contains(&number);
+            if !is_freed && !self.shared_addresses.contains(&number) {
+                continue;
+            }
+            let entry = self.reader.read(place)?;
+            if !entry.is_gone {
+                let opt_outs = [&entry.opt_outs[..], &entry.left].concat();
+                self.kept.note(number, &opt_outs);
+                self.replaced.extend(Some(entry).filter(|_| is_freed));
             }
         }
-        self.note_own_opt_outs();
-        self.add_opt_ins_of_takers();
-        self.forget_wanted();
-        self.update_entries();
-        let known = state.known().count();
-        let most = at_most.unwrap_or_else(|| leave_at_most(known, is_empty));
+        Ok(())
+    }
+
+    /// Fails if more contacts than allowed would be opted out because of the rows that they had.
+    fn check_limit(&self, known: u64, at_most: Option<u64>) -> Result<(), Error> {
+        let most = at_most.unwrap_or_else(|| leave_at_most(known, self.is_empty));
         // A small table may have only deleted rows.
         let most_with_deleted = at_most.unwrap_or_else(|| leave_at_most(known, false));
-        let leave = left + self.deleted;
-        if left > most || leave > most_with_deleted {
-            return Err(Error::input(format!(
-                "{leave} contacts would be opted out because their rows are missing, deleted or have another address, and \
-                 the limit {limit}; nothing was sent; check the table and the state file, or raise the limit",
-                limit = match left > most && is_empty && at_most.is_none() {
-                    true => "of a table without rows is 0".to_owned(),
-                    false => format!("is {most_with_deleted}"),
-                }
-            )));
+        let leave = self.left + self.deleted;
+        if self.left <= most && leave <= most_with_deleted {
+            return Ok(());
         }
-        // Rows look at the addresses that they had before these are opted out for other rows.
-        self.first.sort_by_key(|row| {
-            !matches!(row.task().map(|task| task.kind), Some(TaskKind::Look(_)))
-        });
-        Ok(())
+        Err(Error::input(format!(
+            "{leave} contacts would be opted out because their rows are missing, deleted or have another address, and \
+             the limit {limit}; nothing was sent; check the table and the state file, or raise the limit",
+            limit = match self.left > most && self.is_empty && at_most.is_none() {
+                true => "of a table without rows is 0".to_owned(),
+                false => format!("is {most_with_deleted}"),
+            }
+        )))
     }
 
     /// Decides which addresses that rows have lost are opted out. Returns how many.
@@ -1851,7 +2078,7 @@ impl Plan {
         self.off = off.map(|(number, _)| *number).collect();
         unwanted.retain(|number, (_, is_deleted)| !*is_deleted || !self.addresses.has(*number));
         for row in &self.first {
-            if row.task().map(|task| task.kind) != Some(TaskKind::OptOut) {
+            if row.task_kind() != Some(TaskKind::OptOut) {
                 continue;
             }
             let number = number_of(row.address());
@@ -1902,8 +2129,7 @@ impl Plan {
     /// opt-outs.
     fn note_own_opt_outs(&mut self) {
         let opted_out = self.first.iter().filter(|row| {
-            let kind = row.task().map(|task| task.kind);
-            kind == Some(TaskKind::OptOut) && has(row.opt_outs(), &EVERYTHING)
+            row.task_kind() == Some(TaskKind::OptOut) && has(row.opt_outs(), &EVERYTHING)
         });
         let opted_out: HashSet<_> = opted_out.map(|row| number_of(row.address())).collect();
         for task in self.first.iter_mut().filter_map(ImportRow::task_mut) {
@@ -1916,7 +2142,8 @@ impl Plan {
     }
 
     /// Plans what an earlier run has left to do for a row that this one has not seen, or whose address another row has.
-    fn finish_unseen(&mut self, row: &ImportRow, entry: Entry, deletes_missing: bool) {
+    fn finish_unseen(&mut self, entry: Entry, deletes_missing: bool) {
+        let row = row_of(&entry);
         let entry = match deletes_missing {
             true => {
                 self.free(&entry, None);
@@ -1929,12 +2156,12 @@ impl Plan {
             false => entry,
         };
         if !entry.to_leave.is_empty() {
-            self.leave(row, Some(entry.clone()), None);
+            self.leave(&row, Some(entry.clone()), None);
         }
         // An opt-out that was read is sent, even if nothing else is known of its row now.
         if !entry.left.is_empty() {
             let to_send = entry.left.clone();
-            return self.opt_out(row, entry, to_send);
+            return self.opt_out(&row, entry, to_send);
         }
         if let Some(tried) = entry.tried.clone() {
             let mut opt_outs = entry.carried.clone().unwrap_or_default();
@@ -1944,7 +2171,7 @@ impl Plan {
                 let mut done = entry.clone();
                 add_missing(&mut done.taken, &opt_outs);
                 let task = opt_out_task(Some(entry), Some(done));
-                self.first.push(bare(row, &tried, opt_outs, task));
+                self.first.push(bare(&row, &tried, opt_outs, task));
             }
         } else if deletes_missing {
             self.pending.push(entry);
@@ -2002,6 +2229,11 @@ fn leave_at_most(known: u64, is_empty: bool) -> u64 {
 fn is_for_later(entry: &Entry, opt_out: &OptOut) -> bool {
     let by_deletion = entry.is_gone && matches!(opt_out, OptOut::Everything(_));
     entry.content.is_none() && !by_deletion
+}
+
+/// Returns the row of an entry that the table does not have now.
+fn row_of(entry: &Entry) -> ImportRow {
+    ImportRow::from(entry.address.as_str()).key(&entry.key)
 }
 
 fn opt_out_task(started: Option<Entry>, done: Option<Entry>) -> SyncTask {

@@ -162,7 +162,7 @@ impl SyncState {
     }
 
     /// Locks the file. Fails if another sync has changed it since it was opened.
-    pub(super) async fn claim(self, service: &str) -> Result<Self, Error> {
+    pub(super) async fn claim(&self, service: &str) -> Result<(), Error> {
         if !lock_in_time(&self.file).await {
             return Err(STATE.in_use());
         }
@@ -176,7 +176,7 @@ impl SyncState {
             Some(header) if header.service != service => Err(Error::input(
                 "the sync state belongs to a sync with another service; choose another file",
             )),
-            _ => Ok(self),
+            _ => Ok(()),
         }
     }
 
@@ -1014,8 +1014,8 @@ mod tests {
         let whole = unlocked(&path).await;
         fs::write(&path, [&whole, &b"{\"row\":{\"key\":\"2"[..]].concat()).unwrap();
 
-        let state = SyncState::open(&path).unwrap();
-        let mut state = state.claim("https://service.example").await.unwrap();
+        let mut state = SyncState::open(&path).unwrap();
+        state.claim("https://service.example").await.unwrap();
         let writer = state.start("https://service.example").await.unwrap();
         writer.append([entry(3)].iter()).await.unwrap();
         drop((state, writer));
