@@ -239,7 +239,7 @@ impl SyncRow {
     /// everything or of a topic, also with `true`.
     #[must_use]
     pub fn subscribed(mut self, is_subscribed: bool) -> Self {
-        if !is_subscribed && !has(self.row.opt_outs(), &EVERYTHING) {
+        if !is_subscribed && self.is_subscribed() {
             self.row = self.row.opt_out(EVERYTHING);
         }
         self
@@ -272,6 +272,11 @@ impl SyncRow {
 
     fn address(&self) -> &str {
         self.row.address().trim()
+    }
+
+    /// Returns whether the row has no opt-out of everything.
+    fn is_subscribed(&self) -> bool {
+        !has(self.row.opt_outs(), &EVERYTHING)
     }
 
     /// Returns the fingerprint of the names and properties, which is the same in every version and on every machine.
@@ -1492,6 +1497,7 @@ impl Plan {
             self.addresses.all.push(number_of(row.address()));
         }
         match seen {
+            Seen::Before(found) if row.is_deleted => self.add_deleted(&row.row, found),
             Seen::Before(found) => self.add_known(&row, found),
             _ if row.is_deleted => {
                 // An import may have created the contact.
@@ -1546,12 +1552,12 @@ impl Plan {
         if self.history.knows(row.address(), &row.key) {
             self.shared_addresses.insert(number_of(row.address()));
         }
-        !has(row.row.opt_outs(), &EVERYTHING) && self.history.is_opted_out(row.address())
+        row.is_subscribed() && self.history.is_opted_out(row.address())
     }
 
     /// Notes that a known row takes the address of another one, which may be marked as deleted later in the table.
     fn note_taker(&mut self, row: &SyncRow) {
-        if self.history.knows(row.address(), &row.key) && !has(row.row.opt_outs(), &EVERYTHING) {
+        if self.history.knows(row.address(), &row.key) && row.is_subscribed() {
             self.takers.push(row.row.clone());
         }
     }
@@ -1572,7 +1578,7 @@ impl Plan {
                 self.unwanted_topics.insert((number, place), key);
             }
         }
-        if !row.is_deleted && has(row.row.opt_outs(), &EVERYTHING) {
+        if !row.is_deleted && !row.is_subscribed() {
             unwanted.insert(number, (row.key.clone(), false));
         } else if row.is_deleted {
             let deleted = || (row.key.clone(), true);
@@ -1681,94 +1687,97 @@ impl Plan {
         }
     }
 
+    /// Adds a known row that is deleted.
+    fn add_deleted(&mut self, row: &ImportRow, found: Found) -> Result<(), Error> {
+        if found.fingerprint == DELETED {
+            self.unchanged += 1;
+            return Ok(());
+        }
+        let entry = self.reader.read(found.place)?;
+        self.deleted += u64::from(!entry.is_gone && !has(&entry.opt_outs, &EVERYTHING));
+        self.delete(row, entry);
+        Ok(())
+    }
+
+    /// Adds a known row that is not deleted.
     fn add_known(&mut self, row: &SyncRow, found: Found) -> Result<(), Error> {
-        let place = found.place;
-        let opt_outs = row.row.opt_outs();
-        let (content, now) = match row.is_deleted {
-            true => (0, DELETED),
-            false => {
-                let content = row.content();
-                (content, fingerprint(row.address(), content, opt_outs))
-            }
-        };
-        let is_opt_in = found.is_opt_in && !row.is_deleted && !has(opt_outs, &EVERYTHING);
+        let number = number_of(row.address());
+        let is_opt_in = found.is_opt_in && row.is_subscribed();
         if is_opt_in {
-            self.opted_in.entry(number_of(row.address())).or_default();
+            self.opted_in.entry(number).or_default();
         }
-        if found.fingerprint == now {
-            if !row.is_deleted {
-                self.kept.note(number_of(row.address()), opt_outs);
-            }
-            let is_shared = !row.is_deleted && self.history.is_shared(row.address(), &row.key);
-            if is_opt_in && !is_shared {
-                self.note_unchanged(number_of(row.address()), place);
-            }
-            match is_shared {
-                true => {
-                    self.sharing.push((number_of(row.address()), Some(place)));
-                    self.second.push(row, Some(place), true);
-                }
-                false => self.unchanged += 1,
-            }
+        let content = row.content();
+        if found.fingerprint == fingerprint(row.address(), content, row.row.opt_outs()) {
+            self.add_unchanged(row, found.place, is_opt_in);
             return Ok(());
         }
-        let entry = self.reader.read(place)?;
-        if row.is_deleted {
-            self.deleted += u64::from(!entry.is_gone && !has(&entry.opt_outs, &EVERYTHING));
-            self.delete(&row.row, entry);
-            return Ok(());
-        }
+        let entry = self.reader.read(found.place)?;
         self.free(&entry, Some(row.address()));
-        let has_moved = normalized_address(&entry.address) != normalized_address(row.address());
-        let is_untold = entry.is_untold && !has(opt_outs, &EVERYTHING);
-        let mut lost = entry.opt_outs.clone();
-        lost.retain(|opt_out| !has(opt_outs, opt_out));
-        if has(&entry.left, &EVERYTHING) && !has(opt_outs, &EVERYTHING) {
+        if has(&entry.left, &EVERYTHING) && row.is_subscribed() {
             // This run sends an opt-out that is older than the row, so nobody has opted out at the service.
-            self.opted_in.entry(number_of(row.address())).or_default();
+            self.opted_in.entry(number).or_default();
         }
-        let takes_opted_out = has_moved && self.takes_opted_out(row);
-        if has_moved {
-            // This run sends them to the next address, although they are older than the row.
-            let left = entry.left.iter();
-            lost.extend(left.filter(|left| !has(opt_outs, left)).cloned());
+        match normalized_address(&entry.address) == normalized_address(row.address()) {
+            true => self.add_changed(row, content, found.place, entry),
+            false => self.add_moved(row, found.place, entry),
         }
-        let is_partly_known = is_untold || has_moved;
-        let is_untold = !lost.is_empty() || is_untold || takes_opted_out;
-        if is_untold {
-            if is_partly_known {
-                lost.clear();
-            }
-            self.add_opt_in(&row.row, lost);
-        } else if has_moved {
-            self.note_taker(row);
+        Ok(())
+    }
+
+    /// Adds a row that is as it was. If it shares its address, it is sent if another row no longer has the address.
+    fn add_unchanged(&mut self, row: &SyncRow, place: Place, is_opt_in: bool) {
+        let number = number_of(row.address());
+        self.kept.note(number, row.row.opt_outs());
+        if self.history.is_shared(row.address(), &row.key) {
+            self.sharing.push((number, Some(place)));
+            self.second.push(row, Some(place), true);
+            return;
         }
-        if has_moved {
-            self.addresses.taken.push(number_of(row.address()));
-            let looks_at = Some(entry.address.clone());
-            let task = SyncTask {
-                // Who has the old address is known when the whole table was read.
-                kind: TaskKind::Look(OldAddress::Held),
-                ..opt_out_task(Some(next_to_leave(entry, row.address())), None)
-            };
-            self.leave(&row.row, None, looks_at);
-            self.first.push(row.row.clone().with_task(task));
-            self.second.push(row, Some(place), false);
-            return Ok(());
+        if is_opt_in {
+            self.note_unchanged(number, place);
         }
-        self.kept.note(number_of(row.address()), opt_outs);
+        self.unchanged += 1;
+    }
+
+    /// Adds a row that has another address than in the last run.
+    fn add_moved(&mut self, row: &SyncRow, place: Place, entry: Entry) {
+        let opt_outs = row.row.opt_outs();
+        // This run sends those that are left to the next address, although they are older than the row.
+        let mut had = entry.opt_outs.iter().chain(&entry.left);
+        let has_lost = had.any(|opt_out| !has(opt_outs, opt_out));
+        let was_untold = entry.is_untold && row.is_subscribed();
+        let takes_opted_out = self.takes_opted_out(row);
+        match has_lost || was_untold || takes_opted_out {
+            true => self.add_opt_in(&row.row, Vec::new()),
+            false => self.note_taker(row),
+        }
+        self.addresses.taken.push(number_of(row.address()));
+        let looks_at = Some(entry.address.clone());
+        let task = SyncTask {
+            // Who has the old address is known when the whole table was read.
+            kind: TaskKind::Look(OldAddress::Held),
+            ..opt_out_task(Some(next_to_leave(entry, row.address())), None)
+        };
+        self.leave(&row.row, None, looks_at);
+        self.first.push(row.row.clone().with_task(task));
+        self.second.push(row, Some(place), false);
+    }
+
+    /// Adds a row that has its old address, and has changed or is not finished.
+    fn add_changed(&mut self, row: &SyncRow, content: u64, place: Place, entry: Entry) {
+        let number = number_of(row.address());
+        let opt_outs = row.row.opt_outs();
+        let is_untold = self.note_opt_in(row, &entry);
+        self.kept.note(number, opt_outs);
         let is_shared = self.history.is_shared(row.address(), &row.key);
         if is_shared {
-            self.shared_addresses.insert(number_of(row.address()));
+            self.shared_addresses.insert(number);
         }
         let is_changed = entry.content != Some(content) || entry.is_gone && is_shared;
         let mut to_send = entry.left.clone();
-        add_missing(
-            &mut to_send,
-            opt_outs
-                .iter()
-                .filter(|opt_out| !has(&entry.opt_outs, opt_out)),
-        );
+        let new = opt_outs.iter();
+        let new = new.filter(|opt_out| !has(&entry.opt_outs, opt_out));
+        add_missing(&mut to_send, new);
         let mut kept = entry.opt_outs.clone();
         kept.retain(|opt_out| has(opt_outs, opt_out) || is_for_later(&entry, opt_out));
         let next = Entry {
@@ -1792,9 +1801,24 @@ impl Plan {
             self.second.push(row, Some(place), !is_changed);
         }
         if is_shared && !is_changed {
-            self.sharing.push((number_of(row.address()), None));
+            self.sharing.push((number, None));
         }
-        Ok(())
+    }
+
+    /// Adds a row with its old address to those that are subscribed after an opt-out, if it is one. Returns whether it is.
+    fn note_opt_in(&mut self, row: &SyncRow, entry: &Entry) -> bool {
+        let was_untold = entry.is_untold && row.is_subscribed();
+        let mut lost = entry.opt_outs.clone();
+        lost.retain(|opt_out| !has(row.row.opt_outs(), opt_out));
+        let is_untold = was_untold || !lost.is_empty();
+        if is_untold {
+            // Those that an earlier run has not reported are not known.
+            if was_untold {
+                lost.clear();
+            }
+            self.add_opt_in(&row.row, lost);
+        }
+        is_untold
     }
 
     /// Notes that the entry at this place does not change, if a row with the address is subscribed after an opt-out of
