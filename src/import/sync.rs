@@ -2340,15 +2340,30 @@ impl Iterator for Second {
                 let kept = self.kept.get(number);
                 kept.map(Vec::as_slice).unwrap_or_default()
             });
-            let is_untold = self.untold.contains_key(&row.key);
-            let to_leave = before.to_leave.iter();
-            let mut of_others: Vec<_> = to_leave.flat_map(|old| self.writer.sent_to(old)).collect();
-            // An opt-out of everything has a reason, which says whether the person has made it since.
-            of_others.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
-            if let Some(row) = upsert(&row, before, shared, is_untold, &of_others) {
+            let upsert = Upsert {
+                row: &row,
+                shared,
+                is_untold: self.untold.contains_key(&row.key),
+            };
+            if !has_moved {
+                return Some(upsert.in_place(before));
+            }
+            let of_others = self.topics_of_others(&before);
+            if let Some(row) = upsert.at_next_address(before, &of_others) {
                 return Some(row);
             }
         }
+    }
+}
+
+impl Second {
+    /// Returns the opt-outs from topics that other rows have sent to the addresses that a row is to leave.
+    fn topics_of_others(&self, entry: &Entry) -> Vec<OptOut> {
+        let to_leave = entry.to_leave.iter();
+        let of_others = to_leave.flat_map(|address| self.writer.sent_to(address));
+        // An opt-out of everything has a reason, which says whether the person has made it since.
+        let topics = of_others.filter(|opt_out| matches!(opt_out, OptOut::Topic(_)));
+        topics.collect()
     }
 }
 
@@ -2613,143 +2628,191 @@ impl Stream for CheckList {
     }
 }
 
-/// Returns the row that creates or updates the contact; `None` if an opt-out of its old address failed.
+/// A row that creates or updates its contact.
 ///
 /// All names and properties are sent if the service may have those of another row. If that creates the contact again,
-/// the opt-outs of all rows that have the address are sent, too. The opt-outs that other rows have brought to the old
-/// addresses count as taken, so that this row does not take them when it leaves.
-fn upsert(
-    row: &SyncRow,
-    before: Entry,
-    shared: Option<&[OptOut]>,
+/// the opt-outs of all rows that have the address are sent, too.
+struct Upsert<'a> {
+    row: &'a SyncRow,
+    /// The opt-outs of the rows that keep the address, if the service may have the names and properties of another row
+    /// there.
+    shared: Option<&'a [OptOut]>,
     is_untold: bool,
-    of_others: &[OptOut],
-) -> Option<ImportRow> {
-    let has_moved = normalized_address(&before.address) != normalized_address(row.address());
-    let is_shared = shared.is_some();
-    // A run that was killed may have created the contact of the new address, without its opt-outs.
-    let may_be_new = has_moved && before.tried.is_some();
-    let (contact, members) = row.contact(match has_moved {
-        _ if is_shared => [true; 3],
-        true if !may_be_new => [false; 3],
-        _ => before.members,
-    });
-    let wanted = row.row.opt_outs();
-    let before = match has_moved {
-        true => before,
-        false => settled(before),
-    };
-    let (mut opt_outs, mut recorded, left, taken) = match has_moved {
-        false => {
-            let mut recorded = before.opt_outs.clone();
-            add_missing(&mut recorded, &before.left);
-            let mut opt_outs = wanted.to_vec();
-            // After a crash, the contact may not have existed when the opt-outs were sent.
-            if before.content.is_none() {
-                recorded.retain(|opt_out| is_for_later(&before, opt_out));
-                add_missing(&mut opt_outs, &recorded);
-                recorded.clear();
-            }
-            let taken = before.taken.clone();
-            (opt_outs, recorded, before.left.clone(), taken)
+}
+
+impl Upsert<'_> {
+    /// Returns the row to send if its address has not changed.
+    fn in_place(&self, before: Entry) -> ImportRow {
+        let before = settled(before);
+        let had = before.members;
+        let (contact, members) = self.contact(had);
+        let mut opt_outs = UpsertOptOuts {
+            to_send: self.row.row.opt_outs().to_vec(),
+            recorded: before.opt_outs.clone(),
+            left: before.left.clone(),
+        };
+        add_missing(&mut opt_outs.recorded, &before.left);
+        // After a crash, the contact may not have existed when the opt-outs were sent.
+        if before.content.is_none() {
+            let mut recorded = std::mem::take(&mut opt_outs.recorded);
+            recorded.retain(|opt_out| is_for_later(&before, opt_out));
+            add_missing(&mut opt_outs.to_send, &recorded);
         }
-        true => {
-            let carried = before.carried.as_ref();
-            let carried = carried.filter(|_| before.left.is_empty())?;
-            let mut opt_outs = wanted.to_vec();
-            add_missing(&mut opt_outs, carried);
-            // Addresses from before may still be to leave, and their opt-outs were taken along already.
-            let mut taken = before.taken.clone();
-            add_missing(&mut taken, carried);
-            add_missing(&mut taken, of_others);
-            (opt_outs, Vec::new(), Vec::new(), taken)
-        }
-    };
-    let mut done = Entry {
-        key: row.key.clone(),
-        address: row.address().to_owned(),
-        content: Some(row.content()),
-        members,
-        opt_outs: wanted.to_vec(),
-        left: left.clone(),
-        carried: None,
-        is_waiting: false,
-        tried: None,
-        to_leave: before.to_leave.clone(),
-        maybe_out: before.maybe_out.clone(),
-        taken,
-        former: before.former.clone(),
-        is_untold,
-        is_opt_in: before.is_opt_in && !has(wanted, &EVERYTHING),
-        is_gone: false,
-    };
-    done.remove_to_leave(row.address());
-    done.remove_former(row.address());
-    let mut maybe_left = left;
-    add_missing(
-        &mut maybe_left,
-        opt_outs.iter().filter(|opt_out| !has(&recorded, opt_out)),
-    );
-    let of_sharing = shared.unwrap_or_default().iter();
-    let of_sharing: Vec<_> = of_sharing
-        .filter(|opt_out| !has(&opt_outs, opt_out))
-        .collect();
-    // Until the contact is known to have existed, and not to have been created.
-    add_missing(&mut maybe_left, of_sharing.iter().copied());
-    if !may_be_new {
-        add_missing(&mut recorded, of_sharing.iter().copied());
+        opt_outs.complete(self.shared, false);
+        let done = self.done(before, members);
+        let applied = opt_outs.applied(&done);
+        let is_shared = self.shared.is_some();
+        let members = [0, 1, 2].map(|member| members[member] || had[member] || is_shared);
+        let started = Entry {
+            content: None,
+            members,
+            ..applied.clone()
+        };
+        let refused = Entry {
+            content: None,
+            members,
+            ..done.clone()
+        };
+        let task = SyncTask {
+            kind: TaskKind::Upsert,
+            applied: Some(applied),
+            refused: Some(refused),
+            ..opt_out_task(Some(started), Some(done))
+        };
+        self.with_task(contact, opt_outs, task)
     }
-    add_missing(&mut opt_outs, of_sharing.iter().copied());
-    let mut sure = wanted.to_vec();
-    sure.retain(|opt_out| !has(&maybe_left, opt_out));
-    let applied = Entry {
-        opt_outs: sure,
-        left: maybe_left,
-        ..done.clone()
-    };
-    let (started, refused) = match has_moved {
+
+    /// Returns the row to send if it has another address now; `None` if an opt-out of its old address failed.
+    ///
+    /// The opt-outs that other rows have brought to the old addresses count as taken, so that this row does not take them
+    /// when it leaves.
+    fn at_next_address(&self, before: Entry, of_others: &[OptOut]) -> Option<ImportRow> {
+        let carried = before.carried.as_ref();
+        let carried = carried.filter(|_| before.left.is_empty())?;
+        // A run that was killed may have created the contact of the new address, without its opt-outs.
+        let may_be_new = before.tried.is_some();
+        let had = before.members;
+        let (contact, members) = self.contact(match may_be_new {
+            true => had,
+            false => [false; 3],
+        });
+        let mut opt_outs = UpsertOptOuts {
+            to_send: self.row.row.opt_outs().to_vec(),
+            recorded: Vec::new(),
+            left: Vec::new(),
+        };
+        add_missing(&mut opt_outs.to_send, carried);
+        // Addresses from before may still be to leave, and their opt-outs were taken along already.
+        let mut taken = before.taken.clone();
+        add_missing(&mut taken, carried);
+        add_missing(&mut taken, of_others);
+        let taken = Entry {
+            taken,
+            ..before.clone()
+        };
+        opt_outs.complete(self.shared, may_be_new);
+        let done = self.done(taken, members);
+        let applied = opt_outs.applied(&done);
         // Until its new address is known to be usable, the row has the old one.
-        true => {
-            let had = before.members;
-            let started = Entry {
-                tried: Some(row.address().to_owned()),
-                members: [0, 1, 2].map(|member| members[member] || had[member]),
-                is_untold,
-                ..before.clone()
-            };
-            // An earlier run may have created a contact at the new address, although this one is refused.
-            let refused = Entry {
-                is_untold,
-                is_waiting: true,
-                ..before
-            };
-            (started, refused)
+        let started = Entry {
+            tried: Some(self.row.address().to_owned()),
+            members: [0, 1, 2].map(|member| members[member] || had[member]),
+            is_untold: self.is_untold,
+            ..before.clone()
+        };
+        // An earlier run may have created a contact at the new address, although this one is refused.
+        let refused = Entry {
+            is_untold: self.is_untold,
+            is_waiting: true,
+            ..before
+        };
+        let task = SyncTask {
+            kind: TaskKind::Upsert,
+            applied: Some(applied),
+            refused: Some(refused),
+            ..opt_out_task(Some(started), Some(done))
+        };
+        Some(self.with_task(contact, opt_outs, task))
+    }
+
+    /// Returns the contact with its names and properties, and which of them the row has. Those that the row had before are
+    /// cleared.
+    fn contact(&self, before: [bool; 3]) -> (NewContact, [bool; 3]) {
+        self.row.contact(match self.shared {
+            Some(_) => [true; 3],
+            None => before,
+        })
+    }
+
+    /// Returns the entry when everything is done.
+    fn done(&self, before: Entry, members: [bool; 3]) -> Entry {
+        let address = self.row.address();
+        let mut done = Entry {
+            key: self.row.key.clone(),
+            address: address.to_owned(),
+            content: Some(self.row.content()),
+            members,
+            opt_outs: self.row.row.opt_outs().to_vec(),
+            carried: None,
+            is_waiting: false,
+            tried: None,
+            is_untold: self.is_untold,
+            is_opt_in: before.is_opt_in && self.row.is_subscribed(),
+            is_gone: false,
+            ..before
+        };
+        done.remove_to_leave(address);
+        done.remove_former(address);
+        done
+    }
+
+    fn with_task(&self, contact: NewContact, opt_outs: UpsertOptOuts, task: SyncTask) -> ImportRow {
+        let task = SyncTask {
+            recorded: opt_outs.recorded,
+            ..task
+        };
+        let row = self.row.row.clone().with_contact(contact);
+        row.with_opt_outs(opt_outs.to_send).with_task(task)
+    }
+}
+
+/// The opt-outs of a row that creates or updates its contact.
+struct UpsertOptOuts {
+    to_send: Vec<OptOut>,
+    /// Those that are sent only if the contact did not exist: see [`SyncTask::recorded`].
+    recorded: Vec<OptOut>,
+    /// Those that the service may not have when the contact was sent.
+    left: Vec<OptOut>,
+}
+
+impl UpsertOptOuts {
+    /// Counts the opt-outs that are new as left, and adds those of the other rows that keep the address.
+    fn complete(&mut self, shared: Option<&[OptOut]>, may_be_new: bool) {
+        let new = self.to_send.iter();
+        let new = new.filter(|opt_out| !has(&self.recorded, opt_out));
+        add_missing(&mut self.left, new);
+        let of_sharing = shared.unwrap_or_default().iter();
+        let of_sharing: Vec<_> = of_sharing
+            .filter(|opt_out| !has(&self.to_send, opt_out))
+            .collect();
+        // Until the contact is known to have existed, and not to have been created.
+        add_missing(&mut self.left, of_sharing.iter().copied());
+        if !may_be_new {
+            add_missing(&mut self.recorded, of_sharing.iter().copied());
         }
-        false => {
-            let had = before.members;
-            let members = [0, 1, 2].map(|member| members[member] || had[member] || is_shared);
-            let started = Entry {
-                content: None,
-                members,
-                ..applied.clone()
-            };
-            let refused = Entry {
-                content: None,
-                members,
-                ..done.clone()
-            };
-            (started, refused)
+        add_missing(&mut self.to_send, of_sharing);
+    }
+
+    /// Returns the entry when the contact was sent, but not its opt-outs.
+    fn applied(&self, done: &Entry) -> Entry {
+        let mut opt_outs = done.opt_outs.clone();
+        opt_outs.retain(|opt_out| !has(&self.left, opt_out));
+        Entry {
+            opt_outs,
+            left: self.left.clone(),
+            ..done.clone()
         }
-    };
-    let task = SyncTask {
-        kind: TaskKind::Upsert,
-        recorded,
-        applied: Some(applied),
-        refused: Some(refused),
-        ..opt_out_task(Some(started), Some(done))
-    };
-    let row = row.row.clone().with_contact(contact);
-    Some(row.with_opt_outs(opt_outs).with_task(task))
+    }
 }
 
 /// Counts what a sync has done.
