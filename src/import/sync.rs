@@ -813,7 +813,7 @@ fn not_started(error: Error) -> SyncError {
     SyncError::new(SyncReport::default(), error)
 }
 
-/// A sync whose requests have ended. It is left to report what they have found, and to record the last entries.
+/// A sync whose requests have ended. It reports what they have found, and records the last entries.
 struct Ended {
     plan: Plan,
     /// The keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
@@ -942,8 +942,8 @@ impl Ended {
         error.or_else(|| recorded.err().map(unwritable))
     }
 
-    /// Returns the entries that change without a request. If everything was reported, so are the rows that are subscribed
-    /// after an opt-out.
+    /// Returns the entries that change without a request. If the run has told everything, the rows that are subscribed
+    /// after an opt-out count as reported from now on.
     fn silent_entries(&mut self, writer: &StateWriter, is_told: bool) -> Vec<Entry> {
         let mut entries = std::mem::take(&mut self.plan.silent);
         entries.retain(|entry| is_told || !entry.is_untold);
@@ -984,7 +984,7 @@ struct OptOutsAtService {
     opted_out_of: HashSet<(u64, usize)>,
     /// The keys of the rows that were reported as opt-ins, with the opt-outs that they had, or none if these are not known.
     opt_ins: HashMap<String, Vec<OptOut>>,
-    /// The addresses of the rows that are subscribed after an opt-out of everything.
+    /// The addresses of the rows that are subscribed after an opt-out of everything, which is older than they are.
     older: HashSet<u64>,
     /// The keys of the rows that were reported as opted out of everything.
     told: HashSet<String>,
@@ -1812,7 +1812,7 @@ impl Plan {
         lost.retain(|opt_out| !has(row.row.opt_outs(), opt_out));
         let is_untold = was_untold || !lost.is_empty();
         if is_untold {
-            // Those that an earlier run has not reported are not known.
+            // Not all are known: the entry has lost those that no run has reported.
             if was_untold {
                 lost.clear();
             }
@@ -1992,7 +1992,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Fails if more contacts than allowed would be opted out because of the rows that they had.
+    /// Fails if more contacts than allowed would be opted out because their rows are missing, deleted or have another
+    /// address.
     fn check_limit(&self, known: u64, at_most: Option<u64>) -> Result<(), Error> {
         let most = at_most.unwrap_or_else(|| leave_at_most(known, self.is_empty));
         // A small table may have only deleted rows.
