@@ -264,8 +264,8 @@ impl Unsubscribe {
     /// reason stays, also a `manual` although [`reason`](Self::reason) is `Preferences`. Default: sends the opt-out, which
     /// replaces the reason.
     ///
-    /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
-    /// opt-out was not sent. Both requests share the deadline.
+    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. A 404
+    /// is made sure of by the list: a gateway can send one, too. All requests share the deadline.
     ///
     /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
     /// be the topic's default, which can change.
@@ -297,9 +297,9 @@ impl Unsubscribe {
     /// stays. Any other contact gets the opt-out, which replaces its reason: with [`reason`](Self::reason), a `manual`
     /// becomes `preferences`. Default: sends the opt-out to each contact.
     ///
-    /// The result is the contact in both cases. If retrieving it fails, other than with a 404, the call fails, and the
-    /// opt-out was not sent. Both requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any
-    /// case, because it has no reason.
+    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. A 404
+    /// is made sure of by the list: a gateway can send one, too. All requests share the deadline. With
+    /// [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
     ///
     /// Another program may write between the two requests. If it opts the contact in, the opt-out of this call ends that:
     /// no opt-out is lost. If a spam report arrives, the opt-out may replace its reason, as an opt-out without this setting
@@ -513,9 +513,10 @@ impl Consent {
             .options(options.clone());
         match retrieve.response().await {
             Ok(response) => Ok(is_left(response.value()).then_some(response)),
-            // The opt-out finds out whether there is no such contact.
-            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
-            Err(error) => Err(error.at(self.operation().name)),
+            Err(error) => {
+                let error = contacts.make_sure(error, &self.address, options).await;
+                Err(error.at(self.operation().name))
+            }
         }
     }
 
