@@ -150,8 +150,12 @@ impl Reference {
         self.waiting
             .retain(|key, _| !deletes_missing && !table.contains_key(key));
         for (key, opt_outs) in &carried {
-            if table[key].address.starts_with(REFUSED) {
-                self.waiting.insert(*key, opt_outs.clone());
+            let row = &table[key];
+            if row.address.starts_with(REFUSED) {
+                let wishes = row.no.iter().map(|no| (no.clone(), "manual".to_owned()));
+                let mut all: BTreeMap<_, _> = wishes.collect();
+                all.extend(opt_outs.clone());
+                self.waiting.insert(*key, all);
             }
         }
         // What is new goes to the old contact first: the new address may be refused.
