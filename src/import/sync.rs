@@ -961,17 +961,16 @@ impl Ended {
     }
 
     /// Returns the entries of the rows whose contacts the list has shown to be subscribed after an opt-out.
-    fn subscribed_entries(&self) -> Vec<Result<Entry, Error>> {
+    fn subscribed_entries(&self) -> impl Iterator<Item = Result<Entry, Error>> {
         let subscribed = self.list.iter().flat_map(|list| &list.subscribed);
-        let unchanged = subscribed.filter_map(|number| self.plan.opted_in.get(number));
-        let entries = unchanged.flatten().map(|place| {
+        let unchanged = subscribed.filter_map(move |number| self.plan.opted_in.get(number));
+        unchanged.flatten().map(move |place| {
             let read = self.plan.reader.read(*place);
             read.map(|entry| Entry {
                 is_opt_in: false,
                 ..entry
             })
-        });
-        entries.collect()
+        })
     }
 }
 
