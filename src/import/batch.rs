@@ -149,7 +149,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Does what the task of a sync says, if it is another one than to send the contacts and their opt-outs.
+    /// Does what the task of a sync says. Returns `None` if there is no task, or if it is to send contacts or opt-outs.
     async fn run_task(&self) -> Option<SentBatch> {
         // A row with such a task is alone in its batch.
         let ([row], Log::State(state)) = (self.rows, self.log) else {
@@ -927,7 +927,8 @@ impl Findings {
 
 impl Look<'_> {
     /// Records the opt-outs of the old contact for the next address. The opt-outs of the row that are new go to the old
-    /// contact, too: the next address may be refused. An error is the result of the batch if a request failed.
+    /// contact, too: the next address may be refused. The result of the batch is an error if a step has failed, so that the
+    /// next ones are left out.
     async fn run(&self) -> Result<SentBatch, SentBatch> {
         let mut entry = self.before.clone();
         // If an earlier run has looked at the contact, and another row has the address since then, its new opt-outs are

@@ -778,7 +778,8 @@ impl SyncContacts {
         }
     }
 
-    /// Returns what lists all contacts and compares them with the table, if it was asked for.
+    /// Returns the check of the list, and takes from the plan the addresses that it looks for; `None` if the list is not
+    /// checked.
     fn list_check(&self, plan: &mut Plan, may_be_empty: bool) -> Option<CheckList> {
         let unwanted = plan.unwanted.take()?;
         let call = self.contacts.list().options(self.options.clone());
@@ -1599,7 +1600,7 @@ impl Plan {
         self.opt_ins.push(row.clone().with_task(task));
     }
 
-    /// Returns how many rows are sent, without those that the list brings.
+    /// Returns how many rows get an outcome, without those that the list brings.
     fn total(&self) -> u64 {
         let leaves = |row: &&ImportRow| row.task_kind() == Some(TaskKind::Look(OldAddress::Left));
         // Each address that is looked at is left later.
@@ -1972,8 +1973,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Notes the opt-outs of the rows that were not passed and share their address, and whose contacts get the names and
-    /// properties of other rows.
+    /// Notes the opt-outs of the rows that were not passed and share their address with others: a row that creates the
+    /// contact again sends them, too. If another row had the address and has lost it, the contact may have the names and
+    /// properties of that row, so the entry is recorded again without its own.
     fn note_unseen_sharing(&mut self, state: &mut SyncState) -> Result<(), Error> {
         for (place, address) in state.known().unseen(true) {
             let number = address.number();
@@ -2703,15 +2705,11 @@ impl Upsert<'_> {
         };
         add_missing(&mut opt_outs.to_send, carried);
         // Addresses from before may still be to leave, and their opt-outs were taken along already.
-        let mut taken = before.taken.clone();
-        add_missing(&mut taken, carried);
-        add_missing(&mut taken, of_others);
-        let taken = Entry {
-            taken,
-            ..before.clone()
-        };
+        let mut next = before.clone();
+        add_missing(&mut next.taken, carried);
+        add_missing(&mut next.taken, of_others);
         opt_outs.complete(self.shared, may_be_new);
-        let done = self.done(taken, members);
+        let done = self.done(next, members);
         let applied = opt_outs.applied(&done);
         // Until its new address is known to be usable, the row has the old one.
         let started = Entry {
