@@ -374,6 +374,27 @@ async fn a_sync_that_is_refused_leaves_the_rejects_of_the_first_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_sync_that_would_opt_out_too_many_leaves_the_state_and_the_rejects_as_they_are() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let state = fs::read(&nights.state).unwrap();
+    let rejects = nights.state.0.with_extension("sync.rejects.csv");
+    fs::write(&rejects, "of the last run").unwrap();
+    nights.server.clear_requests();
+
+    // The opt-out of the second row would be recorded before the first request.
+    let table = [row(1, "c@x.io"), row(2, "b@x.io").subscribed(false)];
+    let sync = nights.sync(&table).leave_at_most(0).rejects_file(&rejects);
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Input);
+    assert!(fs::read(&nights.state).unwrap() == state);
+    assert_eq!(fs::read_to_string(&rejects).unwrap(), "of the last run");
+    assert!(nights.server.requests().is_empty());
+    fs::remove_file(rejects).unwrap();
+}
+
+#[tokio::test]
 async fn a_state_that_grew_is_written_anew_and_a_sync_that_has_opened_the_old_one_fails() {
     let nights = Nights::new().await;
     let rows = |name: &str| -> Vec<_> {
