@@ -513,8 +513,9 @@ impl Consent {
             .options(options.clone());
         match retrieve.response().await {
             Ok(response) => Ok(is_left(response.value()).then_some(response)),
+            // In a box, because this is rare.
             Err(error) => {
-                let error = contacts.make_sure(error, &self.address, options).await;
+                let error = Box::pin(contacts.make_sure(error, &self.address, options)).await;
                 Err(error.at(self.operation().name))
             }
         }
