@@ -264,14 +264,15 @@ impl Unsubscribe {
     /// reason stays, also a `manual` although [`reason`](Self::reason) is `Preferences`. Default: sends the opt-out, which
     /// replaces the reason.
     ///
-    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. A 404
-    /// is made sure of by the list: a gateway can send one, too. All requests share the deadline.
+    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
+    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. All requests share the
+    /// deadline.
     ///
     /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
     /// be the topic's default, which can change.
     ///
-    /// If another program opts the contact in after it was retrieved, the contact stays subscribed, because this call
-    /// sends nothing. So if a person asks for the opt-out now, use
+    /// If the contact is opted out when it is retrieved, and another program opts it in directly afterwards, it stays
+    /// subscribed, because this call sends nothing. So if a person asks for the opt-out now, use
     /// [`unless_complaint_locked`](Self::unless_complaint_locked). Of the two, the last one that is called counts.
     ///
     /// # Example: the lock after a spam report stays
@@ -297,13 +298,12 @@ impl Unsubscribe {
     /// stays. Any other contact gets the opt-out, which replaces its reason: with [`reason`](Self::reason), a `manual`
     /// becomes `preferences`. Default: sends the opt-out to each contact.
     ///
-    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. A 404
-    /// is made sure of by the list: a gateway can send one, too. All requests share the deadline. With
-    /// [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
+    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
+    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. All requests share the
+    /// deadline. With [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
     ///
-    /// Another program may write between the two requests. If it opts the contact in, the opt-out of this call ends that:
-    /// no opt-out is lost. If a spam report arrives, the opt-out may replace its reason, as an opt-out without this setting
-    /// may.
+    /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
+    /// If a spam report arrives between them, the opt-out may replace its reason, as an opt-out without this setting may.
     ///
     /// # Example: a person asks to be unsubscribed
     ///
