@@ -144,7 +144,7 @@ impl EraseContact {
         let opt_out = contacts
             .unsubscribe(address)
             .reason(OptOutReason::Preferences)
-            .unless_opted_out();
+            .unless_complaint_locked();
         opt_out.options(options.clone()).await?;
         let mut update = contacts.update(address).first_name("").last_name("");
         for (name, _) in &contact.properties {

@@ -301,6 +301,20 @@ async fn a_spam_report_stays_locked_in_an_erasure_whatever_the_flag_says() {
 }
 
 #[tokio::test]
+async fn an_erasure_opts_out_although_somebody_else_opts_in_after_the_contact_was_retrieved() {
+    let server = MockServer::builder().seed_contact(ADA).start().await;
+    // She was opted out when the call looked, and is subscribed by now.
+    let shown = r#"{"id": "con_1", "email": "ada@example.com", "unsubscribed": true,
+        "unsubscribe_reason": "preferences", "created_at": 1, "topics": {}}"#;
+    server.fault(Fault::wrong_body(shown).method("GET").path(PATH));
+
+    let erasure = server.client().contacts().erase(ADA).await.unwrap();
+
+    assert_eq!(erasure, Erasure::Emptied);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn an_erasure_of_which_a_name_or_a_property_is_left_is_not_reported_as_done() {
     for left in [
         r#""first_name": "Ada", "properties": {}"#,
