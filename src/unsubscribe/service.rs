@@ -54,8 +54,8 @@ use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopi
 use crate::causes::with_causes;
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::{
-    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, UnsubscribeReason,
-    Written, normalized_address, two_answers,
+    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, Written,
+    normalized_address, two_answers,
 };
 use crate::inbox::{Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
@@ -1347,7 +1347,7 @@ impl UnsubscribeService {
             // The page must not guess: the next form would take a guess for an answer.
             Ok(_) | Err(_) => return Shown::without_boxes(PageNotice::NotShown),
         };
-        if contact.unsubscribe_reason == Some(UnsubscribeReason::Complaint) {
+        if contact.has_reported_spam() {
             return Shown::without_boxes(PageNotice::ReportedSpam);
         }
         // The service shows an answer for each topic that it has.
@@ -2191,8 +2191,7 @@ impl OptOut {
     async fn has_reported_spam(&self, contacts: &Contacts) -> bool {
         let find = contacts.find(&self.address).retry(RetryPolicy::none());
         let found = find.deadline(RETRIEVE_DEADLINE).await;
-        let reason = |contact: Contact| contact.unsubscribe_reason;
-        found.is_ok_and(|found| found.and_then(reason) == Some(UnsubscribeReason::Complaint))
+        found.is_ok_and(|found| found.is_some_and(|contact| contact.has_reported_spam()))
     }
 
     /// Returns `false` if the opt-out was accepted, and there is no contact, or none that can be read.
