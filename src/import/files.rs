@@ -211,9 +211,9 @@ impl ImportFiles {
     /// one of them.
     ///
     /// When nothing is left but refused rows and the files that were not sent because of them, one more call imports both:
-    /// rename the folder, correct the rows, and run the same import with each rejects file in place of the file that it is
-    /// from. The columns stay the same, because the four columns that say what was wrong are ignored. The journals know
-    /// what the other files have finished.
+    /// rename the folder, create it again for the next rejects, correct the rows, and run the same import with each rejects
+    /// file in place of the file that it is from. The columns stay the same, because the four columns that say what was
+    /// wrong are ignored. The journals know what the other files have finished.
     ///
     /// # Example: a row to correct
     ///
