@@ -15,7 +15,8 @@ use crate::{Error, ErrorCode};
 /// among the refused ones: `, 2 whose opt-out failed`.
 /// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
 /// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
-/// without opt-outs, 0 invalid or without a contact, 0 not verified`.
+/// without opt-outs, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of rows that were
+/// applied, it has the counts of an import, and ends with `, 1 without their opt-out`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
 #[non_exhaustive]
@@ -204,8 +205,9 @@ impl ImportReport {
         self.not_sent + self.valid
     }
 
-    /// Returns how many rows of a [dry run](super::Import::dry_run) are valid, or for how many the service has every
-    /// opt-out, as [`verify`](super::Import::verify) has found. [`not_sent`](Self::not_sent) includes them.
+    /// Returns how many rows of a [dry run](super::Import::dry_run) are valid. After [`verify`](super::Import::verify), it
+    /// is the number of rows whose opt-outs are all at the service, and of those without an opt-out.
+    /// [`not_sent`](Self::not_sent) includes these rows.
     ///
     /// # Example: how many rows an import would send
     ///
@@ -1005,6 +1007,26 @@ mod tests {
             };
             assert!(!report.is_complete(), "{report}");
         }
+    }
+
+    #[test]
+    fn the_text_of_an_import_and_its_verification_says_what_was_applied_and_what_is_missing() {
+        let mut both = ImportReport {
+            created: 1,
+            ..ImportReport::default()
+        };
+
+        both.merge(ImportReport {
+            is_verification: true,
+            valid: 2,
+            without_opt_outs: 1,
+            opt_out_missing: 1,
+            ..ImportReport::default()
+        });
+
+        let text = "1 created, 0 updated, 0 skipped, 0 refused, 2 not sent (2 of them valid), 0 unknown, 1 without their \
+                    opt-out";
+        assert_eq!(both.to_string(), text);
     }
 
     #[test]
