@@ -302,6 +302,9 @@ impl Unsubscribe {
     /// a 404, the call lists the contacts with this address, because a gateway can send one, too. All requests share the
     /// deadline. With [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
     ///
+    /// If the service has the contact, but in a form that cannot be read ([`Error::is_malformed_contact`]), each call with
+    /// this setting fails. Then send the opt-out without it: a lost opt-out is worse than a lost reason.
+    ///
     /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
     /// If a spam report arrives between them, the opt-out may replace its reason, as an opt-out without this setting may.
     ///
