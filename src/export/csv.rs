@@ -257,51 +257,39 @@ impl Csv {
 /// a [`ContactSummary`](crate::contacts::ContactSummary). Nothing is lost. A `Contact` converts to an
 /// [`ImportRow`](crate::import::ImportRow), so the file can be imported again, opt-outs included.
 ///
-/// # Example: write and read a line
+/// # Example: read an export
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+/// # let contacts = server.client().contacts();
+/// # let path = std::env::temp_dir().join(format!("audience-json-lines-{}", std::process::id()));
 /// use audience::contacts::Contact;
 /// use audience::export::JsonLines;
 ///
-/// let mut ada = Contact::new("c_1", "ada@example.com");
-/// ada.properties.insert("seats", 3);
+/// let report = contacts.list().export(&path, JsonLines).full().await?;
 ///
-/// let line = JsonLines.line(&ada);
-/// let read: Contact = serde_json::from_str(&line).unwrap();
-/// assert_eq!(read, ada);
+/// assert_eq!(report.contacts(), 1);
+/// for line in std::fs::read_to_string(&path)?.lines() {
+///     let contact: Contact = serde_json::from_str(line)?;
+///     assert_eq!(contact, contacts.retrieve("ada@example.com").await?);
+/// }
+/// # std::fs::remove_file(path)?;
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a format writes nothing by itself"]
 pub struct JsonLines;
-
-impl JsonLines {
-    /// Returns the line of a contact.
-    ///
-    /// # Example: a contact for another program
-    ///
-    /// ```
-    /// use audience::contacts::ContactSummary;
-    /// use audience::export::JsonLines;
-    ///
-    /// let line = JsonLines.line(&ContactSummary::new("c_1", "ada@example.com"));
-    ///
-    /// assert!(line.contains(r#""email":"ada@example.com""#));
-    /// assert!(line.ends_with("}\n"));
-    /// ```
-    #[must_use]
-    pub fn line<'a>(self, contact: impl Into<ExportedContact<'a>>) -> String {
-        let mut line = json(&contact.into());
-        line.push('\n');
-        line
-    }
-}
 
 /// The format of an export. [`Csv`] and [`JsonLines`] convert to it.
 ///
 /// # Example: a format chosen at run time
 ///
 /// ```
-/// use audience::contacts::ContactSummary;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # let path = std::env::temp_dir().join(format!("audience-format-{}", std::process::id()));
 /// use audience::export::{Csv, Format, JsonLines};
 ///
 /// let as_csv = std::env::args().any(|argument| argument == "--csv");
@@ -310,8 +298,9 @@ impl JsonLines {
 ///     false => Format::from(JsonLines),
 /// };
 ///
-/// let ada = ContactSummary::new("c_1", "ada@example.com");
-/// print!("{}{}", format.header(), format.line(&ada));
+/// println!("{}", contacts.list().export(&path, format).await?);
+/// # std::fs::remove_file(path)?;
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -324,8 +313,7 @@ pub enum Format {
 
 impl Format {
     /// Returns the first line. It is empty if the format has no header.
-    #[must_use]
-    pub fn header(&self) -> String {
+    pub(crate) fn header(&self) -> String {
         match self {
             Self::Csv(csv) => csv.header(),
             Self::JsonLines(_) => String::new(),
@@ -333,11 +321,10 @@ impl Format {
     }
 
     /// Returns the line of a contact.
-    #[must_use]
-    pub fn line<'a>(&self, contact: impl Into<ExportedContact<'a>>) -> String {
+    pub(crate) fn line<'a>(&self, contact: impl Into<ExportedContact<'a>>) -> String {
         match self {
             Self::Csv(csv) => csv.line(contact),
-            Self::JsonLines(json_lines) => json_lines.line(contact),
+            Self::JsonLines(_) => json(&contact.into()) + "\n",
         }
     }
 
