@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use audience::inbox::deadpool_postgres::tokio_postgres::Client;
 use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, NewClaim, NewDelivery,
-    PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
+    PostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
 use tokio::sync::Notify;
@@ -496,65 +496,6 @@ async fn a_worker_completes_together_what_was_handled_together() {
     let statements: i64 = admin.query_one(statements, &[]).await.unwrap().get(0);
     // 8 each, except for the first and the last ones.
     assert!(statements <= 12, "{statements} statements for 64 events");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_without_flush_flush_no_claim_and_every_completion() {
-    let Some((database, store)) = set_up().await else {
-        return;
-    };
-    drop(store);
-    let store = PostgresStore::builder()
-        .timeout(PATIENCE)
-        .claims_without_flush();
-    let store = store.connect(&database.url).await.unwrap();
-    let admin = postgres::client(&database.url).await;
-    let trigger = "CREATE TABLE commits (event_id text, state text, flushes text);
-        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            INSERT INTO commits VALUES (NEW.event_id, NEW.state, current_setting('synchronous_commit'));
-            RETURN NULL;
-        END $$;
-        CREATE TRIGGER note AFTER INSERT OR UPDATE ON audience_inbox
-            FOR EACH ROW WHEN (NEW.token IS NOT NULL) EXECUTE FUNCTION note()";
-    admin.batch_execute(trigger).await.unwrap();
-    let token = Token::random();
-    let events = ids(CALLS);
-    let held = HeldClaim::new(EventKey::new("main", &events[0]), token);
-    let release = Release::new(Duration::ZERO, MINUTE, "tried again");
-
-    // Alone, alone with an entry that exists, and together.
-    assert_eq!(
-        claim(&store, &events[0], token).await.unwrap().unwrap(),
-        FRESH
-    );
-    assert!(store.release(held, release).await.unwrap());
-    let again = claim(&store, &events[0], token).await.unwrap().unwrap();
-    assert!(complete(&store, &events[0], token).await.unwrap().unwrap());
-    all(events[1..]
-        .iter()
-        .map(|event| claim(&store, event, token))
-        .collect())
-    .await;
-    all(events[1..]
-        .iter()
-        .map(|event| complete(&store, event, token))
-        .collect())
-    .await;
-
-    assert_eq!(again, ClaimState::Fresh { attempt: 2 });
-    let commits = "SELECT state, flushes, count(*) FROM commits GROUP BY 1, 2 ORDER BY 1, 2";
-    let commits = admin.query(commits, &[]).await.unwrap();
-    let commits: Vec<_> = commits
-        .iter()
-        .map(|row| {
-            (
-                row.get::<_, &str>(0),
-                row.get::<_, &str>(1),
-                row.get::<_, i64>(2),
-            )
-        })
-        .collect();
-    assert_eq!(commits, [("done", "on", 100), ("open", "off", 101)]);
 }
 
 #[tokio::test]

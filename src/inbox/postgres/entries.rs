@@ -77,8 +77,6 @@ pub(super) struct Entries<D> {
     pub(super) timeout: Duration,
     purge_timer: Arc<PurgeTimer>,
     pub(super) failures: Arc<FailureLog>,
-    /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
-    pub(super) claim_commit: &'static str,
     pub(super) group: Group,
     heads: QueueHeads,
 }
@@ -335,7 +333,6 @@ impl<D: Driver> Entries<D> {
             timeout,
             purge_timer,
             failures: Arc::default(),
-            claim_commit: "",
             group: Group::default(),
             heads: QueueHeads::default(),
         }
@@ -371,7 +368,6 @@ impl<D: Driver> Entries<D> {
             claim.lease.into(),
             claim.retention.into(),
             fingerprint.into(),
-            self.claim_commit.into(),
         ];
         for _ in 0..MAX_LOST_RACES {
             if may_be_new && !self.query_with_retries(&CLAIM, &values).await?.is_empty() {

@@ -303,11 +303,6 @@ async fn run_statement<D: Driver>(
             }
         }
     }
-    // A completion is always durable.
-    let commit = match completed.ids.is_empty() {
-        true => entries.claim_commit,
-        false => "",
-    };
     let values = [
         calls.first().map_or("", |call| &*call.endpoint).into(),
         Value::Texts(&completed.ids),
@@ -320,7 +315,6 @@ async fn run_statement<D: Driver>(
         (!fingerprints.is_empty())
             .then_some(fingerprints.as_slice())
             .into(),
-        commit.into(),
         LOCK_TIMEOUT.into(),
     ];
     let query = async { Ok(entries.driver.query(&GROUP, &values).await?) };

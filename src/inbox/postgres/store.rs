@@ -119,8 +119,6 @@ pub struct PostgresStoreBuilder {
     max_connections: usize,
     requires_verified_tls: bool,
     names_statements: bool,
-    /// The `synchronous_commit` of a claim. If it is empty, the setting of the session applies.
-    claim_commit: &'static str,
 }
 
 impl PostgresStore {
@@ -347,7 +345,6 @@ impl PostgresStore {
             max_connections: DEFAULT_MAX_CONNECTIONS,
             requires_verified_tls: false,
             names_statements: true,
-            claim_commit: "",
         }
     }
 
@@ -876,33 +873,6 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Makes claims without waiting until they are on the database's disk, which saves one of the two writes of an
-    /// event.
-    ///
-    /// Completed and accepted events are on the disk as before. If the database server crashes, it may forget the
-    /// claims of its last second: an event whose handler runs in this moment may be claimed again, and be handled by
-    /// both. A crash of the receiver loses nothing. It sets `synchronous_commit = off` for the transaction of a claim,
-    /// except for [`claim_in`](PostgresStore::claim_in), which is part of yours. Under load, claims share transactions
-    /// with completions, and then wait for the disk as these do.
-    ///
-    /// # Example: handlers whose effect may happen twice
-    ///
-    /// ```no_run
-    /// use audience::inbox::PostgresStore;
-    ///
-    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
-    /// let store = PostgresStore::builder()
-    ///     .claims_without_flush()
-    ///     .connect("postgres://inbox:secret@localhost/app")
-    ///     .await?;
-    /// # let _ = store;
-    /// # Ok(()) }
-    /// ```
-    pub fn claims_without_flush(mut self) -> Self {
-        self.claim_commit = "off";
-        self
-    }
-
     /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
     /// does not support prepared statements, such as `PgBouncer` before version 1.21.
     ///
@@ -1019,10 +989,8 @@ impl PostgresStoreBuilder {
             names_statements: self.names_statements,
             tls,
         };
-        let mut entries = Entries::new(session, self.timeout);
-        entries.claim_commit = self.claim_commit;
         PostgresStore {
-            entries,
+            entries: Entries::new(session, self.timeout),
             retention: self.retention,
         }
     }

@@ -1,6 +1,5 @@
 -- Claims an event that has no entry.
--- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL,
--- $7 synchronous_commit ('' for that of the session), $8 'claim'.
+-- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL, $7 'claim'.
 -- An entry that is forgotten immediately stays so, also if the clock jumps back.
 -- Purging looks at an entry from purge_from on. Without the lease in it, a completion leaves it as it is. But after a
 -- claim of more than an hour, each purge would look at the entry in vain.
@@ -18,6 +17,6 @@ SELECT
         secs => CASE WHEN $4::float8 > 3600 THEN $4::float8 + $5::float8 ELSE $5::float8 END
     ),
     $6::bytea
-WHERE $8::text = 'claim' AND ($7::text = '' OR set_config('synchronous_commit', $7::text, true) <> '')
+WHERE $7::text = 'claim'
 ON CONFLICT (endpoint, event_id) DO NOTHING
 RETURNING true

@@ -1,6 +1,6 @@
 -- Claims an event that has an entry, or says why not.
 -- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL,
--- $7 synchronous_commit ('' for that of the session), $8 'claim_known'.
+-- $7 'claim_known'.
 -- No row, or 'claimable': the entry changed meanwhile. Claim it again.
 -- An entry with a body is never forgotten, also if an older version gave it a time. The times of the others are those of
 -- claim.sql.
@@ -29,14 +29,12 @@ WITH claimed AS (
             ELSE coalesce(fingerprint, $6::bytea)
         END,
         reason = CASE WHEN body IS NOT NULL THEN reason END
-    WHERE endpoint = $1::text AND event_id = $2::text AND $8::text = 'claim_known'
+    WHERE endpoint = $1::text AND event_id = $2::text AND $7::text = 'claim_known'
         AND (
             (body IS NULL AND forget_at <= clock_timestamp())
             OR (state = 'open' AND due <= clock_timestamp() AND (fingerprint = $6::bytea) IS NOT FALSE)
         )
-    RETURNING
-        attempts,
-        CASE WHEN $7::text <> '' THEN set_config('synchronous_commit', $7::text, true) END AS setting
+    RETURNING attempts
 )
 SELECT 'claimed' AS outcome, attempts, 0::float8 AS remaining
 FROM claimed
@@ -52,6 +50,6 @@ SELECT
     attempts,
     extract(epoch FROM due - clock_timestamp())::float8
 FROM audience_inbox
-WHERE endpoint = $1::text AND event_id = $2::text AND $8::text = 'claim_known'
+WHERE endpoint = $1::text AND event_id = $2::text AND $7::text = 'claim_known'
     AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
     AND NOT EXISTS (SELECT FROM claimed)

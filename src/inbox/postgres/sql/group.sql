@@ -3,12 +3,11 @@
 -- $1 endpoint.
 -- To be completed: $2 ids, $3 their tokens, 16 bytes each, one after the other, $4 retention in seconds.
 -- To be claimed: $5 ids, $6 tokens, $7 lease and $8 retention in seconds, $9 fingerprints like the tokens, or NULL.
--- $10 synchronous_commit ('' for that of the session), $11 how long to wait for another transaction, such as '20ms',
--- $12 'group'.
+-- $10 how long to wait for another transaction, such as '20ms', $11 'group'.
 -- Returns those that were completed or claimed.
 WITH settings AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $11::text, true)
-    WHERE $12::text = 'group' AND ($10::text = '' OR set_config('synchronous_commit', $10::text, true) <> '')
+    SELECT set_config('lock_timeout', $10::text, true)
+    WHERE $11::text = 'group'
 ), completions AS MATERIALIZED (
     -- The endpoint is here, and the condition is always true but lets one row be expected, so that the plan looks up each
     -- entry by the primary key, however small the table was when the plan was made.
