@@ -922,12 +922,6 @@ impl Deref for VerifiedEvent {
     }
 }
 
-impl From<VerifiedEvent> for Event {
-    fn from(delivery: VerifiedEvent) -> Self {
-        delivery.into_event()
-    }
-}
-
 impl fmt::Debug for VerifiedEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VerifiedEvent")
