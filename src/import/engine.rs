@@ -399,7 +399,8 @@ impl Run {
         let next_show = self.next_show.get_or_insert_with(sleep);
         let is_time = next_show.as_mut().poll(context).is_ready();
         if is_time {
-            next_show.as_mut().reset(Instant::now() + SHOW_INTERVAL);
+            // The next call starts the next second.
+            self.next_show = None;
         }
         is_time
     }
