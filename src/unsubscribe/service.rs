@@ -52,7 +52,7 @@ use super::mail::{Consent, ConsentPage, DAY, Record, ids_of_day, record_by, reco
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
-use crate::client::{CallDeadline, CallOptions};
+use crate::client::CallOptions;
 use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, Written,
     normalized_address, two_answers,
@@ -905,10 +905,10 @@ impl UnsubscribeService {
     }
 
     /// Returns how long a form may be. The page sends the name of each topic twice, and percent-encoding takes three bytes
-    /// for one.
+    /// for one, so a name takes six times its length.
     fn body_limit(&self) -> usize {
         let topics = self.0.topics.iter();
-        let fields = topics.map(|topic| TOPIC_FIELDS + 2 * 3 * topic.name.len());
+        let fields = topics.map(|topic| TOPIC_FIELDS + 6 * topic.name.len());
         BODY_LIMIT.max(OTHER_FIELDS + fields.sum::<usize>())
     }
 
@@ -2225,15 +2225,11 @@ impl OptOut {
                 _ => Err(refusal.into()),
             },
             Err(_) => {
-                let options = CallOptions {
-                    retry: Some(RetryPolicy::none()),
-                    deadline: CallDeadline::After(SEND_DEADLINE),
-                    ..CallOptions::default()
-                };
+                let list = contacts.list().retry(RetryPolicy::none());
                 // An address that is no contact gets no broadcasts.
-                match contacts.is_absent(&self.address, options).await? {
-                    true => Ok(false),
-                    false => Err(refusal.into()),
+                match list.deadline(SEND_DEADLINE).has(&self.address).await? {
+                    true => Err(refusal.into()),
+                    false => Ok(false),
                 }
             }
         }
