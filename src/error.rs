@@ -2591,14 +2591,21 @@ mod tests {
 
     #[test]
     fn a_body_over_1_mib_is_not_searched() {
-        let object = r#"{"code": "not_found"}"#;
+        let object = r#"{"code": "not_found", "message": "no topic 'news'"}"#;
         let body = |length: usize| object.to_owned() + &" ".repeat(length - object.len());
+        let answer = Target::Answer {
+            address: "ada@x.io".to_owned(),
+            topic: "news".to_owned(),
+        };
 
         assert_eq!(
             unprocessable(&body(LONGEST)).code,
             Some(ErrorCode::NotFound)
         );
         assert_eq!(unprocessable(&body(LONGEST + 1)), ErrorBody::default());
+        let missing = |length| answer.missing(body(length).as_bytes());
+        assert_eq!(missing(LONGEST), Some(Missing::Topic));
+        assert_eq!(missing(LONGEST + 1), None);
     }
 
     #[test]

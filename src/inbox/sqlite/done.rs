@@ -467,6 +467,23 @@ mod tests {
         assert!(!is_known(forget_at));
     }
 
+    #[test]
+    fn an_event_that_is_remembered_for_less_time_than_an_older_one_is_purged_in_time() {
+        let connection = in_memory();
+        let (session, filters) = (Session::new(&connection), Filters::default());
+        let periods = |now| Periods::read(&session, &filters, now, List::default()).unwrap();
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let after = |minutes: u64| start + Duration::from_secs(60 * minutes);
+        for (id, forget_at) in [("evt_1", after(120)), ("evt_2", after(60))] {
+            let done = Done::new(None, None, forget_at);
+            periods(start).insert(Hash::of("main", id), &done).unwrap();
+        }
+
+        let purged = [59, 60, 119, 120].map(|minutes| periods(after(minutes)).purge(10).unwrap());
+
+        assert_eq!(purged, [0, 1, 0, 1]);
+    }
+
     fn in_memory() -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(SCHEMA).unwrap();
