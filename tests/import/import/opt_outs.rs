@@ -71,6 +71,20 @@ async fn an_opt_out_behind_a_gateway_that_responds_404_to_everything_is_not_wort
 }
 
 #[tokio::test]
+async fn an_opt_out_after_a_404_that_cannot_be_checked_for_a_while_is_worth_a_second_run() {
+    let server = server().await;
+    contacts(&server).create("ada@x.io").await.unwrap();
+    server.fault(Fault::status(404).path("/contacts/ada%40x.io"));
+    server.fault(Fault::status(503).path("/contacts").method("GET"));
+
+    let rows = [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!((report.updated(), report.opt_out_failed()), (0, 1));
+    assert!(report.finished().unwrap_err().error().is_retryable());
+}
+
+#[tokio::test]
 async fn an_import_keeps_every_opt_out_and_never_subscribes() {
     let server = server().await;
     server.seed(json!({"contacts": [
@@ -565,6 +579,24 @@ async fn after_an_opt_out_without_a_response_the_others_of_its_batch_are_left_to
     assert_eq!(rejects.matches("so it was not sent").count(), 49);
     assert_eq!((resumed.created(), resumed.opt_out_failed()), (50, 0));
     assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
+async fn after_an_opt_out_that_the_service_asks_to_send_later_the_others_of_its_batch_are_not_sent()
+{
+    let server = server().await;
+    server.fault(Fault::status(503).retry_after(60).path("*/unsubscribe"));
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+    let rejects = SharedFile::default();
+    let rows = (0..50).map(|n| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING));
+
+    let import = contacts.import(rows).rejects(rejects.clone());
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!((report.created(), report.opt_out_failed()), (0, 50));
+    assert_eq!(server.requests().len(), 2, "the batch and one opt-out");
+    assert_eq!(rejects.text().matches("so it was not sent").count(), 49);
 }
 
 #[tokio::test]

@@ -211,6 +211,38 @@ async fn all_rows_that_leave_an_address_take_the_opt_outs_until_it_is_clear_that
 }
 
 #[tokio::test]
+async fn a_row_that_leaves_an_address_takes_the_opt_outs_while_the_next_address_of_another_row_is_refused()
+ {
+    let nights = Nights::new().await;
+    nights
+        .run(&[row(1, "a@x.io"), row(2, "a@x.io"), row(3, "p@x.io")])
+        .await;
+    nights
+        .server
+        .fault(Fault::status(400).path("/contacts/p@x.io"));
+    nights
+        .run(&[row(1, "b@x.io"), row(2, "c at x.io"), row(3, "a@x.io")])
+        .await;
+    nights.server.clear_faults();
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+    let table = [row(1, "b@x.io"), row(2, "c@x.io"), row(3, "p@x.io")];
+
+    let (report, _) = nights.run(&table).await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("a@x.io"));
+    for address in ["b@x.io", "c@x.io"] {
+        let contact = nights.contacts.retrieve(address).await.unwrap();
+        assert!(
+            !contact.unsubscribed && !contact.topics["news"],
+            "{address}"
+        );
+    }
+    assert_all_unchanged(&nights, &table).await;
+}
+
+#[tokio::test]
 async fn a_dry_run_counts_an_address_that_an_earlier_night_could_not_leave() {
     let nights = half_a_chain().await;
     let table = [row(6, "x2@x.io"), row(7, "c@x.io")];
