@@ -321,12 +321,13 @@ async fn within_a_page_the_cursor_never_skips_an_item() {
 }
 
 #[tokio::test]
-async fn the_id_of_a_malformed_last_item_is_the_cursor_if_there_is_no_next() {
-    for (last, cursor) in [
-        (json!({"id": "c8"}), "c8"),
-        (json!({"id": 8, "email": {}}), "8"),
+async fn the_id_of_the_last_item_is_the_cursor_if_there_is_no_next_even_if_an_item_is_malformed() {
+    for (data, cursor) in [
+        (json!([summary("c9"), {"id": "c8"}]), "c8"),
+        (json!([summary("c9"), {"id": 8, "email": {}}]), "8"),
+        (json!([{"id": "c9"}, summary("c8")]), "c8"),
     ] {
-        let body = json!({"data": [summary("c9"), last], "next": null});
+        let body = json!({"data": data, "next": null});
         let (_server, client) = client_of(&body).await;
 
         let page = client.contacts().list().await.unwrap();

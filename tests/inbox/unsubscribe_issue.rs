@@ -426,6 +426,17 @@ async fn a_program_that_ends_with_an_issue_succeeds_if_every_reader_got_it() {
 }
 
 #[tokio::test]
+async fn an_issue_that_nobody_wants_is_finished() {
+    let server = mock().await;
+    server.seed_contact(SeedContact::new(ADA).answer("news", false));
+    let service = service(&server, MemoryStore::new());
+
+    let report = send(&service).await.unwrap().finished().unwrap();
+
+    assert_eq!(summary(&report), [0, 0, 1, 0]);
+}
+
+#[tokio::test]
 async fn an_issue_that_everybody_got_before_is_finished() {
     let server = mock().await;
     server.seed_contact(SeedContact::new(ADA).answer("news", true));

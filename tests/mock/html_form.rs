@@ -47,6 +47,13 @@ fn a_form_is_read_however_its_html_is_written() {
 }
 
 #[test]
+fn a_space_that_breaks_no_line_is_sent_as_it_is() {
+    let page = r#"<form method=post><input name=a value="1&nbsp;kg"><button>"#;
+
+    assert_eq!(HtmlForm::new(page).body(), "a=1%C2%A0kg");
+}
+
+#[test]
 fn a_reference_that_no_program_writes_stays_as_it_is() {
     let page =
         r#"<form method=post><input name=a value="1 & 2 &uuml; &#xD800; &#; &amp;amp;"><button>"#;

@@ -344,6 +344,31 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_program_that_starts_on_a_full_disk_handles_the_waiting_events() {
+    let Some(disk) = SmallDisk::mount("disk-full-start", 24 << 20) else {
+        return;
+    };
+    let store = disk.0.open();
+    let state = accept(&store, &id("evt_1"), b"body").await.unwrap();
+    assert_eq!(state, AcceptState::Accepted);
+    drop(store);
+    // SQLite deletes this file when the thread of the store closes the database. To create it again takes room.
+    let shared_memory = disk.0.0.join("inbox.db-shm");
+    support::in_time(async {
+        while shared_memory.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    disk.fill();
+
+    let store = disk.0.open();
+
+    assert_eq!(drain(&store).await, 1);
+}
+
 const EFFECTS: &str = "CREATE TABLE effects (data BLOB)";
 /// More than fits on a disk with `LITTLE_ROOM`.
 const LARGE: &str = "INSERT INTO effects VALUES (randomblob(1000000))";
