@@ -1,6 +1,7 @@
 //! A request before it is sent, and a 2xx response, as plain data that needs no server in a unit test.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
@@ -11,8 +12,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
 use crate::error::{CHECK_THE_BASE_URL, Target, without_mark};
@@ -293,8 +294,15 @@ fn unreadable(encoding: &str) -> Error {
 /// Returns whether a body says that the request failed: it is an object with something in `error` or `errors`, or with
 /// `false` in `success` or `ok`.
 fn reports_error(body: &[u8]) -> bool {
-    let Ok(Object(members)) = parse::<Object<Map<String, Value>>>(without_mark(body)) else {
+    // Members are read one by one. Text that is not UTF-8, or a value that Rust cannot represent, must not hide an error.
+    let text = String::from_utf8_lossy(without_mark(body));
+    let Ok(Object(members)) = serde_json::from_str::<Object<HashMap<String, &RawValue>>>(&text)
+    else {
         return false;
+    };
+    let read = |name: &str| {
+        let value = members.get(name)?;
+        Some(serde_json::from_str::<Value>(value.get()))
     };
     let is_something = |value: &Value| match value {
         Value::Null => false,
@@ -304,8 +312,12 @@ fn reports_error(body: &[u8]) -> bool {
         Value::Array(errors) => !errors.is_empty(),
         Value::Object(error) => !error.is_empty(),
     };
-    let has_error = |name| members.get(name).is_some_and(is_something);
-    let is_denied = |name| members.get(name) == Some(&Value::Bool(false));
+    let has_error = |name| match read(name) {
+        None => false,
+        Some(Ok(value)) => is_something(&value),
+        Some(Err(_)) => true,
+    };
+    let is_denied = |name| matches!(read(name), Some(Ok(Value::Bool(false))));
     ["error", "errors"].into_iter().any(has_error) || ["success", "ok"].into_iter().any(is_denied)
 }
 

@@ -524,8 +524,10 @@ struct WirePage {
 }
 
 impl WirePage {
-    fn has_items(&self) -> bool {
-        !self.data.is_empty()
+    /// Returns whether the page has items and a cursor. An empty cursor would request the first page again.
+    fn has_cursor(&self) -> bool {
+        let last = self.data.last();
+        last.is_some_and(|Object(last)| self.next.is_some() || !last.id.is_empty())
     }
 }
 
@@ -614,7 +616,7 @@ impl Page {
         // Decoding the items one by one takes longer, so only a page that fails is read that way.
         if let Some(page) = success
             .valid_object::<WirePage>()
-            .filter(WirePage::has_items)
+            .filter(WirePage::has_cursor)
         {
             return Ok(Self::from_wire(page));
         }

@@ -385,6 +385,26 @@ async fn the_error_of_an_empty_page_says_that_the_page_reports_one() {
 }
 
 #[tokio::test]
+async fn an_error_ends_no_list_even_if_a_part_of_the_body_cannot_be_read() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for body in [
+        b"{\"data\": [], \"error\": \"besch\xe4ftigt\"}".to_vec(),
+        br#"{"data": [], "error": "\ud800"}"#.to_vec(),
+        br#"{"data": [], "error": "busy", "load": 1e400}"#.to_vec(),
+        format!(r#"{{"data": [], "error": {deep}}}"#).into_bytes(),
+    ] {
+        let server = respond_with(status(200).set_body_bytes(body)).await;
+        let contacts = client(server.uri()).contacts();
+
+        let counted = contacts.list().count().await;
+        let streamed = contacts.list().stream().try_next().await;
+
+        assert_decode_error(counted, "reports an error");
+        assert_decode_error(streamed, "reports an error");
+    }
+}
+
+#[tokio::test]
 async fn a_page_with_contacts_is_read_whatever_else_it_has() {
     let body = json!({"data": [summary("c9")], "errors": ["busy"], "success": false});
     let (_server, client) = client_of(&body).await;
@@ -572,6 +592,7 @@ async fn a_page_with_items_but_without_any_cursor_is_an_error_and_not_an_end() {
         json!({"id": null}),
         json!([]),
         json!(5),
+        summary(""),
     ] {
         let (_server, client) = client_of(&json!({"data": [summary("c9"), last]})).await;
         let list = client.contacts().list();
