@@ -460,7 +460,8 @@ impl Error {
     /// in quotation marks, after the word `topic`, or in the member `topic`. In any other place, the name may be a word
     /// of the sentence or a part of the path.
     ///
-    /// The result is also `None` for a raw request, and for an [`ApiError::new`].
+    /// The result is also `None` for a raw request, for an [`ApiError::new`], and for a response with a status that may
+    /// pass, such as 503.
     ///
     /// # Example: a misspelled topic
     ///
@@ -867,7 +868,8 @@ impl Error {
             api.code = Some(ErrorCode::from_slug(code.as_str())).filter(|code| !code.is_empty());
             api.message = Some(message).filter(|message| !message.is_empty());
         }
-        if api.is_not_found() {
+        // A service that is not available, or whoever says so, does not know what is missing.
+        if api.is_not_found() && !is_transient(api.status) {
             api.missing = target.missing(&api.body);
         }
         Self::from_api(api, outcome)

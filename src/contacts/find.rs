@@ -107,7 +107,8 @@ impl FindContact {
             Ok(contact) => return Ok(Some(contact)),
             Err(error) => error,
         };
-        if refusal.is_not_found() && refusal.code() == Some(&ErrorCode::NotFound) {
+        // With a status such as 503, nothing is missing for certain.
+        if refusal.missing().is_some() && refusal.code() == Some(&ErrorCode::NotFound) {
             return Ok(None);
         }
         let checking = self

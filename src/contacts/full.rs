@@ -329,7 +329,9 @@ impl RetrieveEach {
             let options = contacts.client.start_deadline(options);
             let retrieve = contacts.retrieve_own(&address);
             match retrieve.options(options.clone()).await {
-                Err(error) if error.code() != Some(&ErrorCode::NotFound) => {
+                Err(error)
+                    if error.code() != Some(&ErrorCode::NotFound) || error.missing().is_none() =>
+                {
                     Err(contacts.make_sure(error, &address, &options).await)
                 }
                 retrieved => retrieved,

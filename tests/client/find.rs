@@ -76,6 +76,25 @@ async fn a_404_without_the_code_counts_only_if_the_contact_is_not_listed() {
     }
 }
 
+#[tokio::test]
+async fn the_code_in_a_response_with_a_status_that_may_pass_is_no_proof() {
+    const GONE: &str = r#"{"code": "not_found"}"#;
+    let (server, contacts) = start().await;
+    server.fault(Fault::status(503).body(GONE).path(PATH));
+    server.fault(Fault::status(503).body(GONE).method("POST"));
+
+    let found = contacts.find(ADA).await.unwrap_err();
+    let retrieved = contacts.retrieve(ADA).await.unwrap_err();
+    let opted_out = contacts.unsubscribe(ADA).topic("news").await.unwrap_err();
+
+    assert_eq!(retrieved.visitor_status(), 503);
+    for error in [found, retrieved, opted_out] {
+        assert_eq!(error.status().unwrap(), 503);
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(error.missing(), None, "{error}");
+    }
+}
+
 /// Starts a service that converts only ASCII letters to lower case, with the contact `Äda@x.io`.
 async fn service_of_ascii() -> wiremock::MockServer {
     const STORED: &str = "Äda@x.io";

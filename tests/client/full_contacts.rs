@@ -113,6 +113,20 @@ async fn a_404_that_is_not_from_the_service_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_503_with_the_code_of_a_missing_contact_leaves_out_no_contact() {
+    let (server, contacts) = five_contacts().await;
+    let fault = Fault::status(503).body(GONE).path("/contacts/3%40x.io");
+    server.fault(fault.times(1));
+
+    let mut stream = contacts.list().retry(RetryPolicy::none()).full();
+    let items: Vec<_> = stream.by_ref().collect().await;
+
+    assert_eq!(items[1].as_ref().unwrap_err().status().unwrap(), 503);
+    assert_eq!(items[2].as_ref().unwrap().email, "3@x.io");
+    assert_eq!((items.len(), stream.vanished()), (6, 0));
+}
+
+#[tokio::test]
 async fn a_contact_that_could_not_be_retrieved_is_retrieved_again() {
     let (server, contacts) = five_contacts().await;
     server.fault(Fault::status(500).path("/contacts/3%40x.io").times(2));
