@@ -1864,13 +1864,13 @@ impl Target {
 
 /// Returns whether an error body names the address or the topic; `None` if it names both or neither.
 fn named(body: &[u8], address: &str, topic: &str) -> Option<Missing> {
-    let text = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => {
+    let text = match json_of(body) {
+        Some(value) => {
             let texts = texts_of("", &value);
             let lines = texts.iter().map(|(name, text)| format!("{name}: {text}"));
             lines.collect::<Vec<_>>().join("\n")
         }
-        Err(_) => String::from_utf8_lossy(body).into_owned(),
+        None => String::from_utf8_lossy(body).into_owned(),
     };
     let text = text.to_lowercase();
     // The path of the request is not a name: a framework may repeat it.
@@ -2023,6 +2023,11 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
+/// Reads an error body. A message that is not UTF-8 must not hide the slug beside it, so invalid bytes are replaced.
+fn json_of(body: &[u8]) -> Option<Value> {
+    serde_json::from_str(&String::from_utf8_lossy(without_mark(body))).ok()
+}
+
 /// The members of an error object that hold a slug and nothing else.
 const CODES: [&str; 3] = ["code", "slug", "error_code"];
 
@@ -2109,10 +2114,9 @@ impl ErrorBody {
         if body.len() > LONGEST {
             return Self::default();
         }
-        let body = without_mark(body);
         // A proxy may respond with HTML. Then only the status counts.
-        let Ok(value) = serde_json::from_slice::<Value>(body) else {
-            let text = std::str::from_utf8(body).unwrap_or_default();
+        let Some(value) = json_of(body) else {
+            let text = std::str::from_utf8(without_mark(body)).unwrap_or_default();
             let code = ErrorCode::documented(text.trim());
             return Self {
                 code: code.filter(|_| may_have_slug(status)),

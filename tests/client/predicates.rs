@@ -311,6 +311,28 @@ async fn a_body_that_is_not_utf_8_is_kept_unchanged() {
 }
 
 #[tokio::test]
+async fn a_code_is_read_even_if_the_message_beside_it_is_not_utf_8() {
+    let body = b"{\"code\": \"failed_precondition\", \"message\": \"gesch\xfctzt\"}";
+
+    let error = refusal(422, body).await;
+
+    assert!(error.is_complaint_locked());
+    let message = error.api().unwrap().message();
+    assert_eq!(message, Some("gesch\u{fffd}tzt"));
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_does_not_hide_which_topic_is_missing() {
+    let body = json!({"code": "not_found", "message": "there is no topic \"news\""});
+    let server = respond_with(text(404, format!("\u{feff}{body}"))).await;
+
+    let call = client(server.uri()).contacts().subscribe(ADA).topic("news");
+    let error = call.await.unwrap_err();
+
+    assert_eq!(error.missing(), Some(Missing::Topic));
+}
+
+#[tokio::test]
 async fn a_predicate_does_not_match_a_different_slug_with_the_same_status() {
     let error = refusal(404, r#"{"code": "no_such_route"}"#).await;
 
