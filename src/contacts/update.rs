@@ -140,17 +140,16 @@ impl UpdateContact {
         let Some(properties) = self.changes.only_new_properties() else {
             return self.read_and_write(None).await;
         };
-        match self.merge(&properties).await? {
-            Merge::Shown(contact) => Ok(contact),
-            Merge::NotShown => {
-                let written = self.read_and_write(Some(&properties)).await;
-                written.map_err(|error| {
-                    let attempts = error.attempts();
-                    error.after(attempts, Outcome::Unknown)
-                })
-            }
-            Merge::Refused => self.read_and_write(None).await,
-        }
+        let (merged, earlier) = match self.merge(&properties).await? {
+            Merge::Shown(contact) => return Ok(contact),
+            Merge::NotShown => (Some(&properties), Outcome::Unknown),
+            Merge::Refused(outcome) => (None, outcome),
+        };
+        let written = self.read_and_write(merged).await;
+        written.map_err(|error| {
+            let attempts = error.attempts();
+            error.after(attempts, earlier)
+        })
     }
 
     async fn merge(&self, properties: &Properties) -> Result<Merge, Error> {
@@ -166,7 +165,9 @@ impl UpdateContact {
                 });
                 Ok(contact.map_or(Merge::NotShown, Merge::Shown))
             }
-            Err(error) if error.status().is_some_and(is_about_the_form) => Ok(Merge::Refused),
+            Err(error) if error.status().is_some_and(is_about_the_form) => {
+                Ok(Merge::Refused(error.outcome()))
+            }
             Err(error) => Err(error),
         }
     }
@@ -234,8 +235,9 @@ enum Merge {
     Shown(ContactRecord),
     /// It succeeded, but the response does not show that the service understood its body.
     NotShown,
-    /// The service refused it, maybe because it expects another body.
-    Refused,
+    /// The service refused it, maybe because it expects another body. An earlier attempt may have been applied, and its
+    /// response lost: then the outcome is `Unknown`.
+    Refused(Outcome),
 }
 
 /// Returns whether the service may have refused a `PATCH` because it expects another body.

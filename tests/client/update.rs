@@ -328,6 +328,22 @@ async fn an_update_whose_merge_could_not_be_checked_may_have_been_applied() {
 }
 
 #[tokio::test]
+async fn an_update_whose_first_merge_lost_its_response_may_have_been_applied_even_if_the_next_is_refused()
+ {
+    let (server, contacts) = start(Dialect::default()).await;
+    server.fault(Fault::close_after().method("PATCH").times(1));
+    server.fault(Fault::status(422).method("PATCH").times(1));
+    server.fault(Fault::status(403).method("GET"));
+
+    let update = contacts.update(ADA).property("seats", 4);
+    let error = update.await.unwrap_err();
+
+    assert_eq!(sent(&server), [PATCH, PATCH, GET]);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
+}
+
+#[tokio::test]
 async fn a_property_named_as_the_member_stays_if_the_response_shows_no_contact() {
     let (server, contacts) = start(Dialect::default()).await;
     let named = contacts.update(ADA).property("properties", "house");
