@@ -178,7 +178,12 @@ impl Shared {
             let work = Box::pin(self.attempt(operation, request, &url, limit, attempt));
             let failed = match work.await {
                 Ok(response) => {
-                    return Ok(Success::new(operation, request, response, attempt));
+                    let success = Success::new(operation, request, response, attempt);
+                    let is_repeatable = safety == RetrySafety::Safe;
+                    return Ok(Success {
+                        is_repeatable,
+                        ..success
+                    });
                 }
                 Err(failed) => failed,
             };

@@ -56,6 +56,21 @@ fn a_mail_is_read_back_from_its_json() {
 }
 
 #[tokio::test]
+async fn a_mail_is_safe_to_repeat_after_an_unreadable_response_only_if_the_call_is_idempotent() {
+    let server = respond_with(ok(json!({"errors": ["busy"]}))).await;
+    let send = || client(server.uri()).emails().send(mail());
+
+    let once = send().await.unwrap_err().explanation();
+    let idempotent = send().idempotent().await.unwrap_err().explanation();
+
+    assert!(once.contains("check before you repeat it"), "{once}");
+    assert!(
+        idempotent.contains("it is safe to repeat it"),
+        "{idempotent}"
+    );
+}
+
+#[tokio::test]
 async fn a_mail_that_may_have_been_sent_is_not_sent_again() {
     let server = MockServer::start().await;
     let client = mock_builder(&server).build().unwrap();
