@@ -29,8 +29,8 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if both a segment and a rule are set, because
-    ///   the interface document does not define the combination; or if the rule has no conditions, has a
-    ///   condition on 0 days, or contains a number that JSON cannot represent.
+    ///   the interface document does not define the combination; if the id of the segment is empty; or if the rule has
+    ///   no conditions, has a condition on 0 days, or contains a number that JSON cannot represent.
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) if the service refuses the request.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a page, or is an empty page that reports
     ///   an error. One item that is not a contact does not make the call fail: see [`Page::malformed`].
@@ -337,7 +337,9 @@ impl List {
         if let Some(text) = &self.query {
             request = request.query("query", text);
         }
-        match (&self.segment, &self.rule) {
+        match (self.segment.as_deref(), &self.rule) {
+            // A service may ignore it, and would list every contact.
+            (Some(""), _) => Err(Error::input("the id of the segment is empty")),
             (Some(_), Some(_)) => Err(Error::input(
                 "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
             )),
@@ -605,6 +607,14 @@ mod tests {
             query_string(&list),
             "rules=%7B%22match_%22%3A%22any%22%2C%22conditions%22%3A%5B%7B%22field%22%3A%22joined_within_days%22%2C%22days%22%3A7%7D%5D%7D"
         );
+    }
+
+    #[test]
+    fn an_empty_segment_is_refused_because_a_service_that_ignores_it_would_list_everyone() {
+        let error = list().segment("").endpoint.request().unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert_eq!(error.to_string(), "the id of the segment is empty");
     }
 
     #[test]
