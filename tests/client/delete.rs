@@ -42,6 +42,19 @@ async fn a_contact_is_deleted_whatever_the_spelling_of_its_address() {
 }
 
 #[tokio::test]
+async fn a_contact_is_deleted_although_there_is_one_with_the_same_address_in_capital_letters() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    for address in ["ada@straße.example", "ada@strasse.example"] {
+        server.seed_contact(address);
+    }
+
+    contacts.delete("ada@straße.example").await.unwrap();
+
+    assert!(server.contact("ada@straße.example").is_none());
+    assert!(server.contact("ada@strasse.example").is_some());
+}
+
+#[tokio::test]
 async fn a_2xx_status_counts_as_deleted_only_if_the_contact_is_no_longer_listed() {
     for status in [200, 202, 204] {
         let (server, contacts) = start(ContactDeletion::NoContent).await;

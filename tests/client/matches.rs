@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use audience::contacts::Contacts;
+use audience::contacts::{Contacts, LastTime};
 use audience::mock::{EngagementKind, Fault, MockServer, SeedContact};
 use audience::rule::{Condition, Engagement, Rule};
 use audience::{ErrorKind, Outcome};
@@ -46,6 +46,23 @@ async fn only_the_contact_itself_counts_and_not_one_with_a_longer_address() {
     assert!(contacts.matches(ADA, either).await.unwrap());
 
     assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn only_the_contact_itself_counts_and_not_one_with_the_same_address_in_capital_letters() {
+    let other = "ada@strasse.example";
+    let server = MockServer::builder().seed_contact("ada@straße.example");
+    let server = server.seed_contact(SeedContact::new(other).property("plan", "pro"));
+    let server = server.start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.record_engagement(other, EngagementKind::Opened, SystemTime::now());
+
+    let matches = contacts.matches("ada@straße.example", on("pro")).await;
+    let others = contacts.matches(other, on("pro")).await;
+    let history = contacts.history("ada@straße.example").await;
+
+    assert_eq!((matches.unwrap(), others.unwrap()), (false, true));
+    assert_eq!(history.unwrap().opened, LastTime::Never);
 }
 
 #[tokio::test]
