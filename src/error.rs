@@ -1438,13 +1438,17 @@ impl Outcome {
     ///
     /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may
     /// come from a proxy that forwarded the request and then stopped waiting. A 303 in response to a write says that
-    /// the service processed it and shows the result at another URL.
+    /// the service processed it and shows the result at another URL. After a 101, which nobody asked for, the response
+    /// to the request would follow in another protocol.
     fn from_status(status: StatusCode, method: &Method) -> Self {
         let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
+        let is_open = status.is_server_error()
+            || status == StatusCode::REQUEST_TIMEOUT
+            || status.is_informational();
         if status == StatusCode::NOT_IMPLEMENTED {
             return Self::Refused;
         }
-        if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT || is_processed {
+        if is_open || is_processed {
             if method.is_safe() {
                 Self::Unchanged
             } else {
@@ -2498,8 +2502,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_408_a_5xx_or_a_303_to_a_write_leaves_the_outcome_unknown() {
+    fn only_a_101_a_408_a_5xx_or_a_303_to_a_write_leaves_the_outcome_unknown() {
         for (status, outcome) in [
+            (101, Outcome::Unknown),
             (302, Outcome::Refused),
             (303, Outcome::Unknown),
             (408, Outcome::Unknown),
