@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Contacts;
 use super::new_contact::{NewContact, OnConflict};
-use crate::address::normalized_address;
+use crate::address::{are_spellings_of_one, normalized_address};
 #[cfg(feature = "import")]
 use crate::client::{CallOptions, not_sent};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
@@ -645,7 +645,7 @@ fn is_same_address(named: &str, sent: &str) -> bool {
     let is_ascii = named.is_ascii() && sent.is_ascii();
     named.is_empty()
         || named.eq_ignore_ascii_case(sent)
-        || !is_ascii && named.to_lowercase() == sent.to_lowercase()
+        || !is_ascii && are_spellings_of_one(named, sent)
 }
 
 /// Returns the results in the order of the entries whose addresses they name. A result without an address is for the
@@ -920,6 +920,19 @@ mod tests {
                 serde_json::from_value::<BatchOutcome>(json).unwrap(),
                 outcome
             );
+        }
+    }
+
+    #[test]
+    fn a_result_belongs_to_its_entry_whichever_small_sigma_the_service_writes() {
+        for stored in ["νίκος@x.gr", "νίκοσ@x.gr"] {
+            let entries = vec![NewContact::new("ΝΊΚΟΣ@x.gr")];
+            let body = json!({"data": [{"email": stored, "status": "created"}]}).to_string();
+
+            let response = http::Response::new(body.into());
+            let report = crate::client::result_of(&Batch { entries }, response).unwrap();
+
+            assert_eq!(report.entries[0].outcome, BatchOutcome::Created, "{stored}");
         }
     }
 
