@@ -359,6 +359,31 @@ async fn a_race_of_serializable_transactions_is_a_temporary_error() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
 }
 
+#[tokio::test]
+async fn a_transaction_that_the_server_ended_because_nobody_used_it_is_a_temporary_error() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut idle = store.pool().begin().await.unwrap();
+    let session = sqlx::query_scalar("SELECT pg_backend_pid()");
+    let session: i32 = session.fetch_one(&mut *idle).await.unwrap();
+    let limit = sqlx::query("SET LOCAL idle_in_transaction_session_timeout = 1");
+    limit.execute(&mut *idle).await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    let look = "SELECT FROM pg_stat_activity WHERE pid = $1";
+    let end = Instant::now() + PATIENCE;
+    while !admin.query(look, &[&session]).await.unwrap().is_empty() {
+        assert!(Instant::now() < end, "the transaction is still open");
+    }
+
+    let late = store.claim_in(&mut idle, "main", &id("evt_1")).await;
+
+    let Err(InboxError::Store(error)) = late else {
+        panic!("{late:?}");
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
+
 async fn handle_in(
     store: &SqlxPostgresStore,
     delivery: VerifiedEvent,

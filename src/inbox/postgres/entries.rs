@@ -823,11 +823,17 @@ impl Aftermath {
             // A conflict with another transaction; or a statement that was prepared and is no longer valid.
             "40001" | "40P01" | "0A000" | "26000" => Self::NothingHappened,
             "25P02" => Self::Aborted,
+            TRANSACTION_IDLE | TRANSACTION_LONG => Self::ConnectionLost,
             _ if code.starts_with("57P") || code.starts_with("08") => Self::ConnectionLost,
             _ => Self::Refused,
         }
     }
 }
+
+/// The SQLSTATE of `idle_in_transaction_session_timeout`, which ends the connection.
+const TRANSACTION_IDLE: &str = "25P03";
+/// The SQLSTATE of `transaction_timeout`, which ends the connection, also during a statement outside of a transaction.
+const TRANSACTION_LONG: &str = "25P04";
 
 /// The SQLSTATE of a write on a server, or in a transaction, that only reads.
 pub(super) const READ_ONLY: &str = "25006";
@@ -856,6 +862,7 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
         // failed; a lock was not granted in time; a prepared statement is no longer valid; a new server accepts no
         // connection yet.
         READ_ONLY | "25P02" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
+        TRANSACTION_IDLE | TRANSACTION_LONG => StoreErrorKind::Unavailable,
         _ => match code.get(..2) {
             // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
             Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
@@ -1402,7 +1409,9 @@ mod tests {
         for code in ["23505", "40001", "42P01", "53100"] {
             assert!(keeps_connection(code), "{code}");
         }
-        for code in ["0A000", "26000", "25006", "57P01", "08006"] {
+        for code in [
+            "0A000", "26000", "25006", "25P03", "25P04", "57P01", "08006",
+        ] {
             assert!(!keeps_connection(code), "{code}");
         }
     }
@@ -1414,6 +1423,8 @@ mod tests {
             ("08006", Unavailable),
             ("25006", Unavailable),
             ("25P02", Unavailable),
+            ("25P03", Unavailable),
+            ("25P04", Unavailable),
             ("40001", Unavailable),
             ("40P01", Unavailable),
             ("53300", Unavailable),
