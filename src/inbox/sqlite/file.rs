@@ -314,6 +314,16 @@ pub(super) fn store_error_of_code(
     }
 }
 
+/// Returns whether an operation failed because there is no room. SQLite has no code for a quota: a write then fails as on
+/// a broken disk, for which it does no harm to give up the reserve.
+pub(super) fn is_out_of_room(error: &ffi::Error) -> bool {
+    error.code == ErrorCode::DiskFull
+        || matches!(
+            error.extended_code,
+            ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE
+        )
+}
+
 /// Copies the error of a commit, for each of the operations that it was for.
 pub(super) fn copy(error: &Error) -> Error {
     match error {

@@ -21,14 +21,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, Params, Transaction, TransactionBehavior, ffi};
+use rusqlite::{Connection, Params, Transaction, TransactionBehavior, ffi};
 use tokio::time::Instant;
 
 use self::disk::{Disk, give_up_reserve};
 use self::done::{Filters, Hash};
 use self::entries::{Entries, Shared};
 use self::file::{
-    SCHEMA, begin, connect, connect_in_memory, create_tables, require_tables, store_error,
+    SCHEMA, begin, connect, connect_in_memory, create_tables, is_out_of_room, require_tables,
+    store_error,
 };
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
@@ -71,7 +72,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// A file of 8 MiB beside the database, with `-reserve` after its name, makes it possible to take and complete events
 /// on a full disk. The store deletes it when there is no other room, and then refuses new events until there is room to
 /// write it again. While another connection stays in a transaction, the log grows, and events are only handled until it
-/// is as large as the reserve was.
+/// is as large as the reserve was. A quota that is reached counts as a full disk. SQLite has no name for it, so until the
+/// reserve is deleted, new events are refused as [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable).
 ///
 /// The store notices within a tenth of a second if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted
 /// or replaced while it is open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows
@@ -1056,13 +1058,14 @@ fn transact<T>(
 
 /// Returns whether a transaction failed because the disk is full.
 fn is_full(error: &TransactionError) -> bool {
-    match error {
-        TransactionError::RolledBack(error) => causes(error.as_ref()).any(|cause| {
-            let failure: Option<&ffi::Error> = cause.downcast_ref();
-            failure.is_some_and(|failure| failure.code == ErrorCode::DiskFull)
-        }),
-        TransactionError::Store(error) => error.kind() == StoreErrorKind::Full,
-    }
+    let error: &(dyn Error + 'static) = match error {
+        TransactionError::RolledBack(error) => error.as_ref(),
+        TransactionError::Store(error) => error,
+    };
+    causes(error).any(|cause| {
+        let failure: Option<&ffi::Error> = cause.downcast_ref();
+        failure.is_some_and(is_out_of_room)
+    })
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> TransactionError {
@@ -1314,7 +1317,12 @@ mod tests {
     fn only_a_full_disk_gives_a_transaction_the_room_of_the_reserve() {
         let failure = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
 
-        for (code, expected) in [(ffi::SQLITE_FULL, true), (ffi::SQLITE_BUSY, false)] {
+        for (code, expected) in [
+            (ffi::SQLITE_FULL, true),
+            // A quota is reached.
+            (ffi::SQLITE_IOERR_WRITE, true),
+            (ffi::SQLITE_BUSY, false),
+        ] {
             let of_handler = TransactionError::RolledBack(failure(code).into());
             let of_store = TransactionError::Store(store_error(failure(code)));
 

@@ -12,7 +12,7 @@ use sqlx::{Connection as _, Error, QueryBuilder, Transaction};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::file::{LONGEST_PAUSE, store_error, store_error_of_code};
+use super::file::{LONGEST_PAUSE, is_out_of_room, store_error, store_error_of_code};
 use super::writer::Purpose;
 use super::{CLAIM_IN, ClaimIn, SqliteStore, SqliteStoreBuilder};
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
@@ -583,12 +583,12 @@ fn is_busy(error: &Error) -> bool {
     code(error).is_some_and(|code| code & 0xff == ffi::SQLITE_BUSY)
 }
 
-/// Returns whether an error means that the disk is full.
+/// Returns whether an error means that there is no room.
 fn is_full(error: &(dyn StdError + 'static)) -> bool {
     // It is the source of the driver's error, also behind a transparent error, whose chain does not have that one.
     let error = error.downcast_ref::<Box<dyn DatabaseError>>();
     let code = error.and_then(|error| error.code()?.parse::<i32>().ok());
-    code.is_some_and(|code| code & 0xff == ffi::SQLITE_FULL)
+    code.is_some_and(|code| is_out_of_room(&ffi::Error::new(code)))
 }
 
 fn failed(error: Error) -> StoreError {

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::done::List;
 use super::entries::{Entries, Shared};
-use super::file::{begin, copy, store_error};
+use super::file::{begin, copy, is_out_of_room, store_error};
 use super::session::Session;
 use crate::inbox::error::StoreError;
 
@@ -231,7 +231,7 @@ trait Job: Send {
     /// Makes this its result, since its transaction failed.
     fn fail(&mut self, error: rusqlite::Error);
 
-    /// Returns whether it failed because the disk is full, although it adds no event.
+    /// Returns whether it failed because there is no room, although it adds no event.
     fn needs_reserve(&self) -> bool;
 
     /// Replies, after the transaction ended.
@@ -298,7 +298,7 @@ where
         let Some(Err(error)) = &self.result else {
             return false;
         };
-        self.purpose != Purpose::Add && error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        self.purpose != Purpose::Add && error.sqlite_error().is_some_and(is_out_of_room)
     }
 
     fn reply(self: Box<Self>) {
@@ -463,6 +463,11 @@ mod tests {
             (Purpose::Always, ffi::SQLITE_FULL, true),
             (Purpose::Caller, ffi::SQLITE_FULL, true),
             (Purpose::Add, ffi::SQLITE_FULL, false),
+            // A quota is reached.
+            (Purpose::Always, ffi::SQLITE_IOERR_WRITE, true),
+            (Purpose::Caller, ffi::SQLITE_IOERR_SHMSIZE, true),
+            (Purpose::Add, ffi::SQLITE_IOERR_WRITE, false),
+            (Purpose::Always, ffi::SQLITE_IOERR_READ, false),
             (Purpose::Always, ffi::SQLITE_BUSY, false),
         ] {
             let (mut operation, _reply) = Operation::<_, ()>::new(work, purpose);
