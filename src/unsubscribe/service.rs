@@ -2422,17 +2422,23 @@ fn multipart_fields<'b>(body: &'b [u8], boundary: &str) -> Vec<(Cow<'b, str>, Co
         .collect()
 }
 
-fn field_name(head: &str) -> Option<&str> {
+/// Returns the name of a field. It may have semicolons, and a browser writes a quotation mark in it as `%22`.
+fn field_name(head: &str) -> Option<String> {
     let line = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-disposition")
             .then_some(value)
     })?;
-    let name = line.split(';').find_map(|parameter| {
+    let mut is_quoted = false;
+    let mut parameters = line.split(|c: char| {
+        is_quoted ^= c == '"';
+        c == ';' && !is_quoted
+    });
+    let name = parameters.find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("name").then_some(value)
     })?;
-    Some(name.trim().trim_matches('"'))
+    Some(name.trim().trim_matches('"').replace("%22", "\""))
 }
 
 /// Reads a form of at most this many bytes, for at most 10 s.

@@ -413,6 +413,39 @@ async fn the_form_of_many_topics_with_long_names_is_read() {
 }
 
 #[tokio::test]
+async fn a_multipart_form_opts_out_of_a_topic_whose_name_has_semicolons_or_quotation_marks() {
+    for (topic, name) in [("a;b", "a;b"), ("\"a\"", "%22a%22")] {
+        let server = MockServer::builder().topic("a", true).topic(topic, true);
+        let server = server.seed_contact(ADA).start().await;
+        let contacts = server.client().contacts();
+        let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+            .topic(OfferedTopic::new("a", "A"))
+            .topic(OfferedTopic::new(topic, "B"))
+            .build();
+        let part = |name: &str| {
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\non\r\n")
+        };
+        // As a browser sends it if the box of this topic was emptied, and that of `a` is still checked.
+        let shown = part(&format!("shown:{name}"));
+        let form = [
+            part("shown:a"),
+            part("topic:a"),
+            shown,
+            "--b--\r\n".to_owned(),
+        ]
+        .concat();
+
+        let media_type = "multipart/form-data; boundary=b";
+        let reply = post(&service, &links().link(ADA), media_type, form).await;
+        service.worker().run_until_idle().await.unwrap();
+
+        assert_eq!(reply.status, StatusCode::OK, "{topic}");
+        let ada = server.contact(ADA).unwrap();
+        assert!(ada.topics["a"] && !ada.topics[topic], "{topic}");
+    }
+}
+
+#[tokio::test]
 async fn a_stranger_cannot_make_the_service_read_a_body() {
     /// A body that must not be polled.
     struct Unread;
