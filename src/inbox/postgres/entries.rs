@@ -859,10 +859,10 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
         // The disk or the memory is full.
         "53100" | "53200" => StoreErrorKind::Full,
         // A failover can leave a connection to a server that only reads; an earlier statement of the transaction
-        // failed; a lock was not granted in time; a prepared statement is no longer valid; a new server accepts no
-        // connection yet.
-        READ_ONLY | "25P02" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
-        TRANSACTION_IDLE | TRANSACTION_LONG => StoreErrorKind::Unavailable,
+        // failed; it was idle or took too long; a lock was not granted in time; a prepared statement is no longer valid;
+        // a new server accepts no connection yet.
+        READ_ONLY | "25P02" | TRANSACTION_IDLE | TRANSACTION_LONG | "55P03" | "0A000" | "26000"
+        | "55000" => StoreErrorKind::Unavailable,
         _ => match code.get(..2) {
             // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
             Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
