@@ -12,6 +12,7 @@ use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::http::has_body;
 use super::service::Refusal;
 use super::{Disconnect, is_control_path};
 
@@ -900,12 +901,8 @@ fn slug_of_status(status: u16) -> String {
 /// Returns a response up to the middle of its body, or of its head if its status or the method of the request allows no
 /// body.
 fn truncated(method: &Method, response: &Response<Bytes>) -> Disconnect {
-    let has_no_body = matches!(
-        response.status(),
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    );
-    // RFC 9112, section 6.3: whatever the head announces, to a client the response ends with it.
-    if has_no_body || method == Method::HEAD {
+    // Whatever the head announces, to a client the response ends with it.
+    if !has_body(method.as_str(), response.status()) {
         let mut bytes = head_bytes(response, 0);
         bytes.truncate(bytes.len() / 2);
         return Disconnect {

@@ -8,7 +8,7 @@ use std::{fmt, io};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::Body;
 use hyper::client::conn::http1;
@@ -188,6 +188,12 @@ pub(in crate::mock) fn with_content_type(mut response: Response<Bytes>) -> Respo
         response.headers_mut().entry(CONTENT_TYPE).or_insert(json);
     }
     response
+}
+
+/// Returns whether a response with a status to a request with a method has a body (RFC 9112, section 6.3).
+pub(in crate::mock) fn has_body(method: &str, status: StatusCode) -> bool {
+    let has_none = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    method != "HEAD" && !has_none
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 
 use super::Disconnect;
+use super::http::has_body;
 use crate::Timestamp;
 
 /// A request that the server received, and the status of its response.
@@ -38,8 +39,8 @@ pub struct RecordedRequest {
     /// The headers of the response, with lowercase names, except those that HTTP itself needs, such as
     /// `content-length`. Empty if a [`Fault`](super::Fault) ended the connection.
     pub response_headers: Vec<(String, String)>,
-    /// The first 64 KiB of the response body. If a [`Fault`](super::Fault) ended the connection in the middle of the
-    /// body, only the part that was sent.
+    /// The first 64 KiB of the response body. Empty if the response has none, such as a 204 or the response to a HEAD
+    /// request. If a [`Fault`](super::Fault) ended the connection in the middle of the body, only the part that was sent.
     pub response_body: Vec<u8>,
     /// When the request arrived, by the server's clock.
     pub at: Timestamp,
@@ -120,7 +121,12 @@ impl RecordedRequest {
         let body: &[u8] = match response {
             Ok(response) => {
                 self.response_headers = header_texts(response.headers());
-                response.body()
+                // The server leaves out a body that the response must not have.
+                if has_body(&self.method, response.status()) {
+                    &response.body()[..]
+                } else {
+                    &[]
+                }
             }
             Err(disconnect) => disconnect.body(),
         };

@@ -1,6 +1,7 @@
 //! The lists of the control plane: what is set up, and what happened, filtered and with the newest first.
 
-use audience::mock::{DeliveryFault, Fault, MockServer};
+use audience::mock::dialect::ConsentForm;
+use audience::mock::{DeliveryFault, Dialect, Fault, MockServer};
 use serde_json::{Value, json};
 
 use super::control::call;
@@ -358,4 +359,29 @@ async fn a_recorded_request_has_the_response_as_it_was_sent() {
         recorded.response_headers,
         [("content-type".to_owned(), "application/json".to_owned())]
     );
+}
+
+#[tokio::test]
+async fn a_recorded_request_has_no_response_body_if_its_client_got_none() {
+    let dialect = Dialect {
+        consent_form: ConsentForm::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).start().await;
+    server.seed_contact("ada@example.com");
+    server.fault(Fault::wrong_body("<html>").method("POST"));
+    let ada = format!("{}/contacts/ada%40example.com", server.url());
+    let client = reqwest::Client::new();
+
+    for request in [client.head(&ada), client.post(format!("{ada}/unsubscribe"))] {
+        let response = request.bearer_auth(server.full_key()).send().await.unwrap();
+        assert!(response.bytes().await.unwrap().is_empty());
+    }
+
+    let recorded = server.requests();
+    let statuses = recorded.iter().map(|request| request.status);
+    assert!(statuses.eq([Some(200), Some(204)]), "{recorded:?}");
+    for request in recorded {
+        assert!(request.response_body.is_empty(), "{request:?}");
+    }
 }
