@@ -498,23 +498,21 @@ impl Server {
 impl Server {
     /// Returns the response to a request that could not be parsed, with the error's text in its body.
     fn unparsed(&self, status: u16, error: &hyper::Error) -> Vec<u8> {
-        let (slug, message) = match status {
-            414 => (
-                "uri_too_long",
-                "the URL of the request is too long".to_owned(),
-            ),
-            431 => (
+        let refusal = match status {
+            414 => Refusal::uri_too_long(),
+            431 => Refusal::new(
+                431,
                 "request_header_fields_too_large",
                 format!(
                     "the request has too many headers, or more than {HEADER_LIMIT} bytes of them"
                 ),
             ),
-            _ => (
+            _ => Refusal::new(
+                status,
                 "bad_request",
                 format!("the request is not valid HTTP: {error}"),
             ),
         };
-        let refusal = Refusal::new(status, slug, message);
         let mut response = self.shared.lock().audience.error_response(&refusal);
         let close = HeaderValue::from_static("close");
         response.headers_mut().append(CONNECTION, close);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Uri};
 
 use super::MockServer;
 use super::builder::MockServerBuilder;
@@ -13,7 +13,7 @@ use super::clock::MockClock;
 use super::http::with_content_type;
 use super::service::mail::{SentMail, report_spam};
 use super::service::seed::{SeedContact, StoredContact, put_contact};
-use super::service::{Audience, ContactFilter};
+use super::service::{Audience, ContactFilter, Refusal};
 
 /// The service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, after your own mocks.
 ///
@@ -291,10 +291,14 @@ impl Respond for MockService {
         let mut http_request = Request::new(body);
         *http_request.method_mut() = request.method.clone();
         *http_request.headers_mut() = request.headers.clone();
-        *http_request.uri_mut() =
-            (request.url.as_str().parse()).expect("wiremock made this URL of the URI of a request");
         let mut audience = self.lock();
-        let handled = audience.handle(&http_request, self.clock.unix());
+        let handled = match sent_uri(request) {
+            Some(uri) => {
+                *http_request.uri_mut() = uri;
+                audience.handle(&http_request, self.clock.unix())
+            }
+            None => Err(Refusal::uri_too_long()),
+        };
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
         audience.take_events();
         let response = handled.unwrap_or_else(|refusal| audience.error_response(&refusal));
@@ -305,6 +309,17 @@ impl Respond for MockService {
         }
         template.set_body_bytes(response.into_body())
     }
+}
+
+/// Returns the path and the query of a request, or `None` if they are too long: wiremock encodes characters that the
+/// request did not encode.
+fn sent_uri(request: &::wiremock::Request) -> Option<Uri> {
+    let path = request.url.path();
+    let target = match request.url.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    target.parse().ok()
 }
 
 #[cfg(test)]

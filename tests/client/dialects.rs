@@ -13,6 +13,8 @@ use audience::rule::{Condition, Rule};
 use audience::{Client, ClientBuilder, Error, ErrorCode, Method, Missing, Outcome, RetryPolicy};
 use futures_util::TryStreamExt;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use support::{ADA, fast_retries};
 
@@ -653,4 +655,30 @@ async fn the_service_in_a_wiremock_server_shows_its_contacts_and_mail() {
     );
     assert!(refused.is_key_not_permitted());
     assert_eq!(service.sent_mail()[0].subject, "Welcome");
+}
+
+#[tokio::test]
+async fn the_service_in_a_wiremock_server_responds_to_the_longest_url_and_refuses_a_longer_one() {
+    let service = MockService::new();
+    let server = support::respond_with(service.clone()).await;
+    // The longest that the server reads. wiremock puts a host before it, and three bytes for each apostrophe.
+    let longest = "a".repeat(65_534 - "/contacts?query=".len());
+    for (query, status) in [
+        (longest, "200 OK"),
+        ("'".repeat(30_000), "414 URI Too Long"),
+    ] {
+        let request = format!(
+            "GET /contacts?query={query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
+            service.full_key(),
+        );
+        let mut connection = TcpStream::connect(server.address()).await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        connection.read_to_string(&mut response).await.unwrap();
+
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+            "{response}"
+        );
+    }
 }

@@ -948,6 +948,11 @@ impl Refusal {
         }
     }
 
+    /// Creates a 414 `uri_too_long`. The document names no limit; HTTP libraries have one.
+    pub(super) fn uri_too_long() -> Self {
+        Self::new(414, "uri_too_long", "the URL of the request is too long")
+    }
+
     /// Returns the response that states this refusal, with its body in the given shape.
     pub(super) fn response(&self, shape: ErrorShape) -> Response<Bytes> {
         let mut response = match self.body(shape) {
