@@ -856,6 +856,9 @@ async fn tampered_body(run: &Run) -> Grade {
 
     // A receiver that caches valid signatures accepts them for another body, too.
     let accepted_before = post(run, headers.clone(), &genuine.body).await;
+    if is_limited(&accepted_before) {
+        return grade.and(Grade::not_seen(LIMITED));
+    }
     if !accepted_before.is_success() {
         return grade;
     }
@@ -1774,6 +1777,22 @@ mod tests {
             assert!(finding.problem.contains(words), "{finding:?}");
             assert_eq!(grade.expected.len(), 2);
         }
+    }
+
+    #[tokio::test]
+    async fn a_rate_limit_hides_whether_the_headers_of_an_accepted_delivery_pass_for_another_body()
+    {
+        let requests = AtomicUsize::new(0);
+        let run = run_with(move |_, _| match requests.fetch_add(1, Ordering::SeqCst) {
+            0 => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        })
+        .await;
+
+        let grade = tampered_body(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::NotSeen, "{grade:?}");
+        assert!(grade.findings.is_empty(), "{grade:?}");
     }
 
     #[tokio::test]
