@@ -885,3 +885,15 @@ fn invalid(name: &str, problem: &str) -> io::Error {
         format!("{name} is invalid: {problem}"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_has_ten_seconds_by_default() {
+        let builder = MockServer::builder();
+
+        assert_eq!(builder.delivery_timeout, Duration::from_secs(10));
+    }
+}

@@ -895,6 +895,13 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_response_may_take_ten_seconds_by_default() {
+        let examination = examine("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
+
+        assert_eq!(examination.0.timeout, Duration::from_secs(10));
+    }
+
     #[tokio::test]
     async fn an_examination_that_panics_says_so() {
         let mut examination = examine("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
