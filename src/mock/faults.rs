@@ -745,27 +745,33 @@ impl Fault {
     }
 
     /// Returns the effect of the fault, as the journal shows it. `None` if the request is handled as sent.
-    pub(super) fn reason(&self) -> Option<&'static str> {
-        match self.kind() {
+    ///
+    /// `refused_because` is the message of the service if it refused the request.
+    pub(super) fn reason(&self, refused_because: Option<&str>) -> Option<String> {
+        let handled = match refused_because {
+            None => "applied".to_owned(),
+            Some(message) => format!("refused: {message}"),
+        };
+        Some(match self.kind() {
             FaultKind::Status(_) if self.applied => {
-                Some("a fault replaced the response after the request was applied")
+                format!("a fault replaced the response after the request was {handled}")
             }
-            FaultKind::Status(_) => Some(STATUS_REASON),
-            FaultKind::AlteredResponse => None,
+            FaultKind::Status(_) => STATUS_REASON.to_owned(),
+            FaultKind::AlteredResponse => return None,
             FaultKind::CloseBefore => {
-                Some("a fault closed the connection before the request was applied")
+                "a fault closed the connection before the request was applied".to_owned()
             }
             FaultKind::CloseAfter => {
-                Some("a fault closed the connection after the request was applied")
+                format!("a fault closed the connection after the request was {handled}")
             }
             FaultKind::CloseMidBody => {
-                Some("a fault closed the connection in the middle of the response")
+                "a fault closed the connection in the middle of the response".to_owned()
             }
             FaultKind::CloseReset => {
-                Some("a fault reset the connection in the middle of the response")
+                "a fault reset the connection in the middle of the response".to_owned()
             }
-            FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
-        }
+            FaultKind::Garbage => "a fault sent bytes that are not HTTP".to_owned(),
+        })
     }
 
     /// Returns whether the client receives a status line.

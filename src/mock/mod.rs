@@ -1723,26 +1723,25 @@ impl State {
         let now_unix = now.as_unix();
         let is_applied = fault.as_ref().is_none_or(Fault::applies);
         let replaced = fault.as_ref().and_then(Fault::instead_of_service);
+        let mut refused_because = None;
         let handled = match replaced {
             Some(result) if !is_applied => result,
             replaced => {
                 let result = self.audience.handle(&request, now_unix);
+                let refusal = result.as_ref().err();
+                refused_because = refusal.map(|refusal| refusal.message.clone());
                 replaced.unwrap_or(result)
             }
         };
-        let (response, refused_because) = match handled {
-            Ok(response) => (response, None),
-            Err(refusal) => (
-                self.audience.error_response(&refusal),
-                Some(refusal.message),
-            ),
-        };
+        let response = handled.unwrap_or_else(|refusal| self.audience.error_response(&refusal));
         let status = fault
             .as_ref()
             .is_none_or(Fault::sends_status)
             .then(|| response.status().as_u16());
-        let of_fault = fault.as_ref().and_then(Fault::reason);
-        let reason = of_fault.map(str::to_owned).or(refused_because);
+        let of_fault = fault
+            .as_ref()
+            .and_then(|fault| fault.reason(refused_because.as_deref()));
+        let reason = of_fault.or(refused_because);
         let (delay, response) = match fault {
             None => (Duration::ZERO, Ok(response)),
             Some(fault) => fault.apply(request.method(), response),

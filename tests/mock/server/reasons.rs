@@ -81,6 +81,30 @@ async fn the_reason_of_a_fault_says_what_it_did() {
 }
 
 #[tokio::test]
+async fn the_reason_of_a_fault_does_not_say_applied_if_the_service_refused_the_request() {
+    let server = MockServer::start().await;
+    for (fault, reason) in [
+        (
+            Fault::status(504).applied(),
+            "a fault replaced the response after the request was refused: `email` is missing",
+        ),
+        (
+            Fault::close_after(),
+            "a fault closed the connection after the request was refused: `email` is missing",
+        ),
+        (Fault::status(504), "the test asked for this response"),
+        (Fault::wrong_body("<html>"), "`email` is missing"),
+    ] {
+        server.clear_requests();
+        server.fault(fault.times(1));
+        // One of them closes the connection.
+        let _ = post_unchecked(&server, "/contacts", &json!({})).await;
+
+        assert_eq!(server.requests()[0].reason.as_deref(), Some(reason));
+    }
+}
+
+#[tokio::test]
 async fn an_observer_is_told_about_each_request_and_no_control_call() {
     let seen = Arc::new(Mutex::new(Vec::<HandledRequest>::new()));
     let seen_too = Arc::clone(&seen);
