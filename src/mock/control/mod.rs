@@ -465,11 +465,13 @@ fn put_endpoint(call: &Call<'_>) -> CallResult {
 
 fn delete_endpoint(call: &Call<'_>) -> CallResult {
     let name = call.parameter;
-    if call.shared.lock().deliveries.remove_endpoint(name) {
-        Ok(no_content())
-    } else {
-        Err(Refusal::not_found(format!("there is no endpoint {name:?}")))
+    let was_removed = call.shared.lock().deliveries.remove_endpoint(name);
+    if !was_removed {
+        return Err(Refusal::not_found(format!("there is no endpoint {name:?}")));
     }
+    // Nothing waits for its pending attempts any longer.
+    call.shared.update_schedule();
+    Ok(no_content())
 }
 
 async fn send_event(call: &Call<'_>) -> CallResult {

@@ -6,7 +6,10 @@ use audience::mock::{Fault, MockServer, SeedContact};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::{Value, json};
+use support::{PATIENCE, in_time};
+use tokio::io::AsyncReadExt;
 
+use super::raw_receiver::raw_receiver;
 use super::{ada, get, json_of, post, post_unchecked};
 use crate::receiver::{Receiver, SECRET};
 
@@ -520,6 +523,35 @@ async fn endpoints_are_added_and_removed_by_name() {
         let bad = json!({"url": url, "secret": secret});
         assert_eq!(call(&server, "PUT", "endpoints/crm", bad).await.0, 422);
     }
+}
+
+#[tokio::test]
+async fn nothing_waits_for_the_pending_attempts_of_an_endpoint_that_was_removed() {
+    let silent = raw_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let server = MockServer::builder()
+        .clock(1_700_000_000)
+        .delivery_timeout(2 * PATIENCE)
+        .start()
+        .await;
+    let endpoint = json!({"url": silent, "secret": SECRET});
+    call(&server, "PUT", "endpoints/crm", endpoint).await;
+
+    // The second event waits for the first: an endpoint gets one event at a time.
+    let first = server.send_event(json!({"type": "email.sent"}));
+    let second = server.send_event(json!({"type": "email.opened"}));
+    let removed = call(&server, "DELETE", "endpoints/crm", Value::Null);
+    tokio::select! {
+        biased;
+        _ = first => panic!("the silent endpoint has responded"),
+        ended = in_time(async { tokio::join!(second, removed) }) => {
+            assert_eq!(ended, ("evt_2".to_owned(), NO_CONTENT));
+        }
+    }
+
+    assert!(server.attempts().is_empty());
 }
 
 #[tokio::test]
