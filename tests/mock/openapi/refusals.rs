@@ -206,6 +206,11 @@ fn each_operation_has_the_refusals_of_http() {
 /// Refusals of the mock's code that the description does not list.
 const NOT_DESCRIBED: &[(u16, &str, &str)] = &[
     (
+        414,
+        "uri_too_long",
+        "for a limit that the mock has and the document does not name",
+    ),
+    (
         415,
         "unsupported_media_type",
         "a setting of the dialect for content types",
@@ -214,6 +219,11 @@ const NOT_DESCRIBED: &[(u16, &str, &str)] = &[
         429,
         "rate_limited",
         "a setting of the dialect for rate limits",
+    ),
+    (
+        431,
+        "request_header_fields_too_large",
+        "for a limit that the mock has and the document does not name",
     ),
     (
         501,
