@@ -356,7 +356,9 @@ impl Error {
             Some(Missing::Contact) => "there is no contact with this address",
             Some(Missing::Topic) => "there is no topic with this name",
             Some(Missing::Segment) => "there is no segment with this id",
-            None if self.is_not_found() => "there is no such contact or topic",
+            None if self.is_not_found() && !self.is_retryable() => {
+                "there is no such contact or topic"
+            }
             None if api.is_foreign_404() => {
                 "the response does not come from the service: tell your developers"
             }
@@ -426,7 +428,8 @@ impl Error {
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
     /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
     ///
-    /// A gateway may send a 404 without a code, too, so this method alone does not prove that a contact is missing.
+    /// A gateway may send a 404 without a code, or a 503 with the code, so this method alone does not prove that a contact
+    /// is missing. After a 503, [`is_retryable`](Error::is_retryable) is `true`, too.
     /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An
     /// opt-out makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
     /// [`missing`](Error::missing) says what does not exist.
@@ -460,8 +463,8 @@ impl Error {
     /// in quotation marks, after the word `topic`, or in the member `topic`. In any other place, the name may be a word
     /// of the sentence or a part of the path.
     ///
-    /// The result is also `None` for a raw request, for an [`ApiError::new`], and for a response with a status that may
-    /// pass, such as 503.
+    /// The result is also `None` for a raw request and for an [`ApiError::new`]. After a status such as 503, which says
+    /// nothing about a contact, it is `None` unless a list has proved that the contact is missing, as after an opt-out.
     ///
     /// # Example: a misspelled topic
     ///
@@ -868,7 +871,7 @@ impl Error {
             api.code = Some(ErrorCode::from_slug(code.as_str())).filter(|code| !code.is_empty());
             api.message = Some(message).filter(|message| !message.is_empty());
         }
-        // A service that is not available, or whoever says so, does not know what is missing.
+        // A service that is not available does not know what is missing, and a gateway does not know it either.
         if api.is_not_found() && !is_transient(api.status) {
             api.missing = target.missing(&api.body);
         }
@@ -924,8 +927,10 @@ impl Error {
         self
     }
 
-    /// Says that this refusal is about a missing contact or topic, after another request has proved it.
+    /// Says that this refusal is about a missing contact or topic, after another request has proved it. So the call would
+    /// fail again, whatever its status.
     pub(crate) fn about_missing(mut self, thing: Missing) -> Self {
+        self.0.is_retryable = false;
         if let Some(api) = &mut self.0.api {
             api.code = Some(ErrorCode::NotFound);
             api.missing = Some(thing);

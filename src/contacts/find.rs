@@ -9,16 +9,16 @@ impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
     /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
-    /// `None` only if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts
-    /// with this address, and returns `None` if it is not among them. A contact with another address, for example of a
-    /// wrong cache, is an error.
+    /// `None` only if the refusal has the service's code `not_found`. After any other 404, and after a status such as 503
+    /// with this code, the call lists the contacts with this address, and returns `None` if it is not among them. A contact
+    /// with another address, for example of a wrong cache, is an error.
     ///
     /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
     /// program once with a call that lists, such as [`list`](Self::list).
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the 404 if the list has the contact. Then
+    /// - [`ErrorKind::Api`](crate::ErrorKind::Api) with the refusal if the list has the contact. Then
     ///   [`Error::is_not_found`] is false.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact in the response has another address. Addresses
@@ -107,7 +107,7 @@ impl FindContact {
             Ok(contact) => return Ok(Some(contact)),
             Err(error) => error,
         };
-        // With a status such as 503, nothing is missing for certain.
+        // A status such as 503 says nothing about a contact, whatever the code: then `missing` is `None`.
         if refusal.missing().is_some() && refusal.code() == Some(&ErrorCode::NotFound) {
             return Ok(None);
         }

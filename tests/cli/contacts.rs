@@ -989,6 +989,23 @@ fn an_opt_in_after_a_spam_report_is_exit_status_1_and_the_reason_is_said() {
 }
 
 #[test]
+fn a_503_with_the_code_of_a_missing_contact_is_not_exit_status_4() {
+    let server = server();
+    let down = Fault::status(503).body(r#"{"code": "not_found"}"#);
+    server.fault(down.method("POST"));
+
+    let down = end(&mut audience_at(
+        &server,
+        &["contacts", "subscribe", "ada@example.com", "--yes"],
+    ));
+
+    // Not 75: a program must not repeat an opt-in.
+    assert_eq!(down.code, Some(1), "{down:?}");
+    let said = "the service is not available (503 not_found)";
+    assert!(down.stderr.contains(said), "{down:?}");
+}
+
+#[test]
 fn an_opt_in_without_a_response_is_not_advised_to_be_repeated() {
     let server = server();
     server.fault(Fault::close_after());

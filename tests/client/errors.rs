@@ -728,6 +728,7 @@ fn each_refusal_is_explained_in_its_own_words() {
         ("402", "the plan does not allow this"),
         ("418", "the service refused the request"),
         ("503", "the service is not available"),
+        ("503 not_found", "the service is not available"),
     ] {
         let (status, code) = refusal.split_once(' ').unwrap_or((refusal, ""));
         let code = Some(ErrorCode::from(code)).filter(|code| *code != ErrorCode::from(""));

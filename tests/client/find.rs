@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audience::contacts::Contacts;
 use audience::mock::{Fault, MockServer};
-use audience::{ErrorKind, Outcome};
+use audience::{ErrorKind, Missing, Outcome};
 use serde_json::json;
 use wiremock::Request;
 
@@ -15,6 +15,7 @@ use crate::dialects::{dialects, patient_settings};
 
 const NOBODY: &str = "nobody@example.com";
 const PATH: &str = "/contacts/ada%40example.com";
+const GONE: &str = r#"{"code": "not_found"}"#;
 
 /// Starts a mock with Ada, and a contact whose address contains that of nobody.
 async fn start() -> (MockServer, Contacts) {
@@ -78,7 +79,6 @@ async fn a_404_without_the_code_counts_only_if_the_contact_is_not_listed() {
 
 #[tokio::test]
 async fn the_code_in_a_response_with_a_status_that_may_pass_is_no_proof() {
-    const GONE: &str = r#"{"code": "not_found"}"#;
     let (server, contacts) = start().await;
     server.fault(Fault::status(503).body(GONE).path(PATH));
     server.fault(Fault::status(503).body(GONE).method("POST"));
@@ -93,6 +93,18 @@ async fn the_code_in_a_response_with_a_status_that_may_pass_is_no_proof() {
         assert!(error.is_retryable(), "{error}");
         assert_eq!(error.missing(), None, "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_opt_out_refused_with_such_a_status_is_final_if_no_list_has_the_contact() {
+    let (server, contacts) = start().await;
+    server.fault(Fault::status(503).body(GONE).method("POST"));
+
+    let error = contacts.unsubscribe(NOBODY).await.unwrap_err();
+
+    assert_eq!(error.missing(), Some(Missing::Contact));
+    assert_eq!(error.visitor_status(), 404);
+    assert!(!error.is_retryable(), "{error}");
 }
 
 /// Starts a service that converts only ASCII letters to lower case, with the contact `Äda@x.io`.
