@@ -1427,7 +1427,7 @@ pub enum Outcome {
     /// The call only reads, so it changed nothing, whether it reached the service or not. A retry is safe.
     Unchanged,
     /// The write may or may not have been applied: there was no response, the response could not be
-    /// read, or its status was 408, 5xx other than 501, or 303 in response to a write.
+    /// read, or its status was 101, 303, 408, or 5xx other than 501.
     ///
     /// [`retrieve`](crate::contacts::Contacts::retrieve) the contact to find out.
     Unknown,
@@ -1443,17 +1443,18 @@ impl Outcome {
     ///
     /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may
     /// come from a proxy that forwarded the request and then stopped waiting. A 303 in response to a write says that
-    /// the service processed it and shows the result at another URL. After a 101, which nobody asked for, the response
-    /// to the request would follow in another protocol.
+    /// the service processed it and shows the result at another URL. A 101, which the client did not ask for, says only
+    /// that the response follows in another protocol, so the client cannot read it.
     fn from_status(status: StatusCode, method: &Method) -> Self {
         let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
-        let is_open = status.is_server_error()
-            || status == StatusCode::REQUEST_TIMEOUT
-            || status.is_informational();
         if status == StatusCode::NOT_IMPLEMENTED {
             return Self::Refused;
         }
-        if is_open || is_processed {
+        if status.is_server_error()
+            || status.is_informational()
+            || status == StatusCode::REQUEST_TIMEOUT
+            || is_processed
+        {
             if method.is_safe() {
                 Self::Unchanged
             } else {
