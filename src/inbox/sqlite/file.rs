@@ -104,7 +104,7 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
 
 fn not_created(error: io::Error) -> StoreError {
     match error.kind() {
-        ErrorKind::StorageFull => StoreError::full(error),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::full(error),
         _ => StoreError::unusable(error),
     }
 }
@@ -364,6 +364,7 @@ mod tests {
         let kind = |kind| not_created(io::Error::from(kind)).kind();
 
         assert_eq!(kind(ErrorKind::StorageFull), StoreErrorKind::Full);
+        assert_eq!(kind(ErrorKind::QuotaExceeded), StoreErrorKind::Full);
         assert_eq!(kind(ErrorKind::PermissionDenied), StoreErrorKind::Unusable);
     }
 

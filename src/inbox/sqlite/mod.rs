@@ -34,7 +34,7 @@ use self::file::{
 use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
 use crate::causes::causes;
-use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
+use crate::inbox::error::{Failure, InboxError, StoreError};
 use crate::inbox::handler_in::{EventHandler, apply_in_time, effects_of};
 use crate::inbox::receipt::{Receipt, is_new, state_of_outcome};
 use crate::inbox::store::{
@@ -693,9 +693,7 @@ impl SqliteStoreBuilder {
         let path = path.as_ref();
         match self.open_file(path) {
             // Even reading takes some room.
-            Err(error) if error.kind() == StoreErrorKind::Full && give_up_reserve(path) => {
-                self.open_file(path)
-            }
+            Err(error) if is_full(&error) && give_up_reserve(path) => self.open_file(path),
             opened => opened,
         }
     }
@@ -1056,12 +1054,8 @@ fn transact<T>(
     Ok(value)
 }
 
-/// Returns whether a transaction failed because the disk is full.
-fn is_full(error: &TransactionError) -> bool {
-    let error: &(dyn Error + 'static) = match error {
-        TransactionError::RolledBack(error) => error.as_ref(),
-        TransactionError::Store(error) => error,
-    };
+/// Returns whether a transaction failed, or a file could not be opened, because there is no room.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(|cause| {
         let failure: Option<&ffi::Error> = cause.downcast_ref();
         failure.is_some_and(is_out_of_room)
@@ -1314,7 +1308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_full_disk_gives_a_transaction_the_room_of_the_reserve() {
+    fn only_a_full_disk_gives_a_transaction_or_an_opening_the_room_of_the_reserve() {
         let failure = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
 
         for (code, expected) in [
@@ -1324,10 +1318,12 @@ mod tests {
             (ffi::SQLITE_BUSY, false),
         ] {
             let of_handler = TransactionError::RolledBack(failure(code).into());
+            let of_opening = store_error(failure(code));
             let of_store = TransactionError::Store(store_error(failure(code)));
 
             assert_eq!(is_full(&of_handler), expected, "{of_handler:?}");
             assert_eq!(is_full(&of_store), expected, "{of_store:?}");
+            assert_eq!(is_full(&of_opening), expected, "{of_opening:?}");
         }
     }
 }
