@@ -178,12 +178,9 @@ impl Shared {
             let work = Box::pin(self.attempt(operation, request, &url, limit, attempt));
             let failed = match work.await {
                 Ok(response) => {
-                    let success = Success::new(operation, request, response, attempt);
-                    let is_repeatable = safety == RetrySafety::Safe;
-                    return Ok(Success {
-                        is_repeatable,
-                        ..success
-                    });
+                    let mut success = Success::new(operation, request, response, attempt);
+                    success.is_repeatable |= options.idempotent;
+                    return Ok(success);
                 }
                 Err(failed) => failed,
             };

@@ -122,8 +122,9 @@ impl ListContacts {
         self
     }
 
-    /// Lists only the contacts of this segment, which is a list or a rule that the service has stored. It cannot be
-    /// combined with [`rule`](Self::rule). Default: the list has every contact.
+    /// Lists only the contacts of this segment, which is a list or a rule that the service has stored. An empty id is an
+    /// error when the call is awaited, and nothing is sent. It cannot be combined with [`rule`](Self::rule). Default: the
+    /// list has every contact.
     ///
     /// # Example: the contacts of a stored list
     ///
@@ -338,7 +339,7 @@ impl List {
             request = request.query("query", text);
         }
         match (self.segment.as_deref(), &self.rule) {
-            // A service may ignore it, and would list every contact.
+            // A service may ignore an empty id, and list every contact.
             (Some(""), _) => Err(Error::input("the id of the segment is empty")),
             (Some(_), Some(_)) => Err(Error::input(
                 "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
