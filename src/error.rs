@@ -2033,9 +2033,33 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
-/// Reads an error body. A message that is not UTF-8 must not hide the slug beside it, so invalid bytes are replaced.
+/// Reads an error body. A message that is not valid Unicode must not hide the slug beside it, so its invalid parts are
+/// replaced.
 fn json_of(body: &[u8]) -> Option<Value> {
-    serde_json::from_str(&String::from_utf8_lossy(without_mark(body))).ok()
+    let text = String::from_utf8_lossy(without_mark(body));
+    let value = serde_json::from_str(&text);
+    value
+        .or_else(|_| serde_json::from_str(&without_surrogates(&text)))
+        .ok()
+}
+
+/// Replaces the escapes of surrogates in JSON. A service that cuts a message after so many characters may leave one half of
+/// a pair, which JSON allows and a Rust string does not.
+fn without_surrogates(json: &str) -> String {
+    let mut parts = json.split("\\u");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_surrogate = matches!(
+            part.as_bytes(),
+            [b'd' | b'D', b'8' | b'9' | b'a'..=b'f' | b'A'..=b'F', ..]
+        );
+        text += "\\u";
+        match part.get(4..).filter(|_| is_surrogate) {
+            Some(rest) => text.extend(["fffd", rest]),
+            None => text += part,
+        }
+    }
+    text
 }
 
 /// The members of an error object that hold a slug and nothing else.

@@ -311,14 +311,20 @@ async fn a_body_that_is_not_utf_8_is_kept_unchanged() {
 }
 
 #[tokio::test]
-async fn a_code_is_read_even_if_the_message_beside_it_is_not_utf_8() {
-    let body = b"{\"code\": \"failed_precondition\", \"message\": \"gesch\xfctzt\"}";
+async fn a_code_is_read_even_if_the_message_beside_it_is_not_valid_unicode() {
+    for (message, read) in [
+        (&b"gesch\xfctzt"[..], "gesch\u{fffd}tzt"),
+        // The first half of an emoji, after a letter that is escaped, too.
+        (&br"\u00e9\ud83d"[..], "\u{e9}\u{fffd}"),
+    ] {
+        let start = &b"{\"code\": \"failed_precondition\", \"message\": \""[..];
+        let body = [start, message, &b"\"}"[..]].concat();
 
-    let error = refusal(422, body).await;
+        let error = refusal(422, body).await;
 
-    assert!(error.is_complaint_locked());
-    let message = error.api().unwrap().message();
-    assert_eq!(message, Some("gesch\u{fffd}tzt"));
+        assert!(error.is_complaint_locked(), "{read}");
+        assert_eq!(error.api().unwrap().message(), Some(read));
+    }
 }
 
 #[tokio::test]
