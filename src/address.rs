@@ -95,10 +95,15 @@ pub(crate) fn are_different(address: &str, other: &str) -> bool {
 /// those of ASCII.
 #[cfg(feature = "client")]
 pub(crate) fn are_spellings_of_one(address: &str, other: &str) -> bool {
+    one_spelling(address) == one_spelling(other)
+}
+
+/// Returns the same text for all [spellings of one address](are_spellings_of_one).
+#[cfg(feature = "client")]
+pub(crate) fn one_spelling(address: &str) -> String {
     // A sigma at the end of a word has a form of its own in lower case, which not every service writes. Capital letters
     // would also make one address of `straße` and `strasse`, which are two.
-    let spelling = |address: &str| normalized_address(address).replace('ς', "σ");
-    spelling(address) == spelling(other)
+    normalized_address(address).replace('ς', "σ")
 }
 
 /// The longest address that mail servers take (RFC 5321, section 4.5.3.1.3).

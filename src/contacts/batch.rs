@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Contacts;
 use super::new_contact::{NewContact, OnConflict};
-use crate::address::{are_spellings_of_one, normalized_address};
+use crate::address::{are_spellings_of_one, one_spelling};
 #[cfg(feature = "import")]
 use crate::client::{CallOptions, not_sent};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
@@ -661,8 +661,8 @@ fn matched_by_address<'a>(
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     let mut named: HashMap<String, Vec<(usize, NamedResult<'a>)>> = HashMap::new();
     for (place, (result, entry)) in results.into_iter().zip(sent).enumerate() {
-        let own = normalized_address(&entry.borrow().email);
-        let name = match normalized_address(&result.email) {
+        let own = one_spelling(&entry.borrow().email);
+        let name = match one_spelling(&result.email) {
             name if name.is_empty() => own.clone(),
             name => name,
         };
@@ -926,13 +926,18 @@ mod tests {
     #[test]
     fn a_result_belongs_to_its_entry_whichever_small_sigma_the_service_writes() {
         for stored in ["νίκος@x.gr", "νίκοσ@x.gr"] {
-            let entries = vec![NewContact::new("ΝΊΚΟΣ@x.gr")];
-            let body = json!({"data": [{"email": stored, "status": "created"}]}).to_string();
+            let created = json!({"email": stored, "status": "created"});
+            let updated = json!({"email": "ada@x.io", "status": "updated"});
+            for data in [json!([created, updated]), json!([updated, created])] {
+                let entries = vec![NewContact::new("ΝΊΚΟΣ@x.gr"), NewContact::new("ada@x.io")];
+                let body = json!({"data": data}).to_string();
 
-            let response = http::Response::new(body.into());
-            let report = crate::client::result_of(&Batch { entries }, response).unwrap();
+                let response = http::Response::new(body.into());
+                let report = crate::client::result_of(&Batch { entries }, response).unwrap();
 
-            assert_eq!(report.entries[0].outcome, BatchOutcome::Created, "{stored}");
+                assert_eq!(report.entries[0].outcome, BatchOutcome::Created, "{data}");
+                assert_eq!(report.entries[1].outcome, BatchOutcome::Updated, "{data}");
+            }
         }
     }
 
