@@ -261,6 +261,7 @@ async fn a_deferred_transaction_that_begins_with_a_claim_waits_for_another_write
     let file = folder.file();
     let claiming = std::thread::spawn(move || {
         let mut connection = rusqlite::Connection::open(file).unwrap();
+        connection.busy_timeout(PATIENCE).unwrap();
         let transaction = connection.transaction().unwrap();
         let claimed = store.claim_in(&transaction, "main", &id).into_inner();
         transaction.commit().unwrap();

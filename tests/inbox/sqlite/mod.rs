@@ -50,9 +50,11 @@ impl Folder {
         builder.open(self.file()).unwrap()
     }
 
-    /// A connection of a user's own.
+    /// A connection of a user's own, which waits for a slow machine.
     fn connect(&self) -> Connection {
-        Connection::open(self.file()).unwrap()
+        let connection = Connection::open(self.file()).unwrap();
+        connection.busy_timeout(PATIENCE).unwrap();
+        connection
     }
 
     /// Starts a thread that writes to the file without a pause until its receiver is dropped. It notes the start of each

@@ -218,12 +218,15 @@ async fn a_failed_operation_does_not_make_the_store_forget_the_others_of_its_com
         .unwrap();
     hours.pass(7);
     let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
     let wait = move |_: &mut rusqlite::Transaction<'_>| {
+        begin.send(()).ok();
         held.recv().ok();
         Ok::<_, String>(())
     };
     let blocker = store.clone();
     let blocking = tokio::spawn(async move { blocker.transaction(wait).await.unwrap() });
+    begun.await.unwrap();
 
     // Both wait while the transaction lasts, so they are committed together.
     let (id_fails, id_succeeds) = (id("fails"), id("succeeds"));

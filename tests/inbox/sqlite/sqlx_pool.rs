@@ -304,7 +304,9 @@ async fn deliveries_and_the_operations_of_the_store_wait_for_their_turn() {
     // Kept open: when it closes, it locks the file for a moment, for which a store without a timeout does not wait.
     let _open = folder.set_up().await;
     let options = folder.options().busy_timeout(Duration::ZERO);
-    let pool = SqlitePoolOptions::new().max_connections(2);
+    let pool = SqlitePoolOptions::new()
+        .max_connections(2)
+        .acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.unwrap();
     let builder = SqliteStore::builder().busy_timeout(Duration::ZERO);
     let store = builder.open_pool(pool).await.unwrap();
