@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use support::cancellation::{for_each_number_of_polls, poll_times, until};
 use support::redis::OwnRedis;
-use support::{in_time, postgres};
+use support::{PATIENCE, in_time, postgres};
 
 use super::deliveries::{Runs, delivery, id, store_in_test_time, with_store_methods};
 
@@ -127,7 +127,9 @@ async fn a_call_on_postgres_that_is_dropped_after_any_number_of_polls_gives_its_
     else {
         return;
     };
-    let store = PostgresStore::builder().max_connections(3);
+    let store = PostgresStore::builder()
+        .max_connections(3)
+        .timeout(PATIENCE);
     let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     // Connections of dropped calls are closed once their statement has ended, and their places are free.
@@ -137,7 +139,7 @@ async fn a_call_on_postgres_that_is_dropped_after_any_number_of_polls_gives_its_
 
     let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3);
     let pool: PgPool = pool.connect(&other.url).await.unwrap();
-    let store = SqlxPostgresStore::new(pool.clone());
+    let store = SqlxPostgresStore::new(pool.clone()).timeout(PATIENCE);
     store.migrate().await.unwrap();
     let ended = || until(|| pool.num_idle() == pool.size() as usize);
     drop_each_call(&store, async || ended().await).await;

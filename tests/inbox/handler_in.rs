@@ -368,18 +368,20 @@ async fn a_transaction_that_hangs_fails_its_attempt(store: impl Effects) {
     let inbox = inbox(&store, "main");
     assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let hangs = store.applies(&inbox, Then::Hang);
-    let start = tokio::time::Instant::now();
+    let (times, mut took) = tokio::sync::mpsc::unbounded_channel();
 
     let hanging = move |event, attempt| {
+        let (start, times) = (tokio::time::Instant::now(), times.clone());
         let hanging = hangs(event, attempt);
         Box::pin(async move {
             let ended = hanging.await;
+            times.send(start.elapsed().as_secs()).unwrap();
             tokio::time::resume();
             ended
         }) as HandlerFuture
     };
     let (_, reason) = attempt(&inbox, hanging).await;
-    let seconds = start.elapsed().as_secs();
+    let seconds = took.recv().await.unwrap();
 
     let reason = reason.unwrap();
     assert!(reason.ends_with("did not end within 15 s"), "{reason}");
@@ -394,8 +396,8 @@ async fn an_event_that_another_claim_of_its_effect_holds_is_retried(store: impl 
     let (inbox, event) = (inbox(&store, "main"), id("evt_1"));
     assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let key = EventKey::new("main-effects", &event);
-    let minute = Duration::from_secs(60);
-    let claim = NewClaim::new(key, Token::random(), minute, minute);
+    let hour = Duration::from_secs(3_600);
+    let claim = NewClaim::new(key, Token::random(), hour, hour);
     store.claim(claim).await.unwrap();
 
     let (is_handled, reason) = attempt(&inbox, store.applies(&inbox, Then::Succeed)).await;

@@ -29,6 +29,9 @@ const TABLES: &str = "CREATE TABLE effects (event_id text);
     CREATE TABLE counters (name text PRIMARY KEY, value int NOT NULL);
     INSERT INTO counters VALUES ('a', 0), ('b', 0)";
 
+/// Somewhat less than the time that a delivery may take.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(5);
+
 /// How many backends of the store have a transaction open.
 const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE application_name = 'audience inbox' AND datname = current_database() AND state <> 'idle'";
@@ -111,22 +114,32 @@ async fn an_endpoint_of_axum_applies_each_event_once() {
     let mut responses = tokio::task::JoinSet::new();
 
     for number in 0..60 {
-        let text = body(&format!("evt_{}", number % 20), "Hi");
-        let headers = audience::webhooks::Signer::new(SECRET).unwrap().sign(
-            &audience::webhooks::EventType::Bounced,
-            std::time::SystemTime::now(),
-            &text,
-        );
-        let mut request = Request::post("/hook").body(Body::from(text)).unwrap();
-        *request.headers_mut() = headers;
-        responses.spawn(router.clone().oneshot(request));
+        let router = router.clone();
+        responses.spawn(async move {
+            let text = body(&format!("evt_{}", number % 20), "Hi");
+            let began = Instant::now();
+            loop {
+                let headers = audience::webhooks::Signer::new(SECRET).unwrap().sign(
+                    &audience::webhooks::EventType::Bounced,
+                    std::time::SystemTime::now(),
+                    &text,
+                );
+                let request = Request::post("/hook").body(Body::from(text.clone()));
+                let mut request = request.unwrap();
+                *request.headers_mut() = headers;
+                let sent = Instant::now();
+                let status = router.clone().oneshot(request).await.unwrap().status();
+                // On a busy machine, 8 s may be too short. Then the service delivers the event again.
+                let is_late = status == 503 && sent.elapsed() > RESPONSE_LIMIT;
+                if !is_late || began.elapsed() > PATIENCE {
+                    return status;
+                }
+            }
+        });
     }
-    let responses = responses.join_all().await;
+    let statuses = responses.join_all().await;
 
-    let statuses = responses
-        .into_iter()
-        .map(|response| response.unwrap().status());
-    assert_eq!(statuses.filter(|status| *status == 200).count(), 60);
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     assert_eq!(effects(&database).await, 20);
 }
 

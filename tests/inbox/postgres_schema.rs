@@ -1,9 +1,10 @@
 //! The tables, and what they cost.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::inbox::conformance::Suite;
+use audience::inbox::deadpool_postgres::tokio_postgres::Client;
 use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, InboxError, NewDelivery,
     PostgresStore, Receipt, Release, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take,
@@ -373,7 +374,7 @@ async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
     admin.batch_execute(remembered).await.unwrap();
     let scans = "SELECT seq_scan, seq_tup_read, n_tup_hot_upd FROM pg_stat_user_tables
         WHERE relname = 'audience_inbox' AND schemaname = current_schema()";
-    settle().await;
+    settle(&admin).await;
     let before = admin.query_one(scans, &[]).await.unwrap();
 
     // The statistics of a connection are written when it is closed.
@@ -382,7 +383,7 @@ async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
         use_every_call(&store, number).await;
     }
     drop(store);
-    settle().await;
+    settle(&admin).await;
 
     let after = admin.query_one(scans, &[]).await.unwrap();
     // 20 leases were extended and 20 completed. A page that is full makes a few exceptions.
@@ -420,7 +421,7 @@ async fn a_backlog_of_many_events_reads_no_body() {
     let admin = postgres::client(&database.url).await;
     let blocks = "SELECT heap_blks_read + heap_blks_hit FROM pg_statio_user_tables
         WHERE relname = 'audience_inbox' AND schemaname = current_schema()";
-    settle().await;
+    settle(&admin).await;
     let before = admin.query_one(blocks, &[]).await.unwrap();
 
     let store = connect(&database.url).await;
@@ -430,7 +431,7 @@ async fn a_backlog_of_many_events_reads_no_body() {
         assert!(backlog.lag >= Duration::from_secs(20));
     }
     drop(store);
-    settle().await;
+    settle(&admin).await;
 
     let after = admin.query_one(blocks, &[]).await.unwrap();
     // The bodies fill more than 1,500 blocks. A few others say that these need not be read.
@@ -479,8 +480,15 @@ async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_
     assert!(healed.get::<_, bool>(0));
 }
 
-/// Lets the statistics of the server arrive.
-async fn settle() {
+/// Waits until the connections of the test have ended but this one, and lets the statistics of the server arrive. The
+/// database may also be one that other programs use.
+async fn settle(admin: &Client) {
+    let others = "SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let end = Instant::now() + Duration::from_secs(20);
+    while !admin.query(others, &[]).await.unwrap().is_empty() && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
 }
 

@@ -182,7 +182,7 @@ async fn any_number_of_processes_can_migrate_simultaneously_and_again() {
     let mut tasks = tokio::task::JoinSet::new();
 
     for _ in 0..16 {
-        let store = SqlxPostgresStore::new(pool(&url, 1).await);
+        let store = SqlxPostgresStore::new(pool(&url, 1).await).timeout(PATIENCE);
         tasks.spawn(async move { store.migrate().await });
     }
 
@@ -202,7 +202,7 @@ async fn the_migrations_of_sqlx_create_the_tables() {
     let files = Migrator::new(Path::new("../migrations/postgres")).await;
     files.unwrap().run(&pool).await.unwrap();
 
-    let store = SqlxPostgresStore::new(pool);
+    let store = SqlxPostgresStore::new(pool).timeout(PATIENCE);
     assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
     store.migrate().await.unwrap();
 }
@@ -584,16 +584,24 @@ async fn behind_a_lock_there_are_no_more_connections_than_the_pool_may_have_and_
         .await
         .unwrap();
     let mut calls = tokio::task::JoinSet::new();
-    let mut most = 0;
-    for number in 0..40 {
+    let (mut most, mut number) = (0_i64, 0);
+    let end = Instant::now() + PATIENCE;
+    // On a slow machine, it takes more calls until all connections are open.
+    while number < 40 || (most < i64::from(POOL) && Instant::now() < end) {
         let store = store.clone();
         calls.spawn(async move { claim(&store, &format!("evt_{number}")).await });
+        number += 1;
         tokio::time::sleep(SHORT / 10).await;
         most = most.max(admin.query_one(count, &[]).await.unwrap().get(0));
     }
     let results = calls.join_all().await;
     // The server gives up the last statements.
     tokio::time::sleep(SHORT * 4).await;
+    let end = Instant::now() + PATIENCE;
+    while admin.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(Instant::now() < end, "statements still wait");
+        tokio::time::sleep(SHORT / 10).await;
+    }
     lock.rollback().await.unwrap();
 
     assert!(results.iter().all(Result::is_err));
@@ -662,6 +670,7 @@ async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
     server.stop().await;
     let down = claim(&store, "evt_2").await.unwrap_err();
     server.start().await;
+    let store = store.timeout(PATIENCE);
 
     assert_eq!(down.kind(), StoreErrorKind::Unavailable);
     assert!(store.complete(held, MINUTE).await.unwrap());

@@ -82,7 +82,7 @@ fn printed(error: &StoreError) -> String {
 /// Connects with these options. Returns whether the connection is encrypted.
 async fn connect(url: &str, options: &str) -> Result<bool, StoreError> {
     let url = format!("{url}?{options}");
-    let store = in_time(PostgresStore::connect(&url)).await?;
+    let store = in_time(postgres::connect(&url)).await?;
     let client = store.pool().get().await.unwrap();
     let is_encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     Ok(client.query_one(is_encrypted, &[]).await.unwrap().get(0))

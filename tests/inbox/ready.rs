@@ -5,8 +5,7 @@ use std::task::{Context, Waker};
 
 use audience::inbox::rusqlite::Connection;
 use audience::inbox::{
-    Inbox, InboxError, MemoryStore, PostgresStore, Receipt, RedisStore, SqliteStore, Store,
-    StoreErrorKind,
+    Inbox, InboxError, MemoryStore, Receipt, RedisStore, SqliteStore, Store, StoreErrorKind,
 };
 use support::{in_time, postgres, redis};
 
@@ -158,7 +157,7 @@ async fn a_probe_fails_for_a_postgres_role_that_may_not_insert() {
         "CREATE ROLE receiver LOGIN; GRANT SELECT, UPDATE, DELETE ON audience_inbox TO receiver";
     admin.batch_execute(role).await.unwrap();
     let url = database.url.replace("audience@", "receiver@");
-    let receiver = inbox(PostgresStore::connect(&url).await.unwrap());
+    let receiver = inbox(postgres::connect(&url).await.unwrap());
 
     assert_eq!(failure(&receiver).await, StoreErrorKind::Unusable);
     // With the entry of another probe there.

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::inbox::error::StoreErrorKind;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(300);
     /// The code in the request to cancel a statement.
     const CANCEL: [u8; 4] = [0x04, 0xd2, 0x16, 0x2e];
 

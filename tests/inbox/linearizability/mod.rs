@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use audience::inbox::{MemoryStore, PostgresStore, SqliteStore, Store};
+use audience::inbox::{MemoryStore, SqliteStore, Store};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use support::redis::OwnRedis;
@@ -86,7 +86,7 @@ async fn check_on_postgres(kind: Kind, rounds: usize) {
         return;
     };
     let database = server.database().await;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     // More than six simultaneous calls of a process share statements.
     check_processes(kind, 10, Server::Postgres(server, database), rounds).await;
