@@ -1,13 +1,15 @@
 //! The store in Redis.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::inbox::{
-    EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, RedisStore, Release, Take, Token,
+    EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, RedisStore, RedisStoreBuilder,
+    Release, Take, Token,
 };
 use audience::webhooks::EventId;
 use redis::aio::MultiplexedConnection;
 
+use support::PATIENCE;
 use support::redis::Redis;
 
 mod cluster;
@@ -29,12 +31,25 @@ async fn store(server: &Redis) -> RedisStore {
 }
 
 async fn connect(url: &str) -> RedisStore {
-    RedisStore::connect(url).await.expect("the server runs")
+    connect_with_builder(&RedisStore::builder(), url).await
 }
 
 async fn connect_with_prefix(url: &str, prefix: impl AsRef<str>) -> RedisStore {
-    let builder = RedisStore::builder().prefix(prefix);
-    builder.connect(url).await.expect("the server runs")
+    connect_with_builder(&RedisStore::builder().prefix(prefix), url).await
+}
+
+/// Connects to a server that runs. The store does not wait for a slow machine, which then needs several attempts.
+async fn connect_with_builder(builder: &RedisStoreBuilder, url: &str) -> RedisStore {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match builder.clone().connect(url).await {
+            Ok(store) => return store,
+            Err(error) => {
+                let is_slow = error.is_temporary() && Instant::now() < end;
+                assert!(is_slow, "{error:?}");
+            }
+        }
+    }
 }
 
 /// A connection beside the store, to look at the server.
