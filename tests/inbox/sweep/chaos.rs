@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use audience::mock::{DeliveryFault, MockServer, SigningClock};
 use futures_util::{StreamExt, stream};
@@ -15,6 +15,7 @@ use super::proxy::Proxy;
 use super::receiver::{Mode, Receiver};
 use super::tally::{Crashes, Tally};
 use super::{LEASE, SECRET};
+use support::PATIENCE;
 use support::postgres::Server;
 
 pub(super) struct Sweep {
@@ -179,10 +180,8 @@ async fn retry_until_handled(mock: &MockServer, database: &Database, ids: &[Stri
 
 /// Waits until the workers handled what was accepted.
 async fn wait_until_drained(database: &Database, ids: &[String]) {
-    for _ in 0..200 {
-        if count_handled(database, ids).await == ids.len() {
-            return;
-        }
+    let end = Instant::now() + PATIENCE;
+    while count_handled(database, ids).await < ids.len() && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
