@@ -9,8 +9,8 @@ use audience::inbox::{Inbox, MemoryStore, Receipt, StoreError};
 use audience::mock::Fault;
 use axum::routing::get;
 use axum::{Extension, Router};
-use support::ADA;
 use support::cancellation::until;
+use support::{ADA, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
@@ -314,17 +314,11 @@ fn a_signal_that_came_during_the_start_is_remembered() {
         // The start continues, and nobody waits for a signal.
         tokio::time::sleep(Duration::from_millis(300)).await;
 
-        let limit = Duration::from_secs(5);
         for _ in 1..=2 {
-            tokio::time::timeout(limit, audience::shutdown_signal())
-                .await
-                .unwrap();
+            in_time(audience::shutdown_signal()).await;
         }
         let (listener, _) = listen().await;
-        let served = tokio::time::timeout(
-            limit,
-            audience::serve(listener, Router::new()).into_future(),
-        );
-        served.await.unwrap().unwrap();
+        let served = audience::serve(listener, Router::<()>::new());
+        in_time(served).await.unwrap();
     });
 }

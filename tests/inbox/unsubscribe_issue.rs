@@ -674,7 +674,8 @@ async fn an_issue_stops_on_a_signal_and_begins_no_mail_after_it() {
 async fn a_mail_that_is_being_sent_at_the_signal_is_finished() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
-    server.fault(Fault::delay(Duration::from_millis(300)).path("/emails"));
+    // On a slow machine, the signal must come before the response.
+    server.fault(Fault::delay(Duration::from_secs(2)).path("/emails"));
     let is_sending = || server.requests().iter().any(|sent| sent.path == "/emails");
 
     let report = send(&service)
@@ -900,8 +901,9 @@ async fn a_mail_whose_check_takes_longer_than_its_claim_is_sent_once() {
     let store = clock.store();
     let service = service(&server, store.clone());
     let other = self::service(&server, store.clone());
+    // On a slow machine, the clock must be moved before the response is there.
     server.fault(
-        Fault::delay(Duration::from_millis(300))
+        Fault::delay(Duration::from_secs(2))
             .path("/contacts/0%40x.io")
             .times(1),
     );

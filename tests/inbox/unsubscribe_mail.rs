@@ -482,7 +482,7 @@ async fn strangers_do_not_learn_that_the_service_refused_a_mail() {
 async fn a_visitor_who_leaves_gets_the_mail_nevertheless() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
-    server.fault(Fault::delay(Duration::from_millis(200)).times(1));
+    server.fault(Fault::delay(Duration::from_secs(1)).times(1));
 
     let dropped = tokio::time::timeout(Duration::from_millis(50), ask(&service, &["news"])).await;
     service.worker().run_until(async {}).await.unwrap();

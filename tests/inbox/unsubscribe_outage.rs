@@ -113,7 +113,10 @@ async fn of_1_000_clicks_on_a_server_that_is_killed_none_is_lost() {
         let running = tokio::spawn(click(server.port, waiting, Arc::clone(&acknowledged)));
         if kills < 6 {
             let before = acknowledged.lock().unwrap().len();
-            while acknowledged.lock().unwrap().len() < (before + 130).min(CLICKS) {
+            // On a busy machine, so many clicks may fail that the others are fewer.
+            while acknowledged.lock().unwrap().len() < (before + 130).min(CLICKS)
+                && !running.is_finished()
+            {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             drop(server);
