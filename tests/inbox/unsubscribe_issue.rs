@@ -809,7 +809,8 @@ async fn who_opts_out_while_a_429_holds_the_mail_back_does_not_get_it() {
         let server = with_reader().await;
         let store = MemoryStore::new();
         let service = service(&server, store.clone());
-        server.fault(Fault::status(429).retry_after(1).path("/emails").times(1));
+        // On a slow machine, the opt-out must come before the retry.
+        server.fault(Fault::status(429).retry_after(3).path("/emails").times(1));
         let opting_out = async {
             until(|| server.requests().iter().any(|sent| sent.path == "/emails")).await;
             service.opt_out(ADA, Some("news")).await.unwrap();
@@ -838,7 +839,8 @@ async fn who_opts_out_while_a_429_holds_back_the_look_at_the_contact_does_not_ge
     let server = with_reader().await;
     let service = service(&server, MemoryStore::new());
     let retrieve = Fault::status(429).method("GET").path("/contacts/*");
-    server.fault(retrieve.retry_after(1).times(1));
+    // On a slow machine, the opt-out must come before the retry.
+    server.fault(retrieve.retry_after(3).times(1));
     let opting_out = async {
         until(|| !server.requests().is_empty()).await;
         // The worker could not send it yet, because the 429 holds it back, too.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, Token};
+use audience::inbox::{AcceptState, ClaimState, Store, Token};
 use redis::AsyncCommands;
 
 use super::{
@@ -32,7 +32,7 @@ async fn nothing_is_left_of_a_body_or_a_reason_when_an_event_is_done() {
     let Some(server) = OwnRedis::start(&["--rdbcompression", "no"]).await else {
         return;
     };
-    let store = RedisStore::connect(server.url()).await.unwrap();
+    let store = super::connect(&server.url()).await;
     let (completed, discarded, token) = (id("completed"), id("discarded"), Token::random());
     for id in [&completed, &discarded] {
         store.accept(delivery(id, BODY)).await.unwrap();

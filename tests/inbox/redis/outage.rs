@@ -8,7 +8,8 @@ use super::{RETENTION, claim, commands, connect, delivery, held, id, take};
 use support::in_time;
 use support::redis::OwnRedis;
 
-/// The system still has what a killed server has written. To write it to a busy disk could take longer than a response may.
+/// The system still has what a killed server has written. To write it to a busy disk could take longer than a response
+/// may.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
 #[tokio::test]
