@@ -78,7 +78,7 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
                     (ErrorKind::Timeout, Outcome::Unknown)
                 );
                 let message = format!(
-                    "{}: timed out after 2s waiting for the full response",
+                    "{}: timed out after 5s waiting for the full response",
                     operation.name()
                 );
                 assert_eq!(error.to_string(), message);
@@ -245,7 +245,7 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
     );
     assert_eq!(
         error.to_string(),
-        "retrieve: the deadline of 2s passed before the full response arrived"
+        "retrieve: the deadline of 5s passed before the full response arrived"
     );
     assert_eq!(server.received().len(), 1);
 }
