@@ -245,7 +245,7 @@ async fn as_many_contacts_as_allowed_are_retrieved_at_once() {
     }
 }
 
-/// Serves six contacts. A retrieve call takes 30 ms.
+/// Serves six contacts. A retrieve call takes so long that, on a busy machine too, others are open meanwhile.
 async fn serve_slowly(gauge: Gauge) -> String {
     use axum::extract::RawQuery;
     use axum::routing::get;
@@ -260,7 +260,7 @@ async fn serve_slowly(gauge: Gauge) -> String {
         async move {
             let now = open.fetch_add(1, Ordering::SeqCst) + 1;
             most.fetch_max(now, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
             open.fetch_sub(1, Ordering::SeqCst);
             axum::Json(contact())
         }
