@@ -217,7 +217,7 @@ async fn a_strict_row_with_an_unknown_outcome_is_reported_and_never_sent_again()
 #[tokio::test]
 async fn strict_rows_in_flight_when_an_import_is_dropped_are_reported_and_not_sent() {
     let server = MockServer::start().await;
-    let slow = Fault::delay(std::time::Duration::from_secs(20));
+    let slow = Fault::delay(std::time::Duration::from_secs(600));
     server.fault(slow.path("/contacts/batch").after(1).times(1));
     let journal = JournalPath::new();
     let contacts = contacts(&server);

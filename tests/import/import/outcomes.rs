@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FusedStream;
 
 use super::{JournalPath, batches, contacts, numbered};
+use support::cancellation::until;
 use support::in_time;
 
 #[tokio::test]
@@ -116,8 +117,19 @@ async fn rows_of_a_slow_stream_are_sent_and_handed_out_before_the_next_one_comes
 #[tokio::test]
 async fn an_endless_stream_ends_by_the_signal_that_stops_the_import() {
     let server = MockServer::start().await;
-    let signal = || tokio::time::sleep(Duration::from_millis(200));
-    let rows = futures_util::stream::iter(numbered(5)).chain(futures_util::stream::pending());
+    let read = Arc::new(AtomicUsize::new(0));
+    let signal = || {
+        let read = read.clone();
+        async move {
+            until(|| read.load(Ordering::Relaxed) == 5).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let counted = read.clone();
+    let rows = numbered(5).inspect(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let rows = futures_util::stream::iter(rows).chain(futures_util::stream::pending());
 
     let import = contacts(&server).import_stream(rows.take_until(signal()));
     let report = in_time(import.stop_when(signal())).await.unwrap();
