@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::Value;
+use support::PATIENCE;
 
 use super::{Api, members};
 use crate::openapi::conformance::{self, Exchange};
@@ -29,7 +29,7 @@ impl Api {
     pub(super) fn connect(&self) -> TcpStream {
         let connection = TcpStream::connect(self.host()).expect("the mock accepts connections");
         connection
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
         connection
     }

@@ -179,16 +179,19 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
     })
     .await;
 
-    let examination = examine(url)
-        .timeout(Duration::from_secs(10))
-        .only([Check::ResponseTime])
-        .await;
+    // On a busy machine, it may be more than all of the time.
+    for attempt in 1.. {
+        let examination = examine(&url)
+            .timeout(Duration::from_secs(10))
+            .only([Check::ResponseTime])
+            .await;
 
-    assert_eq!(
-        examination.verdict(Check::ResponseTime),
-        Some(Verdict::Warning)
-    );
-    assert!(examination.passed(), "{examination}");
+        if examination.verdict(Check::ResponseTime) == Some(Verdict::Warning) {
+            assert!(examination.passed(), "{examination}");
+            return;
+        }
+        assert!(attempt < 5, "{examination}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

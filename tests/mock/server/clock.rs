@@ -18,13 +18,22 @@ use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
 #[tokio::test]
 async fn a_running_clock_follows_the_system_clock() {
     let server = MockServer::start().await;
-    let ahead = || server.now().as_unix() - Timestamp::now().as_unix();
+    // A busy machine may need seconds to read one clock after the other.
+    let assert_ahead = |seconds: i64| {
+        let before = Timestamp::now().as_unix();
+        let now = server.now().as_unix() - seconds;
+        let after = Timestamp::now().as_unix();
+        assert!(
+            (before - 1..=after + 1).contains(&now),
+            "{before} {now} {after}"
+        );
+    };
 
-    assert!((0..=1).contains(&ahead()));
+    assert_ahead(0);
     server.advance(Duration::from_secs(3_600));
-    assert!((3_599..=3_601).contains(&ahead()), "{}", ahead());
+    assert_ahead(3_600);
     server.reset();
-    assert!((-1..=1).contains(&ahead()), "{}", ahead());
+    assert_ahead(0);
 }
 
 #[tokio::test]

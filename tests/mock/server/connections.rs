@@ -8,14 +8,12 @@ use audience::mock::dialect::ErrorShape;
 use audience::mock::{Dialect, Fault, MockServer};
 
 use super::{address, get};
-use support::in_time;
+use support::{PATIENCE, in_time};
 
-/// Longer than any response takes, so that a missing response fails the test instead of hanging it.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
-
+/// Opens a connection on which a missing response fails the test instead of hanging it.
 fn connect(server: &MockServer) -> TcpStream {
     let connection = TcpStream::connect(address(server)).unwrap();
-    connection.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
     connection
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::PATIENCE;
 
 use super::control::call;
-use super::{address, get, port, stopped_server};
+use super::{address, get, port, start_on, stopped_server};
 
 /// Opens the stream of a server, and returns its socket and the head of the response.
 fn open_stream(server: &MockServer) -> (TcpStream, String) {
@@ -178,7 +178,7 @@ async fn every_kind_of_change_is_an_event_of_the_stream_and_reading_is_none() {
     wait_for_event(&mut stream);
     events_within(&mut stream, Duration::from_millis(600));
 
-    for path in [
+    let paths = [
         "",
         "overview",
         "contacts",
@@ -194,12 +194,20 @@ async fn every_kind_of_change_is_an_event_of_the_stream_and_reading_is_none() {
         "endpoints",
         "clock",
         "health",
-    ] {
-        let page = format!("{path}?order=newest");
-        call(&server, "GET", path, Value::Null).await;
-        call(&server, "GET", &page, Value::Null).await;
+    ];
+    // On a busy machine, the event of the last change may be late.
+    for attempt in 1.. {
+        for path in paths {
+            let page = format!("{path}?order=newest");
+            call(&server, "GET", path, Value::Null).await;
+            call(&server, "GET", &page, Value::Null).await;
+        }
+        let events = events_within(&mut stream, Duration::from_millis(600));
+        if events == 0 {
+            return;
+        }
+        assert!(attempt < 5, "{events} events");
     }
-    assert_eq!(events_within(&mut stream, Duration::from_millis(600)), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +217,7 @@ async fn many_changes_are_few_events() {
     wait_for_event(&mut stream);
     let is_done = AtomicBool::new(false);
 
-    let (changes, events) = std::thread::scope(|scope| {
+    let (changes, events, seconds) = std::thread::scope(|scope| {
         let changing = scope.spawn(|| {
             let mut changes = 0_usize;
             while !is_done.load(Ordering::Relaxed) {
@@ -218,13 +226,20 @@ async fn many_changes_are_few_events() {
             }
             changes
         });
+        let start = Instant::now();
         let events = events_within(&mut stream, Duration::from_secs(2));
+        let seconds = start.elapsed().as_secs();
         is_done.store(true, Ordering::Relaxed);
-        (changing.join().unwrap(), events)
+        (changing.join().unwrap(), events, seconds)
     });
 
     assert!(changes > 1_000, "{changes} changes");
-    assert!((1..=12).contains(&events), "{events} events");
+    // Four a second. A busy machine may take longer than two seconds.
+    let most = 4 + 4 * usize::try_from(seconds).unwrap();
+    assert!(
+        (1..=most).contains(&events),
+        "{events} events in {seconds} s"
+    );
 }
 
 #[tokio::test]
@@ -240,7 +255,7 @@ async fn a_stream_ends_when_the_server_stops_even_if_nobody_reads_it() {
     let _ = reader.read_to_end(&mut rest);
     assert!(String::from_utf8(rest).unwrap().matches("event").count() <= 3);
     // The port is free again, though the idle client has not closed its side.
-    let next = MockServer::builder().port(port).start().await;
+    let next = start_on(port).await;
     assert_eq!(call(&next, "GET", "health", Value::Null).await.0, 200);
     drop(idle);
 }

@@ -285,7 +285,7 @@ async fn a_slow_endpoint_does_not_block_another() {
     })
     .await;
     let server = MockServer::builder()
-        .delivery_timeout(Duration::from_secs(30))
+        .delivery_timeout(2 * PATIENCE)
         .start()
         .await;
     let receiver = Receiver::start([]).await;
@@ -306,7 +306,7 @@ async fn a_slow_endpoint_does_not_block_another() {
     tokio::select! {
         _ = sent => panic!("the silent endpoint has responded"),
         () = both_received => {}
-        () = tokio::time::sleep(Duration::from_secs(10)) => panic!("the deliveries are blocked"),
+        () = tokio::time::sleep(PATIENCE) => panic!("the deliveries are blocked"),
     }
 }
 
@@ -326,7 +326,8 @@ async fn with_a_running_clock_the_deliveries_at_once_are_limited() {
         }
     })
     .await;
-    let server = MockServer::start().await;
+    let builder = MockServer::builder().delivery_timeout(PATIENCE);
+    let server = builder.start().await;
     server.webhook_endpoint(&busy, SECRET);
     let to: Vec<_> = (0..150).map(|n| format!("{n}@example.com")).collect();
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use audience::mock::dialect::{ConsentForm, ContactDeletion, ErrorShape};
 use audience::mock::{DeliveryFault, Dialect, Fault, MockServer};
 use serde_json::json;
-use support::TIMEOUT;
+use support::{PATIENCE, TIMEOUT};
 
 use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post};
 
@@ -16,9 +16,7 @@ use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post}
 fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {
     let body = ada().to_string();
     let mut connection = TcpStream::connect(address(server)).unwrap();
-    connection
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(
         connection,
         "POST /contacts HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
