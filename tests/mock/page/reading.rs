@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use audience::mock::MockServer;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::tab::Page;
 use super::{Receivers, get, server_with};
@@ -29,23 +29,18 @@ fn an_idle_page_with_pending_attempts_asks_the_browser_for_nothing() {
     page.run_before_page(COUNT_WAKEUPS);
     page.go("#events");
     page.wait_for("document.querySelectorAll('.dot.next').length === 50");
-    // The refreshes that the start has caused end.
-    let mut before = Value::Null;
-    loop {
-        std::thread::sleep(Duration::from_millis(600));
-        let now = page.eval("wakeups");
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-
     let counts = ["LayoutCount", "RecalcStyleCount"];
-    let at_first = counts.map(|name| page.counted(name));
-    std::thread::sleep(Duration::from_millis(1_200));
 
-    assert_eq!(counts.map(|name| page.counted(name)), at_first);
-    assert_eq!(page.eval("wakeups"), before);
+    // The refreshes that the start has caused end within a few tries, also on a slow machine.
+    let mut tries = (0..10).map(|_| {
+        let before = page.eval("wakeups");
+        let at_first = counts.map(|name| page.counted(name));
+        std::thread::sleep(Duration::from_millis(1_200));
+        let at_last = counts.map(|name| page.counted(name));
+        at_last == at_first && page.eval("wakeups") == before
+    });
+
+    assert!(tries.any(|is_idle| is_idle));
     assert_eq!(page.eval("document.getAnimations().length"), 0);
 }
 
