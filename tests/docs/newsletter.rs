@@ -302,9 +302,9 @@ async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
     let server = topics().await;
     let newsletter = start(&server, &database);
     seed_readers(&server, 7);
-    // On a slow machine, the opt-outs take more than a second.
+    // On a slow machine, the opt-outs take some seconds.
     // The first mail goes alone.
-    let slow = Fault::delay(Duration::from_secs(5)).path("/emails");
+    let slow = Fault::delay(Duration::from_secs(10)).path("/emails");
     server.fault(slow.after(1));
     let links = UnsubscribeLinks::new([LINK_SECRET], format!("{PUBLIC_URL}/preferences")).unwrap();
     let sending = start_sending(&server, &database, "news", "1");
