@@ -160,7 +160,9 @@ fn long_bodies_are_bounded(framework: Framework) {
         .build();
     let receiver = Receiver::start(framework, Some(verifier.unwrap()));
 
+    let start = Instant::now();
     let strangers = connect(&receiver, 20, &unfinished(1_500_000, 1_400_000));
+    let seconds = start.elapsed().as_secs();
     let response = receiver.send(&genuine(BODY.as_bytes()));
     let statuses: Vec<u16> = strangers.into_iter().map(status_at_the_end).collect();
 
@@ -168,7 +170,9 @@ fn long_bodies_are_bounded(framework: Framework) {
     // Three bodies of 1.4 MB fit into 4 MiB. The response of a refused one may be lost, because its
     // sender is still writing.
     let held = statuses.iter().filter(|status| **status == 408).count();
-    assert!(held <= 3, "{framework:?}: {statuses:?}");
+    // On a slow machine, the first ones time out while the last ones are sent, and leave their memory to them.
+    let most = 3 * (1 + usize::try_from(seconds / 6).unwrap());
+    assert!(held <= most, "{framework:?}: {statuses:?}");
     let refused = receiver.take_refused();
     let full = |rejection: &&Rejection| {
         matches!(rejection, Rejection::BodyMemory { limit: 8_388_608 }) && rejection.status() == 503
