@@ -275,7 +275,7 @@ async fn only_a_429_with_a_retry_after_holds_back_other_calls() {
         let call = client
             .contacts()
             .retrieve(ADA)
-            .deadline(Duration::from_secs(20));
+            .deadline(Duration::from_secs(40));
 
         assert!(in_time(call).await.is_ok());
     }
