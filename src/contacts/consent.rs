@@ -10,7 +10,7 @@ use super::{Contact, Contacts, OptOutReason, normalized_address};
 use crate::address::are_different;
 use crate::client::{
     CallOptions, Endpoint, Object, Operation, Request, Response, ResponseFuture, RetrySafety,
-    Success, TakesOptions, decode_item, endpoint_builder, not_sent,
+    Success, decode_item, endpoint_builder, not_sent,
 };
 use crate::error::{Target, without_mark};
 use crate::{Client, Error, ErrorCode, ErrorKind, Missing, Outcome};
@@ -511,16 +511,9 @@ impl Consent {
             return Ok(None);
         };
         let contacts = client.contacts();
-        let retrieve = contacts
-            .retrieve_own(&self.address)
-            .options(options.clone());
-        match retrieve.response().await {
+        match contacts.response_surely(&self.address, options).await {
             Ok(response) => Ok(is_left(response.value()).then_some(response)),
-            // In a box, because this is rare.
-            Err(error) => {
-                let error = Box::pin(contacts.make_sure(error, &self.address, options)).await;
-                Err(error.at(self.operation().name))
-            }
+            Err(error) => Err(error.at(self.operation().name)),
         }
     }
 

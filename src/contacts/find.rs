@@ -1,7 +1,7 @@
 use super::consent::{may_be_missing, with_proof};
 use super::{Contact, Contacts};
 use crate::client::{
-    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+    CallOptions, Response, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
 };
 use crate::{Error, ErrorCode, Missing};
 
@@ -65,10 +65,40 @@ impl Contacts {
         address: &str,
         options: &CallOptions,
     ) -> Result<Contact, Error> {
+        let response = self.response_surely(address, options).await?;
+        Ok(response.into_inner())
+    }
+
+    /// Does the same, and returns the contact with its response.
+    pub(super) async fn response_surely(
+        &self,
+        address: &str,
+        options: &CallOptions,
+    ) -> Result<Response<Contact>, Error> {
         let options = self.client.start_deadline(options.clone());
+        let retrieve = self.retrieve_own(address).options(options.clone());
+        match retrieve.response().await {
+            Ok(response) => Ok(response),
+            // In a box, because this is rare.
+            Err(error) => Err(Box::pin(self.make_sure(error, address, &options)).await),
+        }
+    }
+
+    /// Retrieves a contact. Believes a refusal with the service's code `not_found`, and makes sure of any other one that
+    /// says that the contact does not exist.
+    pub(super) async fn retrieve_or_missing(
+        &self,
+        address: &str,
+        options: &CallOptions,
+    ) -> Result<Contact, Error> {
         match self.retrieve_own(address).options(options.clone()).await {
-            Ok(contact) => Ok(contact),
-            Err(error) => Err(self.make_sure(error, address, &options).await),
+            // A status such as 503 says nothing about a contact, whatever the code: then `missing` is `None`.
+            Err(error)
+                if error.code() != Some(&ErrorCode::NotFound) || error.missing().is_none() =>
+            {
+                Err(self.make_sure(error, address, options).await)
+            }
+            retrieved => retrieved,
         }
     }
 
@@ -102,22 +132,13 @@ impl FindContact {
     async fn send(mut self) -> Result<Option<Contact>, Error> {
         // Both requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let retrieve = self.contacts.retrieve_own(&self.address);
-        let refusal = match retrieve.options(self.options.clone()).await {
-            Ok(contact) => return Ok(Some(contact)),
-            Err(error) => error,
-        };
-        // A status such as 503 says nothing about a contact, whatever the code: then `missing` is `None`.
-        if refusal.missing().is_some() && refusal.code() == Some(&ErrorCode::NotFound) {
-            return Ok(None);
-        }
-        let checking = self
+        let retrieving = self
             .contacts
-            .make_sure(refusal, &self.address, &self.options);
-        let refusal = checking.await;
-        match refusal.missing() {
-            Some(Missing::Contact) => Ok(None),
-            _ => Err(refusal),
+            .retrieve_or_missing(&self.address, &self.options);
+        match retrieving.await {
+            Ok(contact) => Ok(Some(contact)),
+            Err(refusal) if refusal.missing() == Some(Missing::Contact) => Ok(None),
+            Err(refusal) => Err(refusal),
         }
     }
 }

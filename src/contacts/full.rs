@@ -7,8 +7,8 @@ use futures_core::stream::FusedStream;
 
 use super::Contact;
 use super::pages::{ContactStream, MAX_FAILURES, PageItem, SpawnedCall};
-use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
-use crate::{Client, Error, ErrorCode};
+use crate::client::{CallOptions, ResponseFuture, opaque_debug, wait_for_items};
+use crate::{Client, Error};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
@@ -327,15 +327,7 @@ impl RetrieveEach {
         // The list has the contact, so a gateway's 404 or another contact must not replace it.
         ResponseFuture::new(async move {
             let options = contacts.client.start_deadline(options);
-            let retrieve = contacts.retrieve_own(&address);
-            match retrieve.options(options.clone()).await {
-                Err(error)
-                    if error.code() != Some(&ErrorCode::NotFound) || error.missing().is_none() =>
-                {
-                    Err(contacts.make_sure(error, &address, &options).await)
-                }
-                retrieved => retrieved,
-            }
+            contacts.retrieve_or_missing(&address, &options).await
         })
     }
 }

@@ -163,14 +163,8 @@ impl RetrieveHistory {
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         // No list has an unknown address, so it is found out first.
-        let retrieve = self.contacts.retrieve_own(&self.address);
-        self.address = match retrieve.options(self.options.clone()).await {
-            Ok(contact) => contact.email,
-            Err(error) => {
-                let checking = self.contacts.make_sure(error, &self.address, &self.options);
-                return Err(checking.await);
-            }
-        };
+        let retrieving = self.contacts.retrieve_surely(&self.address, &self.options);
+        self.address = retrieving.await?.email;
         self.ask().await
     }
 

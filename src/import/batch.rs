@@ -379,8 +379,7 @@ impl Batch<'_> {
         // The larger part was retried for as long as the import has patience.
         let options = self.options_if(self.watch.is_down() || part.may_be_applied);
         let result = self.contacts.batch_outcomes(part.entries, options).await;
-        self.watch.request_ended(result.as_ref().err());
-        self.record_hold(result.as_ref().err()).await;
+        self.request_ended(result.as_ref().err()).await;
         result
     }
 
@@ -509,9 +508,14 @@ impl Batch<'_> {
             OptOut::Topic(name) => call.topic(name),
         };
         let result = call.options(self.options()).apply().await;
-        self.watch.request_ended(result.as_ref().err());
-        self.record_hold(result.as_ref().err()).await;
+        self.request_ended(result.as_ref().err()).await;
         result.map(drop)
+    }
+
+    /// Notes how a request has ended.
+    async fn request_ended(&self, error: Option<&Error>) {
+        self.watch.request_ended(error);
+        self.record_hold(error).await;
     }
 
     /// Records that a request failed because the service has asked to wait.
@@ -710,8 +714,7 @@ impl Batch<'_> {
     async fn retrieve(&self, address: &str) -> Result<Option<Contact>, Error> {
         let call = self.contacts.retrieve_own(address).options(self.options());
         let retrieved = call.await;
-        self.watch.request_ended(retrieved.as_ref().err());
-        self.record_hold(retrieved.as_ref().err()).await;
+        self.request_ended(retrieved.as_ref().err()).await;
         let error = match retrieved {
             Ok(contact) => return Ok(Some(contact)),
             Err(error) if may_be_missing(&error) => error,
@@ -719,8 +722,7 @@ impl Batch<'_> {
         };
         // Something other than the service may have sent the 404.
         let absent = self.contacts.is_absent(address, self.options()).await;
-        self.watch.request_ended(absent.as_ref().err());
-        self.record_hold(absent.as_ref().err()).await;
+        self.request_ended(absent.as_ref().err()).await;
         match absent {
             Ok(true) => Ok(None),
             Ok(false) => Err(error.not_from_service()),

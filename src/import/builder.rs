@@ -610,7 +610,7 @@ impl Import {
     /// Runs the import to its end, and writes the rejects.
     async fn run(mut self) -> Result<ImportReport, ImportError> {
         let work = self.settings.work;
-        let not_started = move |error| ImportError::new(work.report(), error);
+        let not_started = |error| work.not_started(error);
         let rejects = RejectsTo::open(self.rejects.take()).map_err(not_started)?;
         let keep = match rejects {
             Some(_) => Keep::Rejects,
@@ -639,7 +639,7 @@ impl Import {
     async fn start(mut self, keep: Keep) -> Result<Run, ImportError> {
         let mut settings = self.settings;
         let work = settings.work;
-        let not_started = move |error| ImportError::new(work.report(), error);
+        let not_started = |error| work.not_started(error);
         settings.total = settings.total.or_else(|| self.source.total());
         // Only what was sent may be marked as finished.
         let journal = self.journal.filter(|_| work == Work::Send);

@@ -61,6 +61,11 @@ impl Work {
         }
         report
     }
+
+    /// Creates the error of a run that has failed before its first row.
+    pub(super) fn not_started(self, error: Error) -> ImportError {
+        ImportError::new(self.report(), error)
+    }
 }
 
 pub(super) type OnProgress = Box<dyn FnMut(&Progress) + Send>;

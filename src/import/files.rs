@@ -377,11 +377,10 @@ impl ImportFiles {
     }
 
     async fn run(mut self) -> Result<ImportReport, ImportError> {
-        let (mut report, mut lacks_opt_outs) = (self.work.report(), false);
-        let mut files = match self.open().await {
-            Ok(opened) => opened.into_iter(),
-            Err(error) => return Err(ImportError::new(report, error)),
-        };
+        let work = self.work;
+        let opened = self.open().await.map_err(|error| work.not_started(error))?;
+        let mut files = opened.into_iter();
+        let (mut report, mut lacks_opt_outs) = (work.report(), false);
         while let Some(file) = files.next() {
             let (path, opts_out_all) = (file.path.clone(), file.opts_out_all);
             // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.

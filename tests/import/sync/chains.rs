@@ -29,6 +29,25 @@ async fn half_a_chain() -> Nights {
     nights
 }
 
+/// Ends a night in which the rows 1 and 2 leave `a@x.io`, the second for this address, and the row 3 cannot take it. Then
+/// the contact of `a@x.io` opts out of `news`.
+async fn two_that_leave(second: &str) -> Nights {
+    let nights = Nights::new().await;
+    nights
+        .run(&[row(1, "a@x.io"), row(2, "a@x.io"), row(3, "p@x.io")])
+        .await;
+    nights
+        .server
+        .fault(Fault::status(400).path("/contacts/p@x.io"));
+    nights
+        .run(&[row(1, "b@x.io"), row(2, second), row(3, "a@x.io")])
+        .await;
+    nights.server.clear_faults();
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+    nights
+}
+
 /// Asserts that there is nothing left to do.
 async fn assert_all_unchanged(nights: &Nights, table: &[SyncRow]) {
     let (report, calls) = nights.run_with(table, SyncContacts::deletes_missing).await;
@@ -183,19 +202,7 @@ async fn an_address_is_left_although_its_row_has_tried_to_come_back_to_it() {
 
 #[tokio::test]
 async fn all_rows_that_leave_an_address_take_the_opt_outs_until_it_is_clear_that_nobody_takes_it() {
-    let nights = Nights::new().await;
-    nights
-        .run(&[row(1, "a@x.io"), row(2, "a@x.io"), row(3, "p@x.io")])
-        .await;
-    nights
-        .server
-        .fault(Fault::status(400).path("/contacts/p@x.io"));
-    nights
-        .run(&[row(1, "b@x.io"), row(2, "c@x.io"), row(3, "a@x.io")])
-        .await;
-    nights.server.clear_faults();
-    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
-    opt_out.await.unwrap();
+    let nights = two_that_leave("c@x.io").await;
     let table = [row(1, "b@x.io"), row(2, "c@x.io"), row(3, "p@x.io")];
 
     let (_, calls) = nights.run(&table).await;
@@ -213,19 +220,7 @@ async fn all_rows_that_leave_an_address_take_the_opt_outs_until_it_is_clear_that
 #[tokio::test]
 async fn a_row_that_leaves_an_address_takes_the_opt_outs_while_the_next_address_of_another_row_is_refused()
  {
-    let nights = Nights::new().await;
-    nights
-        .run(&[row(1, "a@x.io"), row(2, "a@x.io"), row(3, "p@x.io")])
-        .await;
-    nights
-        .server
-        .fault(Fault::status(400).path("/contacts/p@x.io"));
-    nights
-        .run(&[row(1, "b@x.io"), row(2, "c at x.io"), row(3, "a@x.io")])
-        .await;
-    nights.server.clear_faults();
-    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
-    opt_out.await.unwrap();
+    let nights = two_that_leave("c at x.io").await;
     let table = [row(1, "b@x.io"), row(2, "c@x.io"), row(3, "p@x.io")];
 
     let (report, _) = nights.run(&table).await;
