@@ -356,9 +356,7 @@ impl Error {
             Some(Missing::Contact) => "there is no contact with this address",
             Some(Missing::Topic) => "there is no topic with this name",
             Some(Missing::Segment) => "there is no segment with this id",
-            None if self.is_not_found() && !self.is_retryable() => {
-                "there is no such contact or topic"
-            }
+            None if self.is_not_found() => "there is no such contact or topic",
             None if api.is_foreign_404() => {
                 "the response does not come from the service: tell your developers"
             }
@@ -426,10 +424,11 @@ impl Error {
     /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
     ///
     /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
-    /// the result is always `false`, even if [`code`](Error::code) returns `not_found`.
+    /// the result is always `false`, even if [`code`](Error::code) returns `not_found`. So it is with a status such as
+    /// 503, with which a service that is not available says nothing about a contact. This holds for every predicate of a
+    /// code.
     ///
-    /// A gateway may send a 404 without a code, or a 503 with the code, so this method alone does not prove that a contact
-    /// is missing. After a 503, [`is_retryable`](Error::is_retryable) is `true`, too.
+    /// A gateway may send a 404 without a code, so this method alone does not prove that a contact is missing.
     /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An
     /// opt-out makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
     /// [`missing`](Error::missing) says what does not exist.
@@ -463,8 +462,7 @@ impl Error {
     /// in quotation marks, after the word `topic`, or in the member `topic`. In any other place, the name may be a word
     /// of the sentence or a part of the path.
     ///
-    /// The result is also `None` for a raw request and for an [`ApiError::new`]. After a status such as 503, which says
-    /// nothing about a contact, it is `None` unless a list has proved that the contact is missing, as after an opt-out.
+    /// The result is also `None` for a raw request and for an [`ApiError::new`].
     ///
     /// # Example: a misspelled topic
     ///
@@ -871,8 +869,7 @@ impl Error {
             api.code = Some(ErrorCode::from_slug(code.as_str())).filter(|code| !code.is_empty());
             api.message = Some(message).filter(|message| !message.is_empty());
         }
-        // A service that is not available does not know what is missing, and a gateway does not know it either.
-        if api.is_not_found() && !is_transient(api.status) {
+        if api.is_not_found() {
             api.missing = target.missing(&api.body);
         }
         Self::from_api(api, outcome)
@@ -1748,9 +1745,9 @@ impl ApiError {
     }
 
     /// Returns whether the response is this refusal: it has this code, or it has no code but a status that stands for
-    /// this refusal.
+    /// this refusal. A service that is not available refuses nothing for good, and neither does a gateway.
     fn is(&self, code: &ErrorCode) -> bool {
-        self.code.as_ref().or(self.implied.as_ref()) == Some(code)
+        !is_transient(self.status) && self.code.as_ref().or(self.implied.as_ref()) == Some(code)
     }
 
     /// Returns whether a contact, topic or segment that the request names does not exist.

@@ -145,7 +145,7 @@ impl From<&Error> for Failure {
         Self {
             code: code.map_or_else(|| error.kind().to_string(), str::to_owned),
             status: error.status().map(|status| status.as_u16()),
-            exit_code: match error.is_not_found() && !error.is_retryable() {
+            exit_code: match error.is_not_found() {
                 true => NOT_FOUND,
                 false => exit_status(error),
             },

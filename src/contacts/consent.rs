@@ -701,12 +701,7 @@ pub(crate) fn may_be_missing(refusal: &Error) -> bool {
 pub(super) fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_topic: bool) -> Error {
     match is_absent {
         Ok(true) => refusal.about_missing(Missing::Contact),
-        // After a 503 with this code, the topic may exist all the same, and the opt-out must not be given up.
-        Ok(false)
-            if has_topic
-                && refusal.code() == Some(&ErrorCode::NotFound)
-                && !refusal.is_retryable() =>
-        {
+        Ok(false) if has_topic && refusal.code() == Some(&ErrorCode::NotFound) => {
             refusal.about_missing(Missing::Topic)
         }
         Ok(false) => refusal.not_from_service(),

@@ -92,10 +92,7 @@ impl Contacts {
         options: &CallOptions,
     ) -> Result<Contact, Error> {
         match self.retrieve_own(address).options(options.clone()).await {
-            // A status such as 503 says nothing about a contact, whatever the code: then `missing` is `None`.
-            Err(error)
-                if error.code() != Some(&ErrorCode::NotFound) || error.missing().is_none() =>
-            {
+            Err(error) if error.code() != Some(&ErrorCode::NotFound) => {
                 Err(self.make_sure(error, address, options).await)
             }
             retrieved => retrieved,

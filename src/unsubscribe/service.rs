@@ -1918,7 +1918,6 @@ impl ConsentError {
 
     fn notice(&self) -> PageNotice {
         match self {
-            // With the code of a missing contact, too: a status such as 503 says nothing about a contact.
             _ if self.may_succeed_later() => PageNotice::NotSubscribedNow,
             Self::Service(error) if error.is_not_found() || error.is_complaint_locked() => {
                 PageNotice::NotSubscribed

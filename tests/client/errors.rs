@@ -254,8 +254,32 @@ async fn a_slug_in_an_unusual_place_counts_only_if_the_status_can_mean_it() {
     for status in [400, 402, 403, 404, 409, 422] {
         assert!(refusal(status, &member).await.is_not_found(), "{status}");
     }
-    let usual = refusal(500, r#"{"code": "not_found"}"#).await;
-    assert!(usual.is_not_found(), "a code counts with every status");
+}
+
+#[tokio::test]
+async fn a_code_proves_nothing_while_the_service_is_not_available() {
+    for (status, counts) in [
+        (400, true),
+        (404, true),
+        (501, true),
+        (408, false),
+        (429, false),
+        (500, false),
+        (503, false),
+    ] {
+        for (code, predicate) in [
+            ("not_found", Error::is_not_found as fn(&Error) -> bool),
+            ("quota_exceeded", Error::is_quota_exceeded),
+            ("failed_precondition", Error::is_complaint_locked),
+            ("validation_error", Error::is_validation_error),
+        ] {
+            let error = refusal(status, json!({ "code": code }).to_string()).await;
+
+            assert_eq!(predicate(&error), counts, "{status} {code}");
+            assert_eq!(error.code().map(ErrorCode::as_str), Some(code));
+            assert_eq!(error.is_retryable(), status != 501 && !counts, "{status}");
+        }
+    }
 }
 
 #[tokio::test]
