@@ -11,6 +11,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderN
 use http::{HeaderMap, HeaderValue};
 use url::{Host, Url};
 
+use super::call::{Attempt, OnAttempt};
 use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
@@ -178,6 +179,7 @@ pub struct ClientBuilder {
     body_limit: usize,
     allow_http: bool,
     read_errors: Option<Arc<ReadError>>,
+    on_attempt: Option<Arc<OnAttempt>>,
     open_forms: OpenForms,
     http_client: Option<reqwest::Client>,
 }
@@ -195,6 +197,7 @@ impl ClientBuilder {
             body_limit: DEFAULT_BODY_LIMIT,
             allow_http: false,
             read_errors: None,
+            on_attempt: None,
             open_forms: OpenForms::default(),
             http_client: None,
         }
@@ -423,6 +426,46 @@ impl ClientBuilder {
         self
     }
 
+    /// Calls a function after each attempt of each call, for metrics. Default: no function.
+    ///
+    /// An attempt is one request and its response, or what has prevented a response. Neither a call that sends nothing
+    /// nor an attempt whose future is dropped has one. With the feature `tracing`, each attempt is also a
+    /// [span](crate::client#spans-and-events).
+    ///
+    /// The function is called in the task that awaits the call, or in a task that fetches a page ahead. It holds up the
+    /// call, so it must not block. If it panics, so does the call. If it is set again, the last one counts.
+    ///
+    /// # Example: a counter for each operation and status
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # server.fault(audience::mock::Fault::status(503).times(1));
+    /// # let (base_url, key) = (server.url(), server.full_key());
+    /// use std::collections::BTreeMap;
+    /// use std::sync::{Arc, Mutex};
+    /// use audience::Client;
+    ///
+    /// let counters = Arc::new(Mutex::new(BTreeMap::new()));
+    /// let of_client = counters.clone();
+    /// let client = Client::builder(base_url, key)
+    ///     .on_attempt(move |attempt| {
+    ///         let status = attempt.status.map_or(0, |status| status.as_u16());
+    ///         *of_client.lock().unwrap().entry((attempt.operation, status)).or_insert(0) += 1;
+    ///     })
+    ///     .build()?;
+    ///
+    /// client.contacts().retrieve("ada@example.com").await?;
+    ///
+    /// let expected = BTreeMap::from([(("retrieve", 200), 1), (("retrieve", 503), 1)]);
+    /// assert_eq!(*counters.lock().unwrap(), expected);
+    /// # Ok(()) }
+    /// ```
+    pub fn on_attempt(mut self, on_attempt: impl Fn(&Attempt<'_>) + Send + Sync + 'static) -> Self {
+        self.on_attempt = Some(Arc::new(on_attempt));
+        self
+    }
+
     /// Sends the properties of [`merge_properties`](crate::contacts::Contacts::merge_properties) as the whole body:
     /// `{"seats": 3}`. Default: `{"properties": {"seats": 3}}`.
     ///
@@ -570,6 +613,7 @@ impl ClientBuilder {
             timeout: self.timeout,
             deadline: self.deadline,
             read_errors: self.read_errors,
+            on_attempt: self.on_attempt,
             open_forms: self.open_forms,
             hold: crate::sync::Hold::default(),
         };

@@ -4,14 +4,40 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
 
 #[cfg(feature = "import")]
 use super::DEFAULT_DEADLINE;
 use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
-use crate::{Client, Error};
+use crate::{Client, Error, ErrorKind};
+
+pub(crate) type OnAttempt = dyn Fn(&Attempt<'_>) + Send + Sync;
+
+/// One attempt of a call that has ended: what [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt) passes on.
+///
+/// It contains no address, and nothing else of a person.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Attempt<'a> {
+    /// The method of this crate, such as `create_batch`; `request` for a raw request, and `subscribe` or `unsubscribe`
+    /// for `set_topic`.
+    pub operation: &'static str,
+    /// The HTTP method.
+    pub method: &'a Method,
+    /// The path, such as `/contacts/{address}`; `(request)` for a raw request.
+    pub template: &'static str,
+    /// The number of the attempt in its call: 1 for the first one.
+    pub number: u32,
+    /// The time from the start of the attempt to the end of the response or to the failure. The waits between attempts
+    /// do not count.
+    pub duration: Duration,
+    /// The status of the response; `None` without one.
+    pub status: Option<StatusCode>,
+    /// How the attempt failed; `None` for every status 2xx.
+    pub failure: Option<ErrorKind>,
+}
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + Sync + 'static {

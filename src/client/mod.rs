@@ -82,6 +82,8 @@
 //!
 //! # Spans and events
 //!
+//! For metrics without `tracing`, see [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt).
+//!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
 //! call. In `find`, `matches`, `set_topics`, `change_address`, `delete` and an opt-out with `unless_opted_out` or
 //! `unless_complaint_locked`, each request is a call. The targets start with `audience::client`.
@@ -130,16 +132,17 @@ use crate::RetryPolicy;
 use crate::error::ReadError;
 use crate::sync::Hold;
 use builder::OpenForms;
+use call::OnAttempt;
 
 #[cfg(feature = "cli")]
 pub(crate) use builder::{key_from_env, post_to};
+pub use call::{Attempt, Response, ResponseFuture};
 #[cfg(any(feature = "import", feature = "unsubscribe"))]
 pub(crate) use call::{AttemptWatch, Waiting};
 pub(crate) use call::{
     CallDeadline, CallOptions, Endpoint, TakesOptions, call_settings, endpoint_builder,
     opaque_debug, wait_for_call, wait_for_items,
 };
-pub use call::{Response, ResponseFuture};
 pub(crate) use exchange::{
     NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item, is_path_segment,
 };
@@ -166,6 +169,7 @@ struct Shared {
     timeout: Duration,
     deadline: Option<Duration>,
     read_errors: Option<Arc<ReadError>>,
+    on_attempt: Option<Arc<OnAttempt>>,
     open_forms: OpenForms,
     hold: Hold,
 }

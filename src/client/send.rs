@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::Shared;
-use super::call::{CallDeadline, CallOptions, ResponseFuture};
+use super::call::{Attempt, CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
@@ -274,12 +274,25 @@ impl Shared {
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
+        let start = self.on_attempt.is_some().then(Instant::now);
         // One timer for the timeout and the deadline. reqwest's own timer would need three more allocations.
         let mut result = match timeout_at(limit.end, span.run(work)).await {
             Ok(result) => result,
             Err(_) => Err(FailedAttempt::timed_out(limit.message())),
         };
         span.ended(&result);
+        if let (Some(on_attempt), Some(start)) = (&self.on_attempt, start) {
+            let error = result.as_ref().err().map(|failed| &failed.error);
+            on_attempt(&Attempt {
+                operation: operation.name,
+                method: &request.method,
+                template: operation.template,
+                number: attempt,
+                duration: start.elapsed(),
+                status: status_of(&result),
+                failure: error.map(Error::kind),
+            });
+        }
         if let (true, Err(failed)) = (request.method.is_safe(), &mut result) {
             failed.error.set_read();
         }
@@ -929,11 +942,7 @@ impl AttemptSpan {
     fn ended(&self, result: &Result<http::Response<Bytes>, FailedAttempt>) {
         #[cfg(feature = "tracing")]
         {
-            let status = match result {
-                Ok(response) => Some(response.status()),
-                Err(failed) => failed.error.status(),
-            };
-            if let Some(status) = status {
+            if let Some(status) = status_of(result) {
                 self.span
                     .record("http.response.status_code", status.as_u16());
             }
@@ -943,6 +952,14 @@ impl AttemptSpan {
         }
         #[cfg(not(feature = "tracing"))]
         let _ = result;
+    }
+}
+
+/// Returns the status of an attempt, if it had a response.
+fn status_of(result: &Result<http::Response<Bytes>, FailedAttempt>) -> Option<StatusCode> {
+    match result {
+        Ok(response) => Some(response.status()),
+        Err(failed) => failed.error.status(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audience::contacts::Contacts;
 use audience::mock::{Fault, MockServer};
-use audience::{ErrorKind, Missing, Outcome};
+use audience::{ErrorKind, Outcome};
 use serde_json::json;
 use wiremock::Request;
 

@@ -1,17 +1,19 @@
 //! Retries: which failures of which operations are retried, how often, and after which wait.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
-use audience::{ErrorKind, Outcome, RetryPolicy};
+use audience::mock::{Fault, MockServer};
+use audience::{Client, ClientBuilder, ErrorKind, Method, Outcome, RetryPolicy};
 use futures_util::future::join_all;
 use serde_json::json;
 
 use support::operation::{Operation, RetrySafety};
-use support::scripted_server::{ScriptedServer, bytes, response};
+use support::scripted_server::{ScriptedServer, bytes, close_connection, response};
 use support::{
-    ADA, TIMEOUT, builder, client, contact, in_time, ok, received, respond_in_turn, respond_with,
-    status,
+    ADA, TIMEOUT, builder, client, contact, in_time, mock_builder, ok, received, respond_in_turn,
+    respond_with, status,
 };
 
 #[tokio::test]
@@ -275,4 +277,74 @@ async fn the_largest_possible_limits_are_accepted() {
         .timeout(Duration::MAX);
 
     assert_eq!(call.await.unwrap().email, ADA);
+}
+
+/// What a function of `on_attempt` has got: number, status, failure.
+type Attempts = Arc<Mutex<Vec<(u32, Option<u16>, Option<ErrorKind>)>>>;
+
+fn counting(builder: ClientBuilder) -> (Client, Attempts) {
+    let attempts = Attempts::default();
+    let seen = attempts.clone();
+    let client = builder.on_attempt(move |attempt| {
+        let status = attempt.status.map(|status| status.as_u16());
+        let mut seen = seen.lock().unwrap();
+        seen.push((attempt.number, status, attempt.failure));
+        assert_eq!(attempt.operation, "retrieve");
+        assert_eq!(attempt.template, "/contacts/{address}");
+        assert_eq!(attempt.method, Method::GET);
+    });
+    (client.build().unwrap(), attempts)
+}
+
+#[tokio::test]
+async fn a_function_gets_each_attempt_with_its_status_or_its_failure() {
+    let responses = [
+        response(503, ""),
+        close_connection(),
+        response(200, contact().to_string()),
+        response(404, r#"{"code": "not_found"}"#),
+    ];
+    let server = ScriptedServer::start(responses).await;
+    let (client, attempts) = counting(builder(server.url()));
+
+    client.contacts().retrieve(ADA).await.unwrap();
+    client.clone().contacts().retrieve(ADA).await.unwrap_err();
+
+    let seen = std::mem::take(&mut *attempts.lock().unwrap());
+    assert_eq!(
+        seen,
+        [
+            (1, Some(503), Some(ErrorKind::Api)),
+            (2, None, Some(ErrorKind::Transport)),
+            (3, Some(200), None),
+            (1, Some(404), Some(ErrorKind::Api)),
+        ]
+    );
+    // What is not sent is no attempt.
+    client.contacts().retrieve("").await.unwrap_err();
+    assert!(attempts.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_function_gets_an_attempt_that_timed_out_with_its_duration() {
+    let server = MockServer::start().await;
+    server.fault(Fault::delay(Duration::from_secs(3600)));
+    let longest = Arc::new(Mutex::new(Vec::new()));
+    let seen = longest.clone();
+    let client = mock_builder(&server)
+        .retry(RetryPolicy::none())
+        .timeout(Duration::from_millis(50))
+        .on_attempt(move |attempt| {
+            let mut seen = seen.lock().unwrap();
+            seen.push((
+                attempt.failure,
+                attempt.duration >= Duration::from_millis(50),
+            ));
+        })
+        .build()
+        .unwrap();
+
+    client.contacts().retrieve(ADA).await.unwrap_err();
+
+    assert_eq!(*longest.lock().unwrap(), [(Some(ErrorKind::Timeout), true)]);
 }
