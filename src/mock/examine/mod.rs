@@ -434,6 +434,8 @@ struct Run {
     slowest: Cell<Duration>,
     /// The difference of the clocks, in seconds, if a response had a `Date`.
     clock_skew: Cell<Option<i64>>,
+    /// How long the response took that shows this difference.
+    quickest: Cell<Option<Duration>>,
     timeouts: Cell<u32>,
     /// How long it waited because the receiver asked for it.
     waited: Cell<Duration>,
@@ -466,6 +468,7 @@ impl Run {
             accepts_forgeries: Cell::new(false),
             slowest: Cell::default(),
             clock_skew: Cell::default(),
+            quickest: Cell::default(),
             timeouts: Cell::default(),
             waited: Cell::default(),
             started: Instant::now(),
@@ -551,24 +554,24 @@ impl Run {
 
     /// Posts a request once.
     async fn post(&self, request: Outgoing) -> Outcome {
-        let before = SystemTime::now();
+        let (before, start) = (SystemTime::now(), Instant::now());
         let outcome = send(&self.url, request, self.timeout).await;
         match &outcome {
-            Outcome::Response(response) => self.note_date(response.date, before),
+            Outcome::Response(response) => self.note_date(response.date, before, start.elapsed()),
             Outcome::TimedOut => self.timeouts.set(self.timeouts.get() + 1),
             Outcome::NotConnected(..) | Outcome::Broken(_) => {}
         }
         outcome
     }
 
-    /// Keeps the smallest difference of the clocks: a delay on the way can only add to it.
-    fn note_date(&self, date: Option<u64>, before: SystemTime) {
+    /// Keeps the difference of the clocks that the quickest response shows: the others leave more room for delays.
+    fn note_date(&self, date: Option<u64>, before: SystemTime, took: Duration) {
         let Some(date) = date else {
             return;
         };
-        let skew = clock_skew(date, before, SystemTime::now());
-        let is_smaller = |known: i64| skew.unsigned_abs() < known.unsigned_abs();
-        if self.clock_skew.get().is_none_or(is_smaller) {
+        if self.quickest.get().is_none_or(|known| took < known) {
+            self.quickest.set(Some(took));
+            let skew = clock_skew(date, before, SystemTime::now());
             self.clock_skew.set(Some(skew));
         }
     }

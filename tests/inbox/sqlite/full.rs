@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use audience::inbox::{
@@ -257,10 +257,18 @@ impl Drop for SmallDisk {
 /// Takes and completes all events that wait, and returns how many those were. Each third is released before.
 #[cfg(target_os = "linux")]
 async fn drain(store: &SqliteStore) -> usize {
+    let end = Instant::now() + support::PATIENCE;
     let mut handled = 0;
     loop {
         let token = Token::random();
-        let taken = store.take(Take::new("main", token, HOUR, 7)).await.unwrap();
+        let taken = match store.take(Take::new("main", token, HOUR, 7)).await {
+            // A store that closes meanwhile may use the last room for a moment.
+            Err(error) if error.kind() == StoreErrorKind::Full && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            taken => taken.unwrap(),
+        };
         if taken.is_empty() {
             return handled;
         }

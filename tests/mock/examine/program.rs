@@ -115,7 +115,7 @@ async fn progress_is_shown_on_a_terminal_and_never_in_a_pipe() {
 
     let shown = stdout(&on_a_terminal);
     assert_eq!(on_a_terminal.status.code(), Some(0), "{shown}");
-    let line = "2 s  slow-body              a body in pieces over 3 s";
+    let line = " s  slow-body              a body in pieces over 3 s";
     assert!(shown.contains(line), "{shown}");
     // The report stands on a line of its own.
     assert!(shown.contains("\rThe receiver at http://"), "{shown}");
