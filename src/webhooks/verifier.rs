@@ -102,6 +102,8 @@ impl Verifier {
     /// or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets are named `default` and
     /// `old`. A byte order mark at the start of a file and one newline at its end do not belong to the secret.
     ///
+    /// For other settings, see [`VerifierBuilder::from_env`].
+    ///
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, if a file cannot be read,
@@ -117,18 +119,7 @@ impl Verifier {
     /// }
     /// ```
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(std::env::var)
-    }
-
-    fn from_variables(
-        read: impl Fn(&'static str) -> Result<String, VarError>,
-    ) -> Result<Self, ConfigError> {
-        let (secret, old) = secrets(read)?;
-        let builder = Self::builder().secret(DEFAULT_NAME, secret);
-        match old {
-            Some(old) => builder.secret("old", old).build(),
-            None => builder.build(),
-        }
+        VerifierBuilder::from_env()?.build()
     }
 
     /// Returns a builder, for several secrets or for another tolerance, body limit or clock.
@@ -941,6 +932,40 @@ pub struct VerifierBuilder {
 }
 
 impl VerifierBuilder {
+    /// Creates a builder with the signing secret of the environment, and the old one if it is set. It reads the variables
+    /// of [`Verifier::from_env`].
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the secret is not set, if both of its variables are set, or if a file cannot be read.
+    /// [`build`](Self::build) returns the error for a secret that cannot be used.
+    ///
+    /// # Example: a receiver of long mail
+    ///
+    /// ```
+    /// use audience::ConfigError;
+    /// use audience::webhooks::{Verifier, VerifierBuilder};
+    ///
+    /// fn verifier() -> Result<Verifier, ConfigError> {
+    ///     VerifierBuilder::from_env()?.body_limit(8 * 1024 * 1024).build()
+    /// }
+    /// # let _ = verifier();
+    /// ```
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(std::env::var)
+    }
+
+    fn from_variables(
+        read: impl Fn(&'static str) -> Result<String, VarError>,
+    ) -> Result<Self, ConfigError> {
+        let (secret, old) = secrets(read)?;
+        let builder = Verifier::builder().secret(DEFAULT_NAME, secret);
+        Ok(match old {
+            Some(old) => builder.secret("old", old),
+            None => builder,
+        })
+    }
+
     /// Adds a signing secret with a name of your choice. Logs and
     /// [`secret_name`](VerifiedDelivery::secret_name) show the name, never the secret.
     ///
@@ -1381,13 +1406,37 @@ mod tests {
         );
     }
 
-    fn from_variables(variables: &[(&str, &str)]) -> Result<Verifier, ConfigError> {
-        Verifier::from_variables(|name| {
+    fn builder_from(variables: &[(&str, &str)]) -> Result<VerifierBuilder, ConfigError> {
+        VerifierBuilder::from_variables(|name| {
             let found = variables.iter().find(|(other, _)| *other == name);
             found.map_or(Err(VarError::NotPresent), |(_, value)| {
                 Ok((*value).to_owned())
             })
         })
+    }
+
+    fn from_variables(variables: &[(&str, &str)]) -> Result<Verifier, ConfigError> {
+        builder_from(variables)?.build()
+    }
+
+    #[test]
+    fn a_verifier_with_both_secrets_of_the_environment_accepts_a_body_up_to_a_limit_of_its_own() {
+        let body =
+            br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+        let [secret, old] = ["6Jm0nFq2pXvZk4Tt", "Wb8cQe1sLr5uYh7o"];
+        let verifier = |limit| {
+            let builder = builder_from(&[(SECRET, secret), (OLD_SECRET, old)]).unwrap();
+            builder.body_limit(limit).build().unwrap()
+        };
+        let now = SystemTime::now();
+        let signer = crate::webhooks::Signer::new(old).unwrap();
+        let headers = signer.sign(&crate::webhooks::EventType::Sent, now, body);
+
+        let accepted = verifier(body.len()).verify_at(&headers, body, now);
+        let refused = verifier(body.len() - 1).verify_at(&headers, body, now);
+
+        assert!(accepted.is_ok(), "{accepted:?}");
+        assert_eq!(refused.unwrap_err().status(), 413);
     }
 
     #[test]
