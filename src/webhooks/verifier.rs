@@ -1023,8 +1023,9 @@ impl VerifierBuilder {
 
     /// Sets the longest body that is accepted, in bytes. Default: 2 MiB.
     ///
-    /// A longer body is rejected with 413. The service sends it ten times, and then its event is lost. The event of an
-    /// inbound mail contains the text of the mail, so with inbound mail, set the limit as high as the mail that you accept.
+    /// A longer body is rejected with 413. A sender that is still writing may see a broken connection instead; both are a
+    /// failed attempt. The service sends it ten times, and then its event is lost. The event of an inbound mail contains
+    /// the text of the mail, so with inbound mail, set the limit as high as the mail that you accept.
     /// [`VerifierMetrics::too_large`] counts the rejected bodies.
     ///
     /// # Example: a smaller limit
