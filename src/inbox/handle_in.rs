@@ -132,7 +132,7 @@ pub(super) async fn respond_in_time(
             Receipt::Failed
         }
         Err(Undone::Retry(error) | Undone::Store(error)) => {
-            failures.report("handle_in", &error);
+            failures.report(Some(endpoint), "handle_in", &error);
             Receipt::of_store_error(&error)
         }
     };

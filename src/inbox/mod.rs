@@ -149,10 +149,10 @@
 //! | `lease of a webhook event lost` | WARN | `endpoint`, `id` |
 //! | `webhook event parked` | ERROR | `endpoint`, `id` |
 //! | `webhook event id received with another body` | ERROR | `endpoint`, `id`, `hint` (a mock that was started again uses the ids of its events again: use a new store or another endpoint name for it) |
-//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most. If the tables in Postgres are missing, the first line is a WARN: when a service starts, somebody may be creating them |
+//! | `inbox store failed` | ERROR | `endpoint` (not for what a store does for all of them, such as `migrate`), `operation`, `error`, `cause`; of each operation, one line a minute at most. If the tables in Postgres are missing, the first line is a WARN: when a service starts, somebody may be creating them |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
-//! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
+//! | `inbox store works again` | INFO | `endpoint`, `operation`, `seconds` (how long it failed) |
 //! | `worker ended` | INFO | `endpoint`, and the counts of its [`WorkerReport`]: `report.handled`, `report.failed`, `report.parked`, `report.released`, `report.lost` |
 
 #![cfg_attr(
@@ -1954,13 +1954,15 @@ impl Shared {
 
     fn store_failed(&self, operation: &'static str, error: &StoreError) {
         self.count(|metrics| metrics.store_errors += 1);
-        self.failures.report(operation, error);
+        self.failures
+            .report(Some(&self.settings.endpoint), operation, error);
     }
 
     fn store_recovered(&self, operation: &'static str, outage: Duration) {
         self.failures.clear();
         report!(
             info,
+            endpoint = self.settings.endpoint,
             operation,
             seconds = outage.as_secs(),
             "inbox store works again"
@@ -2228,7 +2230,8 @@ async fn purge_failure(purge: impl Future<Output = Result<u64, StoreError>>) -> 
 struct FailureLog(Mutex<BTreeMap<&'static str, Instant>>);
 
 impl FailureLog {
-    fn report(&self, operation: &'static str, error: &StoreError) {
+    /// A failure that concerns all endpoints has none.
+    fn report(&self, endpoint: Option<&str>, operation: &'static str, error: &StoreError) {
         let Some(is_first) = self.due(operation) else {
             return;
         };
@@ -2236,9 +2239,9 @@ impl FailureLog {
         if is_first && lacks_tables(error) {
             // Nothing is wrong if the tables are created beside the server, or by another process. Otherwise it is an
             // error in a minute.
-            report!(warn, operation, %error, cause, "inbox store failed");
+            report!(warn, endpoint, operation, %error, cause, "inbox store failed");
         } else {
-            report!(error, operation, %error, cause, "inbox store failed");
+            report!(error, endpoint, operation, %error, cause, "inbox store failed");
         }
     }
 

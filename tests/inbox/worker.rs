@@ -386,7 +386,8 @@ async fn a_worker_keeps_trying_while_its_store_fails_and_logs_the_start_each_min
     for error in [unavailable, without_a_table] {
         let log = Log::start();
         let store = FailingStore::new(store_in_test_time());
-        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        let inbox = Inbox::builder(store.clone()).endpoint("quick");
+        let inbox = inbox.build().unwrap();
         accept(&inbox, ["evt_1"]).await;
         store.fail(&["take", "complete"], error);
         let worker = tokio::spawn(
@@ -402,7 +403,9 @@ async fn a_worker_keeps_trying_while_its_store_fails_and_logs_the_start_each_min
         tokio::time::sleep(Duration::from_secs(31)).await;
 
         let with = |lines: &[Entry], text: &str| {
-            let is_it = |line: &&Entry| line.fields["message"] == text;
+            let is_it = |line: &&Entry| {
+                line.fields["message"] == text && line.fields["endpoint"] == "quick"
+            };
             lines.iter().filter(is_it).count()
         };
         // At most one a minute, and one in two minutes at the least.

@@ -348,7 +348,7 @@ impl<D: Driver> Entries<D> {
             let entries = self.clone();
             runtime.spawn(async move {
                 if let Some(error) = purge_failure(purge_all(&entries)).await {
-                    entries.failures.report("purge", &error);
+                    entries.failures.report(None, "purge", &error);
                 }
             });
         }
@@ -700,7 +700,7 @@ where
     let failures = FailureLog::default();
     loop {
         match migrate().await {
-            Err(error) if error.is_temporary() => failures.report("migrate", &error),
+            Err(error) if error.is_temporary() => failures.report(None, "migrate", &error),
             result => return result,
         }
         tokio::time::sleep(MIGRATION_PAUSE).await;

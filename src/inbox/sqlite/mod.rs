@@ -897,7 +897,9 @@ impl SqliteStore {
                 Receipt::Failed
             }
             TransactionError::Store(error) => {
-                self.shared.failures.report("handle_in", error);
+                self.shared
+                    .failures
+                    .report(Some(endpoint), "handle_in", error);
                 Receipt::of_store_error(error)
             }
         }
@@ -988,7 +990,7 @@ impl SqliteStore {
                 Err(error) => Err(StoreError::unavailable(error)),
             };
             if let Err(error) = purged {
-                store.shared.failures.report("purge", &error);
+                store.shared.failures.report(None, "purge", &error);
             }
         };
         // If there is no thread, a later claim purges.
