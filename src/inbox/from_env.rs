@@ -54,9 +54,9 @@ impl PostgresStore {
     /// that Docker or Kubernetes mounts, and connects with the first call: see [`connect_lazy`](Self::connect_lazy).
     ///
     /// It has up to 20 connections, which is enough for one worker with [`handler_in`](Self::handler_in) and for an endpoint
-    /// beside it. A builder with other settings has
-    /// [`connect_from_env`](super::PostgresStoreBuilder::connect_from_env), which connects immediately.
-    /// [`store_from_env`] connects, too, takes the addresses of other databases, and creates the tables.
+    /// beside it. For other settings, see
+    /// [`PostgresStoreBuilder::connect_lazy_from_env`](super::PostgresStoreBuilder::connect_lazy_from_env).
+    /// [`store_from_env`] connects immediately, takes the addresses of other databases, and creates the tables.
     ///
     /// # Errors
     ///
@@ -76,22 +76,19 @@ impl PostgresStore {
     /// # Ok(()) }
     /// ```
     pub fn from_env() -> Result<Self, StoreError> {
-        Self::builder().connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
+        Self::builder().connect_lazy_from_env()
     }
 }
 
 #[cfg(feature = "inbox-postgres")]
 impl PostgresStoreBuilder {
-    /// Connects to the database that the environment names, as [`connect`](Self::connect) does. It reads the variables of
-    /// [`PostgresStore::from_env`], which connects with the first call.
+    /// Checks the address in the environment, and connects with the first call. It reads the variables of
+    /// [`PostgresStore::from_env`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`PostgresStore::from_env`] and [`connect`](Self::connect).
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime.
+    /// Returns the errors of [`PostgresStore::from_env`] and, after [`require_verified_tls`](Self::require_verified_tls),
+    /// `Unusable` for an address that does not check the certificate.
     ///
     /// # Example: connections for two workers
     ///
@@ -99,15 +96,14 @@ impl PostgresStoreBuilder {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use audience::inbox::{Inbox, PostgresStore};
     ///
-    /// let store = PostgresStore::builder().max_connections(40).connect_from_env().await?;
+    /// let store = PostgresStore::builder().max_connections(36).connect_lazy_from_env()?;
     /// store.migrate().await?;
     /// let inbox = Inbox::builder(store).build()?;
     /// # let _ = inbox;
     /// # Ok(()) }
     /// ```
-    pub async fn connect_from_env(self) -> Result<PostgresStore, StoreError> {
-        let address = address_from_env().map_err(StoreError::unusable)?;
-        self.connect(&address).await
+    pub fn connect_lazy_from_env(self) -> Result<PostgresStore, StoreError> {
+        self.connect_lazy(&address_from_env().map_err(StoreError::unusable)?)
     }
 }
 

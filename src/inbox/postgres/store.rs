@@ -857,7 +857,7 @@ impl PostgresStoreBuilder {
     /// certificate by an address. Default: the address decides.
     ///
     /// It concerns [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) and
-    /// [`connect_from_env`](Self::connect_from_env), not a pool of your own.
+    /// [`connect_lazy_from_env`](Self::connect_lazy_from_env), not a pool of your own.
     ///
     /// # Example: an address that would send events unencrypted
     ///
