@@ -460,6 +460,52 @@ async fn tables_that_do_not_exist_yet_are_logged_as_a_warning_and_as_an_error_a_
     }
 }
 
+#[tokio::test]
+async fn a_worker_that_finds_no_tables_waits_for_those_that_its_store_is_creating() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let admin = postgres::client(&database.url).await;
+    let native = PostgresStore::builder().timeout(PATIENCE);
+    let native = native.connect_lazy(&database.url).unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(PATIENCE);
+    let sqlx = SqlxPostgresStore::new(pool.connect_lazy(&database.url).unwrap());
+    let sqlx = sqlx.timeout(PATIENCE);
+    let inboxes = [
+        Inbox::builder(native.clone()).build().unwrap(),
+        Inbox::builder(sqlx.clone()).build().unwrap(),
+    ];
+    let worker = |inbox: &Inbox| inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    // Another process creates the tables just now.
+    let lock = "SELECT pg_advisory_lock(6016405391421163)";
+    admin.batch_execute(lock).await.unwrap();
+
+    let log = Log::start();
+    let mut started = pin!(async {
+        tokio::join!(
+            native.migrate_when_available(),
+            sqlx.migrate_when_available(),
+            worker(&inboxes[0]).run_until_idle(),
+            worker(&inboxes[1]).run_until_idle(),
+        )
+    });
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut started).await;
+    let unlock = "SELECT pg_advisory_unlock(6016405391421163)";
+    admin.batch_execute(unlock).await.unwrap();
+    let (native_done, sqlx_done, first, second) = in_time(started).await;
+
+    assert!(early.is_err());
+    native_done.unwrap();
+    sqlx_done.unwrap();
+    first.unwrap();
+    second.unwrap();
+    for inbox in &inboxes {
+        assert_eq!(inbox.metrics().store_errors, 0);
+    }
+    let operations = operations(&log);
+    assert!(!operations.contains(&"take".to_owned()), "{operations:?}");
+}
+
 /// The address of a database that is down.
 fn down() -> String {
     closed_url().replace("http://", "postgres://audience@") + "/shop"

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::group::{Group, Ids, LOCK_TIMEOUT, Outcome, Work, together};
@@ -79,6 +80,8 @@ pub(super) struct Entries<D> {
     pub(super) failures: Arc<FailureLog>,
     pub(super) group: Group,
     heads: QueueHeads,
+    /// Locked while [`when_available`] creates the tables.
+    pub(super) migration: Arc<Mutex<()>>,
 }
 
 /// Runs a statement and returns whether it changed an entry.
@@ -258,7 +261,13 @@ impl<D: Driver> Store for Entries<D> {
             (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
             // One of the entries to complete may be the reason. The caller completes each of them alone.
             _ => {
-                let call = self.take_with_retries(&take, Search::FULL, start);
+                let call = async {
+                    if lacks_tables(&error) {
+                        // When a service starts for the first time, they are created beside its workers.
+                        drop(timeout(self.timeout / 2, self.migration.lock()).await);
+                    }
+                    self.take_with_retries(&take, Search::FULL, start).await
+                };
                 in_time(self.timeout.saturating_sub(start.elapsed()), call).await
             }
         };
@@ -335,6 +344,7 @@ impl<D: Driver> Entries<D> {
             failures: Arc::default(),
             group: Group::default(),
             heads: QueueHeads::default(),
+            migration: Arc::default(),
         }
     }
 
@@ -692,11 +702,15 @@ pub(super) async fn migrate(transaction: &mut impl OpenTransaction) -> Result<()
     }
 }
 
-/// Repeats a migration until the database responds.
-pub(super) async fn when_available<M>(mut migrate: impl FnMut() -> M) -> Result<(), StoreError>
+/// Repeats a migration until the database responds. Workers wait for the lock.
+pub(super) async fn when_available<M>(
+    lock: &Mutex<()>,
+    mut migrate: impl FnMut() -> M,
+) -> Result<(), StoreError>
 where
     M: Future<Output = Result<(), StoreError>>,
 {
+    let _locked = lock.lock().await;
     let failures = FailureLog::default();
     loop {
         match migrate().await {

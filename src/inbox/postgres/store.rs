@@ -424,6 +424,8 @@ impl PostgresStore {
     /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated
     /// every second while the database is down.
     ///
+    /// A worker of this store that finds no tables meanwhile waits for them, for up to half the time that a call may take.
+    ///
     /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
     ///
     /// # Errors
@@ -439,7 +441,7 @@ impl PostgresStore {
     ///
     /// See [`connect_lazy`](Self::connect_lazy).
     pub async fn migrate_when_available(&self) -> Result<(), StoreError> {
-        entries::when_available(|| self.migrate()).await
+        entries::when_available(&self.entries.migration, || self.migrate()).await
     }
 
     /// Claims an event as part of your transaction, and marks it as done. Returns `true` if the event is new.
