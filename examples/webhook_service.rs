@@ -25,6 +25,7 @@ mod demo;
 mod support;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ use clap::Parser;
 use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 use tracing::info;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 const STORE: &str = "  AUDIENCE_INBOX_URL       Store of the inbox, such as sqlite:inbox.db or postgres://USER@HOST/NAME";
 
@@ -105,12 +108,23 @@ async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
-    audience::exit_code(run(arguments).await)
+    audience::exit_code(run(Arguments::parse()).await)
+}
+
+/// Logs to standard error what `RUST_LOG` asks for, such as `debug,tokio_postgres=info`. Default: `info`.
+fn start_logging() -> Result<(), Box<dyn Error>> {
+    let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = filter.parse::<Targets>();
+    let filter = filter.map_err(|error| format!("RUST_LOG: {error}"))?;
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(io::stderr))
+        .with(filter)
+        .init();
+    Ok(())
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    start_logging()?;
     let verifier = match arguments.port {
         Some(_) => Verifier::from_env()?,
         None => Verifier::new(demo::SECRET)?,

@@ -34,6 +34,8 @@ use axum::routing::{get, post};
 use clap::Parser;
 use tokio::net::TcpListener;
 use tower_http::timeout::TimeoutLayer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// The topics that the form offers, with their labels.
 const TOPICS: [(&str, &str); 2] = [
@@ -174,12 +176,23 @@ async fn ready(State(inbox): State<Inbox>) -> Result<(), Receipt> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
-    audience::exit_code(run(arguments).await) // 75 if running it again may help
+    audience::exit_code(run(Arguments::parse()).await) // 75 if running it again may help
+}
+
+/// Logs to standard error what `RUST_LOG` asks for, such as `debug,tokio_postgres=info`. Default: `info`.
+fn start_logging() -> Result<(), Box<dyn Error>> {
+    let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = filter.parse::<Targets>();
+    let filter = filter.map_err(|error| format!("RUST_LOG: {error}"))?;
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(io::stderr))
+        .with(filter)
+        .init();
+    Ok(())
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    start_logging()?;
     let store = PostgresStore::from_env()?;
     if arguments.send.is_none() {
         store.migrate().await?; // an issue must not begin with an empty store, in a wrong database

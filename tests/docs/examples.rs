@@ -105,6 +105,37 @@ fn a_receiver_without_a_secret_says_which_variable_to_set() {
     }
 }
 
+#[test]
+fn a_program_logs_what_rust_log_asks_for_and_says_if_it_cannot_be_read() {
+    let log = |filter| {
+        let output = run_with(&[("RUST_LOG", filter)], "webhook_service", &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        stderr
+    };
+
+    let usual = log("info");
+    let one_target = log("error,audience::inbox=debug");
+
+    // The program sends itself a genuine delivery, and a forged one, which is a warning.
+    let (genuine, forged) = ("webhook event received", "webhook delivery rejected");
+    assert!(
+        usual.contains(forged) && !usual.contains(genuine),
+        "{usual}"
+    );
+    assert!(
+        one_target.contains(genuine) && !one_target.contains(forged),
+        "{one_target}"
+    );
+    for example in ["webhook_service", "newsletter"] {
+        let output = run_with(&[("RUST_LOG", "audience=loud")], example, &[]);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{example}: {stderr}");
+        assert!(stderr.contains("RUST_LOG"), "{example}: {stderr}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn the_mock_says_that_it_could_not_print_its_url_if_nobody_reads_it() {
@@ -330,6 +361,7 @@ fn start_service(file: &Path, arguments: &[&str]) -> (Child, String, BufReader<C
         .args(arguments)
         .env("AUDIENCE_INBOX_URL", format!("sqlite:{}", file.display()))
         .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
+        .env_remove("RUST_LOG")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
