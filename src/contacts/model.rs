@@ -227,6 +227,10 @@ impl Contact {
     /// that is not opted out of everything. So match it, and do not only ask whether the result
     /// [is reachable](Reachability::is_reachable).
     ///
+    /// [`Reachable`](Reachability::Reachable) is no proof of an opt-in: for a topic that it never answered, the contact
+    /// shows the topic's default. The service does not tell the two apart, so keep a record of the opt-ins, for example
+    /// with `record_consent` of an `UnsubscribeService`.
+    ///
     /// # Example: who gets the newsletter
     ///
     /// ```
@@ -285,7 +289,8 @@ fn not_shown(problem: &'static str) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reachability {
-    /// Nothing that the contact shows prevents broadcasts.
+    /// Nothing that the contact shows prevents broadcasts. This is no proof of an opt-in, because the contact may show the
+    /// default of a topic that it never answered: see [`Contact::reachability_for`].
     Reachable,
     /// A mailbox provider reported spam. No opt-in ends this ([section 3.2](crate::interface#3.2)). Send no other opt-out:
     /// it might replace the reason.

@@ -717,6 +717,10 @@ impl UnsubscribeService {
     /// [bounce](Self::record_bounce) is remembered, it is a contact, and [`Contact::reachability_for`] the topic says
     /// that nothing prevents it.
     ///
+    /// `true` is no proof of an opt-in: if the contact never answered, the topic's default counts. The service does not
+    /// tell the two apart, so keep a record of the opt-ins with
+    /// [`record_consent`](UnsubscribeServiceBuilder::record_consent).
+    ///
     /// [`send_issue`](Self::send_issue) looks by itself. Before any other mail, call it directly before you send it. It
     /// looks into the store, retrieves the contact, and looks into the store once more. Without the first look, an
     /// opt-out that the worker sends in between would be missed. Without the second one, an opt-out that is stored
