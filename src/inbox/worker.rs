@@ -34,8 +34,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// an event. If a worker's process dies, its events are taken again after their
 /// [lease](crate::inbox::InboxBuilder::lease).
 ///
-/// If a handler fails, it is called again after 5 s, then after twice as long each time, up to an hour. After ten
-/// attempts the event is parked with the text of the last error.
+/// If a handler fails, it is called again after 5 s, then after twice as long each time. After ten attempts the event is
+/// parked with the text of the last error, so the longest wait is about 21 minutes. With more
+/// [attempts](Self::max_attempts), a wait is up to an hour.
 ///
 /// A handler runs again if its process dies before its success is recorded. If its effect is a write to a database, the
 /// `handler_in` of the SQLite and Postgres stores returns a handler whose effect happens exactly once, while the store
