@@ -727,9 +727,8 @@ impl Inbox {
     /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
     /// # inbox.accept(delivery.clone()).await;
     /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
-    /// for event in inbox.parked().await? {
-    ///     inbox.replay(&event.id).await?;
-    /// }
+    /// let parked = inbox.parked().await?;
+    /// assert!(inbox.replay(&parked[0].id).await?);
     ///
     /// let worker = inbox.worker(|_, _| async { Ok::<_, std::io::Error>(()) });
     /// assert_eq!(worker.run_until_idle().await?.handled, 1);
@@ -741,6 +740,43 @@ impl Inbox {
         let replayed = replayed.inspect_err(|error| shared.store_failed("replay", error))?;
         if replayed {
             shared.accepted.notify_one();
+        }
+        Ok(replayed)
+    }
+
+    /// Hands all parked events to the workers again, as [`replay`](Self::replay) does with one. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed. Some events may have been replayed; another call replays the
+    /// rest.
+    ///
+    /// # Example: after a failure that concerned every event
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery.clone()).await;
+    /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
+    /// assert_eq!(inbox.replay_all().await?, 1);
+    ///
+    /// let worker = inbox.worker(|_, _| async { Ok::<_, std::io::Error>(()) });
+    /// assert_eq!(worker.run_until_idle().await?.handled, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn replay_all(&self) -> Result<u64, InboxError> {
+        let mut replayed = 0;
+        let mut page = self.parked().await?;
+        while let Some(last) = page.last() {
+            for event in &page {
+                replayed += u64::from(self.replay(&event.id).await?);
+            }
+            page = self.parked_after(&last.id).await?;
         }
         Ok(replayed)
     }

@@ -198,6 +198,23 @@ async fn parked_events_are_listed_page_by_page_without_a_gap_or_a_repetition() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_parked_events_are_replayed_however_many_pages_they_fill() {
+    let inbox = inbox();
+    let ids: Vec<_> = (0..250).map(|n| format!("evt_{n}")).collect();
+    accept(&inbox, &ids).await;
+    let fail = |_, _| async { Err::<(), _>("no such table") };
+    let worker = inbox.worker(fail).max_attempts(1);
+    worker.run_until_idle().await.unwrap();
+
+    let replayed = inbox.replay_all().await.unwrap();
+    let again = inbox.replay_all().await.unwrap();
+    let succeed = |_, _| async { Ok::<_, String>(()) };
+    let report = inbox.worker(succeed).run_until_idle().await.unwrap();
+
+    assert_eq!((replayed, again, report.handled), (250, 0, 250));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_events_of_a_worker_that_died_are_taken_again_after_their_lease() {
     let inbox = inbox();
     accept(&inbox, ["evt_1"]).await;
