@@ -64,8 +64,8 @@ pub(super) struct ImportOptions {
     /// Check every row without sending anything
     #[arg(long)]
     dry_run: bool,
-    /// Look whether the service has every opt-out of the rows, and change nothing; --rejects gets the rows whose
-    /// opt-out is missing
+    /// Look whether the service has the contact and every opt-out of each row, and change nothing; --rejects gets the
+    /// rows whose contact or opt-out is missing
     #[arg(long, conflicts_with_all = ["dry_run", "resume", "journal"])]
     verify: bool,
     /// Opt every contact of the file out of everything
@@ -92,7 +92,7 @@ const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
 
 Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help. With
---verify, 1 if an opt-out is missing.
+--verify, 1 if an opt-out is missing, and otherwise 3 if a contact is missing.
 
 Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
@@ -379,7 +379,7 @@ impl ImportOptions {
             }
             (None, Some(reason), _) => {
                 Err(with_hint(Failure::from(&reason).after(match self.verify {
-                    true => "the opt-outs are not verified",
+                    true => "the list is not verified",
                     false => "the import is not finished",
                 })))
             }

@@ -1,10 +1,14 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_core::Stream as _;
 use http::StatusCode;
+use tokio::sync::OnceCell;
 
 use super::journal::{BatchEnd, JournalWriter};
 use super::pace::{Watch, may_be_about_a_row};
@@ -29,6 +33,22 @@ pub(super) struct Sender {
     contacts: Contacts,
     retries: Retries,
     log: Log,
+    pub(super) listed: ListedAddresses,
+}
+
+/// The addresses of all contacts. The first row of a verification that needs them lists them; `None` if that failed.
+///
+/// They are hashes, which take less memory than the texts. Of a million rows without a contact, and with ten million
+/// contacts, the odds that one counts as listed by chance are 1 in 2 million.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ListedAddresses(Arc<OnceCell<Option<HashSet<AddressHash>>>>);
+
+impl ListedAddresses {
+    /// Returns whether the contacts are listed, and one of them has this address.
+    pub(super) fn has(&self, address: &str) -> bool {
+        let listed = self.0.get().and_then(Option::as_ref);
+        listed.is_some_and(|listed| listed.contains(&AddressHash::new(address)))
+    }
 }
 
 /// Where the outcomes of rows are recorded.
@@ -104,6 +124,7 @@ impl Sender {
             retries: Retries::new(&contacts, options),
             contacts,
             log,
+            listed: ListedAddresses::default(),
         }
     }
 
@@ -113,6 +134,7 @@ impl Sender {
             contacts: &self.contacts,
             retries: &self.retries,
             log: &self.log,
+            listed: &self.listed,
             rows,
             watch,
         };
@@ -125,6 +147,7 @@ struct Batch<'a> {
     contacts: &'a Contacts,
     retries: &'a Retries,
     log: &'a Log,
+    listed: &'a ListedAddresses,
     rows: &'a [NumberedRow],
     watch: &'a Arc<Watch>,
 }
@@ -640,9 +663,17 @@ impl Batch<'_> {
         SentBatch::new(vec![RowOutcome::Skipped], refused.map(Stop::Fatal))
     }
 
-    /// Looks whether the service has the opt-outs of a row.
+    /// Looks whether the service has the contact of a row, and its opt-outs.
     async fn verify(&self, row: &NumberedRow) -> SentBatch {
         let (address, opt_outs) = (row.row.address(), row.row.opt_outs());
+        if opt_outs.is_empty() {
+            if let Err(not_verified) = self.list_once().await {
+                return not_verified;
+            }
+            if self.listed.has(address) {
+                return SentBatch::new(vec![RowOutcome::Valid], None);
+            }
+        }
         let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
         let retrieved = match opt_outs.iter().any(is_topic) {
             true => self.retrieve_with_topics(address).await,
@@ -650,6 +681,8 @@ impl Batch<'_> {
         };
         let contact = match retrieved {
             Ok(contact) => contact,
+            // No request can name such an address, for example an empty one.
+            Err(error) if error.kind() == ErrorKind::Input => None,
             Err(error) => return self.not_looked_at(error),
         };
         let outcome = match contact {
@@ -673,6 +706,46 @@ impl Batch<'_> {
             }
         };
         SentBatch::new(vec![outcome], None)
+    }
+
+    /// Lists all contacts, unless an earlier row has done so. If that fails, returns the result of this row: without the
+    /// list, rows without an opt-out are not looked at. Only the row that has listed them reports the error.
+    async fn list_once(&self) -> Result<(), SentBatch> {
+        let mut failure = None;
+        let failed = &mut failure;
+        let list = move || async move {
+            match self.list().await {
+                Ok(listed) => Some(listed),
+                Err(error) => {
+                    *failed = Some(error);
+                    None
+                }
+            }
+        };
+        let is_listed = self.listed.0.get_or_init(list).await.is_some();
+        if is_listed {
+            return Ok(());
+        }
+        let stop = failure.map(|error| self.stop_of_failure(error));
+        Err(SentBatch::new(vec![RowOutcome::Unknown], stop))
+    }
+
+    /// Lists the addresses of all contacts. A malformed one is left out, so that its row is retrieved.
+    async fn list(&self) -> Result<HashSet<AddressHash>, Error> {
+        // Patient even while the service is down: all other rows need the list.
+        let list = self.contacts.list().options(self.options_if(false));
+        let mut pages = list.large_pages().pages();
+        let mut listed = HashSet::new();
+        while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
+            self.request_ended(page.as_ref().err()).await;
+            let contacts = page?.data.into_iter();
+            listed.extend(contacts.map(|contact| AddressHash::new(&contact.email)));
+            if self.watch.gives_up() {
+                let message = "the run was asked to stop before it had listed all contacts";
+                return Err(Error::transport(message));
+            }
+        }
+        Ok(listed)
     }
 
     /// Returns whether the contact may be opted out of everything, although the opt-out failed with this error.

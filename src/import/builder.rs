@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use super::batch::{Log, Sender};
+use super::batch::{ListedAddresses, Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings, Work};
 use super::journal::Journal;
@@ -114,6 +114,7 @@ pub struct Import {
     journal: Option<Journal>,
     settings: Settings,
     rejects: Option<RejectsTo>,
+    listed: ListedAddresses,
 }
 
 impl Import {
@@ -133,6 +134,7 @@ impl Import {
                 on_progress: None,
             },
             rejects: None,
+            listed: ListedAddresses::default(),
         }
     }
 
@@ -266,24 +268,32 @@ impl Import {
         self
     }
 
-    /// Looks whether the service has each opt-out of the rows, and changes nothing. A journal is neither read nor
-    /// written. Run it after an import, before the first broadcast.
+    /// Looks whether the service has the contact of each row, and each opt-out, and changes nothing. A journal is neither
+    /// read nor written. Run it after an import, before the first broadcast.
     ///
-    /// Each row with an opt-out takes one request, which retrieves its contact. Other rows take none. The report counts
-    /// these rows:
+    /// Each row with an opt-out takes one request, which retrieves its contact. The first row without an opt-out lists all
+    /// contacts, 200 in each request, and the others use the same list. Only a row whose address is not listed takes
+    /// requests of its own, which make sure that the contact is missing. The addresses of the list take about 20 MB of memory
+    /// for a million contacts. Names and properties are not compared. The report counts these rows:
     ///
-    /// - [`valid`](ImportReport::valid): the service has every opt-out of the row, or the row has none. For a topic, the
-    ///   answer `false` is enough, even if it may be the topic's default ([interface section
+    /// - [`valid`](ImportReport::valid): the service has the contact of the row, and every opt-out of the row. For a topic,
+    ///   the answer `false` is enough, even if it may be the topic's default ([interface section
     ///   2.1](crate::interface#2.1)).
     /// - [`opt_out_missing`](ImportReport::opt_out_missing): the contact can get broadcasts although the row opts it out.
     ///   [`finished`](ImportReport::finished) is an error then. The rejects have these rows: import them with
     ///   [`OnConflict::Skip`](crate::contacts::OnConflict::Skip), which changes nothing but the opt-outs.
-    /// - refused with the code `not_found`: there is no contact, so it gets no broadcast.
-    /// - refused with another code: the row is unreadable or has no valid address, so nothing was looked for.
+    /// - refused with the code `not_found`: there is no contact. [`finished`](ImportReport::finished) is no error then, so
+    ///   look at [`refused`](ImportReport::refused), too. It is 0 if everybody is there.
+    /// - refused with another code: the row is unreadable, so nothing was looked for.
+    ///
+    /// The other rows could not be looked at. If the contacts cannot be listed, these are all rows without an opt-out.
+    /// [`finished`](ImportReport::finished) is an error then, too, and none of them counts as missing.
     ///
     /// The rejects have the rows with `not_found`, too, and people who have opted in after the import are missing
-    /// opt-outs. So look at the rejects before you import them, and delete these rows: for `not_found`, an import would
-    /// create the contact.
+    /// opt-outs. So look at the rejects before you import them, and delete the rows of people who have opted in or were
+    /// deleted: for `not_found`, the import creates the contact. If you called
+    /// [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all) for the list, call it for the rejects, too: otherwise, these
+    /// contacts are created without an opt-out.
     ///
     /// # Example: nothing is lost
     ///
@@ -607,6 +617,12 @@ impl Import {
 }
 
 impl Import {
+    /// Verifies with a list that several imports share, so that only the first of them lists the contacts.
+    pub(super) fn listed(mut self, listed: ListedAddresses) -> Self {
+        self.listed = listed;
+        self
+    }
+
     /// Runs the import to its end, and writes the rejects.
     async fn run(mut self) -> Result<ImportReport, ImportError> {
         let work = self.settings.work;
@@ -665,7 +681,8 @@ impl Import {
                 (Some(resumed), unchecked, Log::Journal(journal))
             }
         };
-        let sender = Sender::new(self.contacts, self.options, log);
+        let mut sender = Sender::new(self.contacts, self.options, log);
+        sender.listed = self.listed;
         let source = self.source;
         Ok(Run::new(source, resumed, unchecked, sender, settings, keep))
     }

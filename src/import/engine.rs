@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, Sleep};
 
-use super::batch::{Sender, SentBatch, Stop};
+use super::batch::{ListedAddresses, Sender, SentBatch, Stop};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
@@ -48,7 +48,7 @@ pub(super) enum Work {
     Send,
     /// Checks the rows without a request.
     DryRun,
-    /// Looks whether the service has the opt-outs of the rows.
+    /// Looks whether the service has the contacts of the rows, and their opt-outs.
     Verify,
 }
 
@@ -331,7 +331,7 @@ impl Run {
         keep: Keep,
     ) -> Self {
         Self {
-            checks: Checks::new(resumed, settings.work),
+            checks: Checks::new(resumed, settings.work, sender.listed.clone()),
             settled: Settled::new(keep, settings.work.report()),
             source,
             next_number: 0,
@@ -783,8 +783,8 @@ impl Settled {
 struct Checks {
     resumed: Option<Resumed>,
     resumed_rows: u64,
-    /// Whether only the opt-outs of the rows matter.
     verifies: bool,
+    listed: ListedAddresses,
     dry_run: Option<DryRun>,
 }
 
@@ -804,11 +804,12 @@ enum Verdict {
 }
 
 impl Checks {
-    fn new(resumed: Option<Resumed>, work: Work) -> Self {
+    fn new(resumed: Option<Resumed>, work: Work, listed: ListedAddresses) -> Self {
         Self {
             resumed,
             resumed_rows: 0,
             verifies: work == Work::Verify,
+            listed,
             dry_run: (work == Work::DryRun).then(DryRun::default),
         }
     }
@@ -850,7 +851,11 @@ impl Checks {
         }
         // This comes last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
-            None if self.verifies && row.opt_outs().is_empty() => {
+            // It needs no batch: the first of these rows has listed all contacts.
+            None if self.verifies
+                && row.opt_outs().is_empty()
+                && self.listed.has(row.address()) =>
+            {
                 Verdict::Settle(RowOutcome::Valid)
             }
             None if self.verifies => Verdict::Send(ToDo::Verify),
@@ -948,6 +953,9 @@ impl EndedBatch {
         let (mut counted, mut kept) = (ImportReport::default(), Vec::new());
         let mut counted_rows = Vec::with_capacity(rows.len());
         for (place, (row, outcome)) in rows.into_iter().zip(outcomes).enumerate() {
+            if outcome == RowOutcome::Valid && row.row.opt_outs().is_empty() {
+                counted.note_without_opt_outs();
+            }
             let is_final = sent.is_final(place, &row, &outcome);
             if keep.keeps(&outcome) || !is_final {
                 kept.push((row, outcome, is_final));

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+use super::batch::ListedAddresses;
 use super::builder::{DEFAULT_CONCURRENCY, Import};
 use super::csv::{CsvInput, CsvRows};
 use super::engine::{OnProgress, Progress, Work};
@@ -86,6 +87,7 @@ impl Contacts {
             work: Work::Send,
             stop_signal: None,
             progress: None,
+            listed: ListedAddresses::default(),
         }
     }
 }
@@ -100,6 +102,7 @@ pub struct ImportFiles {
     work: Work,
     stop_signal: Option<Arc<Mutex<StopSignal>>>,
     progress: Option<Arc<Mutex<Overall>>>,
+    listed: ListedAddresses,
 }
 
 struct ListFile {
@@ -175,8 +178,11 @@ impl ImportFiles {
         self
     }
 
-    /// Looks whether the service has each opt-out of the files, and changes nothing. Journals are neither read nor
-    /// written. See [`Import::verify`].
+    /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. Journals are neither
+    /// read nor written. All files together list the contacts once. See [`Import::verify`].
+    ///
+    /// It looks at the files that are given. If you corrected rejects in several folders, verify the files of each folder by
+    /// a call of its own.
     ///
     /// # Example: before the first broadcast
     ///
@@ -195,7 +201,7 @@ impl ImportFiles {
     ///
     /// println!("{}", import()?.await?.finished()?);
     /// let report = import()?.verify().await?.finished()?;
-    /// assert_eq!(report.valid(), 2);
+    /// assert_eq!((report.valid(), report.refused()), (2, 0));
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok(()) }
     /// ```
@@ -425,7 +431,7 @@ impl ImportFiles {
         import = match self.work {
             Work::Send => import,
             Work::DryRun => import.dry_run(),
-            Work::Verify => import.verify(),
+            Work::Verify => import.verify().listed(self.listed.clone()),
         };
         if let Some(journal) = file.journal {
             import = import.journal(journal);

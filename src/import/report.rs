@@ -15,8 +15,8 @@ use crate::{Error, ErrorCode};
 /// among the refused ones: `, 2 whose opt-out failed`.
 /// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
 /// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
-/// without opt-outs, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of rows that were
-/// applied, it has the counts of an import, and ends with `, 1 without their opt-out`.
+/// without opt-outs have a contact, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of
+/// rows that were applied, it has the counts of an import, and ends with `, 1 without their opt-out`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
 #[non_exhaustive]
@@ -34,7 +34,7 @@ pub struct ImportReport {
     opt_out_missing: u64,
     #[serde(default)]
     valid: u64,
-    /// How many of the valid rows of a verification have no opt-out, so that nothing was looked for.
+    /// How many of the valid rows of a verification have no opt-out, so that only their contacts were looked for.
     #[serde(default, skip_serializing_if = "is_zero")]
     without_opt_outs: u64,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct ImportReport {
     first_failure: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_stopped: bool,
-    /// Whether the run was to send nothing, and looked for opt-outs.
+    /// Whether the run was to send nothing, and looked for contacts and opt-outs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_verification: bool,
     /// Whether the plan's ceiling was reached. A row that says so may count as one whose opt-out failed.
@@ -206,7 +206,7 @@ impl ImportReport {
     }
 
     /// Returns how many rows of a [dry run](super::Import::dry_run) are valid. After [`verify`](super::Import::verify), it
-    /// is the number of rows whose opt-outs are all at the service, and of those without an opt-out.
+    /// is the number of rows whose contact is at the service, with all opt-outs of the row.
     /// [`not_sent`](Self::not_sent) includes these rows.
     ///
     /// # Example: how many rows an import would send
@@ -497,7 +497,7 @@ impl ImportReport {
         self.is_verification = true;
     }
 
-    /// Notes that a verification has nothing to look for in a valid row.
+    /// Notes that a valid row of a verification has no opt-out.
     pub(super) fn note_without_opt_outs(&mut self) {
         self.without_opt_outs += 1;
     }
@@ -644,8 +644,8 @@ impl fmt::Display for ImportReport {
         if self.has_only_verified() {
             return write!(
                 f,
-                "opt-outs recorded for {} rows, missing for {}; {} rows without opt-outs, {} invalid or without a contact, {} \
-                 not verified",
+                "opt-outs recorded for {} rows, missing for {}; {} rows without opt-outs have a contact, {} invalid or without \
+                 a contact, {} not verified",
                 self.valid.saturating_sub(self.without_opt_outs),
                 self.opt_out_missing,
                 self.without_opt_outs,
@@ -730,7 +730,7 @@ pub enum RowOutcome {
         /// Which opt-outs are missing.
         message: String,
     },
-    /// The row was checked in a dry run, or its opt-outs were looked for, and nothing is wrong with it.
+    /// The row was checked in a dry run, or its contact and opt-outs were looked for, and nothing is wrong with it.
     Valid,
     /// The row was not sent: the import stopped before it, the service could not be reached, the row alone is too large
     /// for the service or was refused with a 400 or by a firewall, or an earlier row of the same address was not sent or

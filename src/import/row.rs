@@ -801,7 +801,7 @@ pub(super) enum ToDo {
     },
     /// Only its opt-outs, because an earlier run has sent the contact.
     OptOuts(Box<OptOutsLeft>),
-    /// Nothing is sent: whether the service has its opt-outs is looked up.
+    /// Nothing is sent: whether the service has its contact and its opt-outs is looked up.
     Verify,
 }
 

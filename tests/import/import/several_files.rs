@@ -327,6 +327,31 @@ async fn verify_looks_at_every_file_and_writes_the_rows_without_their_opt_out() 
 }
 
 #[tokio::test]
+async fn several_files_are_verified_with_one_list() {
+    let folder = Folder::new("files-one-list");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("a.csv", "email\nada@x.io\n"),
+        folder.file("b.csv", "email\nbob@x.io\nnobody@x.io\n"),
+    ];
+    for address in ["ada@x.io", "bob@x.io"] {
+        server.seed_contact(address);
+    }
+
+    let report = in_time(import(&server, &files).verify()).await.unwrap();
+
+    assert_eq!((report.valid(), report.refused()), (2, 1));
+    let mut paths: Vec<_> = server
+        .requests()
+        .into_iter()
+        .filter(|request| !request.query.iter().any(|query| query.contains("query=")))
+        .map(|request| request.path)
+        .collect();
+    paths.sort();
+    assert_eq!(paths, ["/contacts", "/contacts", "/contacts/nobody%40x.io"]);
+}
+
+#[tokio::test]
 async fn a_file_that_would_be_read_or_written_twice_is_refused_before_anything_is_sent() {
     let folder = Folder::new("files-twice");
     let server = MockServer::start().await;

@@ -1,4 +1,7 @@
-//! `verify`: whether the service has the opt-outs of the rows.
+//! `verify`: whether the service has the contacts of the rows, and their opt-outs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::OptOutReason;
 use audience::import::{CsvRows, ImportReport, ImportRow, Journal, OptOut, RowOutcome};
@@ -6,10 +9,12 @@ use audience::mock::{Fault, MockServer};
 use audience::{ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use serde_json::json;
+use wiremock::Request;
 
 use super::csv_program::{Folder, last_line, run};
-use super::{JournalPath, contacts};
-use support::in_time;
+use super::{JournalPath, contacts, numbered};
+use support::cancellation::until;
+use support::{in_time, ok, respond_with, summary};
 
 const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Manual);
 
@@ -29,8 +34,22 @@ fn topic(name: &str) -> OptOut {
     OptOut::Topic(name.to_owned())
 }
 
+/// How often a page of all contacts was requested. A list that makes sure of a 404 has a `query`.
+fn pages(server: &MockServer) -> usize {
+    let is_page = |query: &str| query.contains("limit=200") && !query.contains("query=");
+    let requests = server.requests().into_iter();
+    let pages = requests.filter(|request| request.query.as_deref().is_some_and(is_page));
+    pages.count()
+}
+
+/// The paths of the contacts that were retrieved.
+fn retrieved(server: &MockServer) -> Vec<String> {
+    let paths = server.requests().into_iter().map(|request| request.path);
+    paths.filter(|path| path != "/contacts").collect()
+}
+
 #[tokio::test]
-async fn verify_finds_each_opt_out_that_the_service_lacks_and_only_retrieves_contacts() {
+async fn verify_finds_each_opt_out_that_the_service_lacks_and_changes_nothing() {
     let server = server().await;
     let missing = |message: &str| RowOutcome::OptOutMissing {
         message: format!("the service does not have {message}"),
@@ -83,11 +102,194 @@ async fn verify_finds_each_opt_out_that_the_service_lacks_and_only_retrieves_con
     );
     assert_eq!(found, rows.map(|(_, outcome)| outcome));
     let requests = server.requests();
-    assert_eq!(requests.len(), 7);
+    // A page, and the empty one after it.
+    assert_eq!((retrieved(&server).len(), requests.len()), (7, 7 + 2));
     assert!(
         requests.iter().all(|request| request.method == "GET"),
         "{requests:?}"
     );
+}
+
+#[tokio::test]
+async fn contacts_of_rows_without_opt_outs_are_found_in_the_list_in_any_spelling_and_not_retrieved()
+{
+    let server = MockServer::start().await;
+    drop(
+        in_time(contacts(&server).import(numbered(450)))
+            .await
+            .unwrap(),
+    );
+    server.clear_requests();
+    let rows = (0..450).map(|n| format!("{n}@X.io "));
+
+    let report = in_time(contacts(&server).import(rows).verify())
+        .await
+        .unwrap();
+
+    let found = "opt-outs recorded for 0 rows, missing for 0; 450 rows without opt-outs have a contact, 0 invalid or \
+                 without a contact, 0 not verified";
+    assert_eq!(report.to_string(), found);
+    assert_eq!(report.finished().unwrap().valid(), 450);
+    // Three pages, and the empty one after them.
+    assert_eq!((pages(&server), server.requests().len()), (4, 4));
+}
+
+#[tokio::test]
+async fn a_row_without_an_opt_out_and_without_a_contact_is_refused_and_in_the_rejects() {
+    let folder = Folder::new("verify-nobody");
+    let server = server().await;
+    let rejects = folder.path("missing.csv");
+    let rows = ["in@x.io", "nobody@x.io", "", "out@x.io"];
+
+    let verifying = contacts(&server).import(rows).verify();
+    let report = in_time(verifying.rejects_file(&rejects)).await.unwrap();
+
+    assert_eq!(
+        (report.valid(), report.refused(), report.total()),
+        (2, 2, 4)
+    );
+    let refused: Vec<_> = report.refused_by_code().collect();
+    assert_eq!(refused, [("not_found", 2)]);
+    assert_eq!(report.finished().unwrap().opt_out_missing(), 0);
+    assert_eq!(retrieved(&server), ["/contacts/nobody%40x.io"]);
+    assert_eq!(pages(&server), 2);
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    assert_eq!(text.matches("not_found").count(), 2, "{text}");
+    assert!(
+        text.contains("nobody@x.io") && !text.contains("in@x.io"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn rows_with_nothing_but_opt_outs_need_no_list() {
+    let server = server().await;
+    let rows = ["out@x.io", "spam@x.io"].map(|email| ImportRow::from(email).opt_out(EVERYTHING));
+
+    let report = in_time(contacts(&server).import(rows).verify())
+        .await
+        .unwrap();
+
+    assert_eq!((report.valid(), server.requests().len()), (2, 2));
+    assert_eq!(pages(&server), 0);
+}
+
+#[tokio::test]
+async fn a_contact_that_is_malformed_in_the_list_is_retrieved() {
+    let server = server().await;
+    let last = contacts(&server).list().await.unwrap().data.pop().unwrap();
+    server.clear_requests();
+    let page = json!({"data": [{"email": "in@x.io"}], "next": last.id});
+    let malformed = Fault::wrong_body(page.to_string());
+    server.fault(malformed.path("/contacts").times(1));
+
+    let report = in_time(contacts(&server).import(["in@x.io"]).verify())
+        .await
+        .unwrap();
+
+    assert_eq!(report.finished().unwrap().valid(), 1);
+    assert_eq!(retrieved(&server), ["/contacts/in%40x.io"]);
+    assert_eq!(pages(&server), 2);
+}
+
+#[tokio::test]
+async fn if_the_contacts_cannot_be_listed_nobody_is_called_missing_and_the_report_is_an_error() {
+    for (status, is_retryable) in [(501, false), (503, true)] {
+        let server = server().await;
+        server.fault(Fault::status(status).path("/contacts"));
+        let rows = || {
+            let subscribed = ["in@x.io", "nobody@x.io"].map(ImportRow::from);
+            let opted_out = ImportRow::from("out@x.io").opt_out(EVERYTHING);
+            subscribed.into_iter().chain([opted_out])
+        };
+        let verify = || {
+            let verifying = contacts(&server).import(rows()).verify();
+            in_time(verifying.retry(RetryPolicy::none()))
+        };
+
+        let report = verify().await.unwrap();
+
+        assert_eq!((report.valid(), report.refused()), (1, 0));
+        assert_eq!((report.unknown(), report.total()), (2, 3));
+        assert_eq!(pages(&server), 1, "the list is not requested for each row");
+        let error = report.finished().unwrap_err();
+        assert_eq!(error.error().kind(), ErrorKind::Unfinished);
+        assert_eq!(error.error().is_retryable(), is_retryable, "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("2 not verified: some rows could not be verified"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("the service responded {status}")),
+            "{text}"
+        );
+        server.clear_faults();
+        let report = verify().await.unwrap();
+        assert_eq!((report.valid(), report.refused()), (2, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_key_stops_the_verification_at_the_list() {
+    let server = server().await;
+    server.fault(Fault::status(401).path("/contacts"));
+
+    let verifying = contacts(&server)
+        .import(["in@x.io", "nobody@x.io"])
+        .verify();
+    let stopped = in_time(verifying).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized(), "{stopped}");
+    assert_eq!(
+        (stopped.report().valid(), stopped.report().refused()),
+        (0, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_the_end_of_the_list() {
+    let listed = Arc::new(AtomicU64::new(0));
+    let count = listed.clone();
+    // The list has no end.
+    let server = respond_with(move |_: &Request| {
+        let id = format!("c_{}", count.fetch_add(1, Ordering::Relaxed));
+        ok(json!({"data": [summary(&id)], "next": id}))
+    })
+    .await;
+    let signal = async move { until(|| listed.load(Ordering::Relaxed) >= 3).await };
+
+    let verifying = support::contacts(server.uri())
+        .import(["nobody@x.io"])
+        .verify();
+    let stopped = in_time(verifying.stop_when(signal)).await.unwrap();
+
+    assert!(stopped.is_stopped());
+    assert_eq!((stopped.refused(), stopped.total()), (0, 1));
+    let error = stopped.finished().unwrap_err();
+    assert_eq!(error.error().kind(), ErrorKind::Stopped);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_the_retries_of_the_list() {
+    let server = server().await;
+    server.fault(Fault::status(503).retry_after(100).path("/contacts"));
+    let (stop, asked) = tokio::sync::oneshot::channel::<()>();
+    let mut stop = Some(stop);
+
+    let verifying = server
+        .client()
+        .contacts()
+        .import(["in@x.io", "nobody@x.io"]);
+    let verifying = verifying
+        .verify()
+        .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
+        .stop_when(async { asked.await.unwrap_or(()) });
+    let stopped = in_time(verifying).await.unwrap();
+
+    assert!(stopped.is_stopped());
+    assert_eq!((stopped.refused(), stopped.total()), (0, 2));
+    assert_eq!(pages(&server), 1);
 }
 
 #[tokio::test]
@@ -107,8 +309,8 @@ async fn a_missing_opt_out_is_an_error_of_the_report_that_no_second_run_mends() 
         (report.opt_out_missing(), report.refused(), report.total()),
         (1, 2, 3)
     );
-    let found = "opt-outs recorded for 0 rows, missing for 1; 0 rows without opt-outs, 2 invalid or without a contact, 0 \
-                 not verified";
+    let found = "opt-outs recorded for 0 rows, missing for 1; 0 rows without opt-outs have a contact, 2 invalid or \
+                 without a contact, 0 not verified";
     assert_eq!(report.to_string(), found);
     let refused: Vec<_> = report.refused_by_code().collect();
     assert_eq!(refused, [("invalid_row", 1), ("not_found", 1)]);
@@ -131,14 +333,14 @@ async fn the_text_of_a_verification_says_what_was_found_and_not_that_rows_were_n
     let report = in_time(verify()).await.unwrap().finished().unwrap();
     let stopped = in_time(verify().stop_when(async {})).await.unwrap();
 
-    let found = "opt-outs recorded for 2 rows, missing for 0; 1 rows without opt-outs, 0 invalid or without a contact, 0 \
-                 not verified";
+    let found = "opt-outs recorded for 2 rows, missing for 0; 1 rows without opt-outs have a contact, 0 invalid or \
+                 without a contact, 0 not verified";
     assert_eq!(report.to_string(), found);
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["valid"], 3);
     let read: ImportReport = serde_json::from_value(json).unwrap();
     assert_eq!(read.to_string(), found);
-    assert!(stopped.to_string().ends_with("2 not verified"), "{stopped}");
+    assert!(stopped.to_string().ends_with("3 not verified"), "{stopped}");
     let error = stopped.finished().unwrap_err();
     assert_eq!(error.error().kind(), ErrorKind::Stopped);
     let said = error.to_string().contains("repeat it to verify all rows");
@@ -235,8 +437,8 @@ fn the_program_writes_the_rows_without_their_opt_out_and_imports_them() {
     let output = verify();
 
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let summary = "opt-outs recorded for 0 rows, missing for 1; 1 rows without opt-outs, 0 invalid or without a contact, 0 \
-                   not verified";
+    let summary = "opt-outs recorded for 0 rows, missing for 1; 1 rows without opt-outs have a contact, 0 invalid or \
+                   without a contact, 0 not verified";
     assert_eq!(last_line(&output), summary);
     let text = std::fs::read_to_string(&rejects).unwrap();
     assert!(
@@ -249,5 +451,34 @@ fn the_program_writes_the_rows_without_their_opt_out_and_imports_them() {
     let ada = server.contact("ada@x.io").unwrap();
     assert!(ada.unsubscribed);
     assert_eq!(ada.properties["plan"], json!("new"));
+    assert_eq!(verify().status.code(), Some(0));
+}
+
+#[test]
+fn the_program_writes_the_rows_without_a_contact_and_ends_with_3() {
+    let folder = Folder::new("verify-missing");
+    let server = MockServer::builder().start_blocking();
+    let list = folder.file("list.csv", "email,plan\nada@x.io,old\nbob@x.io,old\n");
+    let rejects = folder.path("rejects.csv");
+    let verify = || run(Some(&server), &[&list, "--verify", "--rejects", &rejects]);
+    server.seed_contact("ada@x.io");
+
+    let output = verify();
+
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let summary = "opt-outs recorded for 0 rows, missing for 0; 1 rows without opt-outs have a contact, 1 invalid or \
+                   without a contact, 0 not verified";
+    assert_eq!(last_line(&output), summary);
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    assert!(
+        text.contains("not_found") && text.contains("bob@x.io") && !text.contains("ada@x.io"),
+        "{text}"
+    );
+    let output = run(Some(&server), &[&rejects, "--on-conflict", "skip"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        server.contact("bob@x.io").unwrap().properties["plan"],
+        json!("old")
+    );
     assert_eq!(verify().status.code(), Some(0));
 }
