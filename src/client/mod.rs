@@ -1,4 +1,5 @@
-//! Sends calls to the service and retries them: the client's settings, and the future that each call returns.
+//! Sends calls to the service and retries them, with the settings of [`ClientBuilder`](crate::ClientBuilder). Each call
+//! converts to a [`ResponseFuture`].
 //!
 //! Create one [`Client`](crate::Client) when your program starts, and clone it for each task: clones share connections.
 //! [`Client::contacts`](crate::Client::contacts) has a method for each call, and `.await` sends the call.
