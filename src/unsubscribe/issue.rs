@@ -60,8 +60,9 @@ impl UnsubscribeService {
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), if it was sent
     /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed while the service has its
-    /// request, this mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. After any other
-    /// error, the next run sends it, unless the store failed before it could note that.
+    /// request, this mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. If the reader has not
+    /// got it, call [`send_issue_to`](Self::send_issue_to) with another name of the issue. After any other error, the next
+    /// run sends it, unless the store failed before it could note that.
     ///
     /// That holds for as long as the store keeps what it has confirmed. Redis keeps only what its `appendonly` setting
     /// keeps. After a restart of Redis that lost data, or after a restore of a backup, do not finish the issue under its
@@ -934,7 +935,7 @@ impl IssueFailure {
     /// fn print_failures(report: &IssueReport) {
     ///     for failure in report.failures() {
     ///         let end = match failure.maybe_sent() {
-    ///             true => "if the person got no mail, send one with `client.emails()`",
+    ///             true => "if the person got no mail, call `send_issue_to` with another name of the issue",
     ///             false => "the next run sends it",
     ///         };
     ///         println!("{:?}: {}; {end}", failure.address, failure.error);

@@ -236,6 +236,45 @@ mod opt_outs_for_the_table {
     }
 }
 
+mod an_issue_for_one_reader {
+    block!("newsletter.send_again");
+
+    #[tokio::test]
+    async fn a_reader_whose_mail_did_not_arrive_gets_it_under_another_name() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let links =
+            audience::unsubscribe::UnsubscribeLinks::new([secret], "https://shop.example.com/");
+        let server = audience::mock::MockServer::builder().topic("news", true);
+        let server = server.seed_contact("ada@example.com").start().await;
+        let (contacts, store) = (
+            server.client().contacts(),
+            audience::inbox::MemoryStore::new(),
+        );
+        let service = UnsubscribeService::builder(links.unwrap(), contacts, store).build();
+        let send = || {
+            service.send_issue("2026-11", "news", |_, _| {
+                Email::new().from("us@example.com").subject("Hello")
+            })
+        };
+        server.fault(audience::mock::Fault::status(503).path("/emails").times(1));
+        let stopped = send().await;
+        let repeated = send().await.unwrap();
+        assert!(stopped.is_err() && repeated.maybe_not_sent() == ["ada@example.com"]);
+
+        let sent = send_again(&service, "ada@example.com", "Hello!")
+            .await
+            .unwrap();
+        let twice = send_again(&service, "ada@example.com", "Hello!")
+            .await
+            .unwrap();
+
+        assert_eq!((sent, twice), (true, false));
+        let mails = server.sent_mail();
+        assert_eq!(mails.len(), 1);
+        assert!(mails[0].body["headers"]["List-Unsubscribe"].is_string());
+    }
+}
+
 mod a_mail_with_unsubscribe_headers {
     block!("unsubscribe.newsletter");
 
