@@ -24,7 +24,7 @@ use std::time::Duration;
 use audience::Client;
 use audience::emails::Email;
 use audience::inbox::{Inbox, PostgresStore, Receipt};
-use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::unsubscribe::{IssueError, OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{Form, FromRef, State};
@@ -213,13 +213,9 @@ async fn send(app: &App, topic: &str, issue: &str, subject: &str) -> Result<(), 
         mail.member("text", format!("{text}\n-- \nYour newsletters: {link}\n"))
     });
     let result = sending.stop_when(audience::shutdown_signal()).await;
-    let (report, last) = match &result {
-        Ok(report) => (report, None),
-        Err(error) => (error.report(), Some(error.failure())),
-    };
-    let last = last.filter(|failure| failure.address.is_some());
+    let report = result.as_ref().unwrap_or_else(IssueError::report);
     println!("{report}");
-    for failure in report.failures().iter().chain(last) {
+    for failure in report.failures() {
         let reader = failure.address.as_deref().unwrap_or("a page of the list");
         let end = match failure.maybe_sent() {
             true => "maybe sent, and not sent again",

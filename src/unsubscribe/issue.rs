@@ -651,7 +651,7 @@ impl<'a> SendIssue<'a> {
             None => Ok(run.report),
             Some(failure) => {
                 run.report.needs_repair = !failure.error.is_retryable();
-                Err(IssueError(Box::new((run.report, failure))))
+                Err(IssueError::stopped(run.report, failure))
             }
         }
     }
@@ -797,11 +797,12 @@ impl IssueReport {
         self.not_wanted
     }
 
-    /// Returns the contacts that got no mail because of an error about this contact alone. After an
-    /// [`IssueError`], also those whose mails failed at the same time.
+    /// Returns the contacts that got no mail because of an error about this contact alone. After an [`IssueError`], also
+    /// those whose mails failed at the same time, and last the one whose mail has stopped the run. If a page of the list
+    /// has stopped it, only [`IssueError::failure`] has that error.
     ///
-    /// There may be many, so each error has only the first 4 KiB of the body of its response, the first 500 characters of
-    /// its message, and of its headers the request id.
+    /// There may be many, so each error but that last one has only the first 4 KiB of the body of its response, the first
+    /// 500 characters of its message, and of its headers the request id.
     ///
     /// [`maybe_sent`](IssueFailure::maybe_sent) returns which of them may have got it nevertheless. All others get it in
     /// the next run.
@@ -860,10 +861,7 @@ impl IssueReport {
             ),
         };
         let (address, error) = (None, error.into());
-        Err(IssueError(Box::new((
-            self,
-            IssueFailure { address, error },
-        ))))
+        Err(IssueError::stopped(self, IssueFailure { address, error }))
     }
 }
 
@@ -975,25 +973,51 @@ impl fmt::Debug for IssueFailure {
 ///
 /// `Display` prints the counts and then the error, without an address, and `{:#}` its causes, too. So `source()` returns
 /// the cause of that error, not the error itself.
-#[derive(Debug)]
-pub struct IssueError(Box<(IssueReport, IssueFailure)>);
+pub struct IssueError(Box<(IssueReport, Option<IssueFailure>)>);
 
 impl IssueError {
+    /// The failure of a reader's mail counts in the report.
+    fn stopped(mut report: IssueReport, failure: IssueFailure) -> Self {
+        let failure = match failure.address {
+            Some(_) => {
+                report.failures.push(failure);
+                None
+            }
+            None => Some(failure),
+        };
+        Self(Box::new((report, failure)))
+    }
+
     /// Returns the report up to the stop.
     pub fn report(&self) -> &IssueReport {
         &self.0.0
     }
 
-    /// Returns the failure that stopped the run. It is not among the [failures](IssueReport::failures) of the report.
+    /// Returns the failure that stopped the run. If it is about the mail of a reader, it is the last of the
+    /// [failures](IssueReport::failures) of the report, too.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the report has the failure of a reader's mail"
+    )]
     #[must_use]
     pub fn failure(&self) -> &IssueFailure {
-        &self.0.1
+        let (report, failure) = &*self.0;
+        let failure = failure.as_ref().or(report.failures.last());
+        failure.expect("the report has the failure of a reader's mail")
+    }
+}
+
+impl fmt::Debug for IssueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("IssueError");
+        debug.field("report", self.report());
+        debug.field("failure", self.failure()).finish()
     }
 }
 
 impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (report, failure) = &*self.0;
+        let (report, failure) = (self.report(), self.failure());
         let end = match &failure.error {
             ConsentError::Service(error) => error.end_of_job(),
             _ => "stopped before its end",
@@ -1007,7 +1031,7 @@ impl fmt::Display for IssueError {
 impl StdError for IssueError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         // `Display` has the error itself.
-        self.0.1.error.source()
+        self.failure().error.source()
     }
 }
 

@@ -556,7 +556,7 @@ async fn after_a_hundred_refusals_in_a_row_an_issue_stops() {
     for (refused, refuses_after, expected) in [
         (99, 1_000, [51, 0, 0, 99]),
         (99, 100, [1, 0, 0, 149]),
-        (100, 1_000, [0, 0, 0, 99]),
+        (100, 1_000, [0, 0, 0, 100]),
     ] {
         let server = mock().await;
         for number in 0..150 {
@@ -960,6 +960,49 @@ async fn mails_that_may_have_been_sent_do_not_count_as_failed() {
     let (text, count) = (stopped.report().to_string(), unclear.len());
     let expected = format!(" 0 failed; {count} may have been sent; a later run sends the rest");
     assert!(text.ends_with(&expected), "{text}");
+}
+
+#[tokio::test]
+async fn the_mail_that_has_stopped_an_issue_counts_in_its_report_and_a_page_of_the_list_does_not() {
+    let later = "; a later run sends the rest";
+    for (fault, end, address) in [
+        (
+            Fault::status(503).path("/emails"),
+            format!("0 failed; 1 may have been sent{later}"),
+            Some(ADA),
+        ),
+        (
+            Fault::status(401).path("/emails"),
+            "1 failed".to_owned(),
+            Some(ADA),
+        ),
+        (
+            Fault::status(503).path("/contacts"),
+            format!("0 failed{later}"),
+            None,
+        ),
+    ] {
+        let server = with_reader().await;
+        let service = service_without_retries(&server);
+        server.fault(fault);
+
+        let stopped = send(&service).await.unwrap_err();
+
+        let report = stopped.report();
+        let expected = format!("0 sent, 0 sent before, 0 not wanted, {end}");
+        assert_eq!(report.to_string(), expected);
+        assert!(stopped.to_string().contains(&expected), "{stopped}");
+        let failures = report.failures().iter();
+        assert!(
+            failures
+                .map(|failure| failure.address.as_deref())
+                .eq(address.map(Some))
+        );
+        assert_eq!(stopped.failure().address.as_deref(), address);
+        let json = serde_json::to_value(report).unwrap();
+        let count = json["failures"].as_array().unwrap().len();
+        assert_eq!(count, usize::from(address.is_some()));
+    }
 }
 
 #[tokio::test]
