@@ -158,7 +158,8 @@ impl UnsubscribeService {
     /// another spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox. Dots and
     /// the other aliases that a provider may have are not seen through. A mail that may have been sent before an error
     /// counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as after a 503. So a
-    /// page should say "please open the link in our mail", and not that one was sent just now. The store remembers hashes of
+    /// page should say "please open the link in our mail", and not that one was sent just now. With the feature `tracing`,
+    /// a mail that is not sent because of the five is a warning, once a minute at most. The store remembers hashes of
     /// the address for a day after the mail and for 30 days after the click, the number of a link for four days after its
     /// click, and that of its form for 30 days.
     ///
@@ -333,8 +334,13 @@ impl UnsubscribeService {
                 for id in &held {
                     inbox.extend_hold(id, token, MAIL_INTERVAL).await.ok();
                 }
-                break;
+                return Ok(());
             }
+        }
+        // The visitor must not learn it, so nothing else tells.
+        #[cfg(feature = "tracing")]
+        if inbox.logs_failure("confirmation mail") {
+            tracing::warn!(target: "audience::unsubscribe", "a confirmation mail was not sent, because {MAILS_A_DAY} mails to the mailbox were or may have been sent in a day");
         }
         Ok(())
     }

@@ -299,6 +299,35 @@ async fn an_address_gets_five_mails_a_day_whatever_their_topics_are() {
 }
 
 #[tokio::test]
+async fn a_mail_that_is_not_sent_because_of_the_limit_of_a_day_is_logged_once_a_minute_without_its_address()
+ {
+    let log = Log::start();
+    let server = mock().await;
+    let service = service_without_retries(&server);
+    let warnings = || {
+        let events = log.events().into_iter();
+        let is_about_limit = |message: &String| message.contains("because 5 mails to the mailbox");
+        events
+            .filter(|event| event.level == Level::WARN)
+            .filter(|event| event.fields.get("message").is_some_and(is_about_limit))
+            .count()
+    };
+    server.fault(Fault::status(503).path("/emails").times(5));
+    for _ in 0..5 {
+        ask(&service, &["news"]).await.unwrap_err();
+    }
+    assert_eq!(warnings(), 0);
+
+    for topic in ["news", "offers"] {
+        ask(&service, &[topic]).await.unwrap();
+    }
+
+    assert_eq!(warnings(), 1);
+    assert!(server.sent_mail().is_empty());
+    assert!(!log.text().to_lowercase().contains("ada@"));
+}
+
+#[tokio::test]
 async fn quotation_marks_around_an_address_that_needs_none_give_no_further_mails_and_no_other_recipient()
  {
     let server = mock().await;
