@@ -42,16 +42,17 @@ const MAILS_A_DAY: usize = 5;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long the visitor of a form waits for the mail to be sent.
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the application may take to record a consent or an opt-out. It is a part of the deadline of an opt-in.
+/// How long the application may take to record a consent, an opt-in or an opt-out. The first two are a part of the deadline
+/// of an opt-in.
 const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 
-/// A function of the application that records a consent or an opt-out.
+/// A function of the application that records a consent, an opt-in or an opt-out.
 pub(super) type Record<T> = Arc<dyn Fn(T) -> Recording + Send + Sync>;
 
-/// What a visitor has just agreed to, for [`record_consent`](super::UnsubscribeServiceBuilder::record_consent). Its
-/// `Debug` form shows no address.
+/// What a visitor has just agreed to, for [`record_consent`](super::UnsubscribeServiceBuilder::record_consent) and
+/// [`record_opt_in`](super::UnsubscribeServiceBuilder::record_opt_in). Its `Debug` form shows no address.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Consent {
@@ -483,16 +484,16 @@ impl UnsubscribeService {
         }
     }
 
-    /// Lets the application record a consent.
+    /// Lets the application record a consent before its opt-in is sent.
     pub(super) async fn record_consent(&self, consent: Consent) -> Result<(), ConsentError> {
-        let Some(record) = self.0.record_consent.clone() else {
-            return Ok(());
-        };
-        recorded(move || record(consent)).await.map_err(|_error| {
-            #[cfg(feature = "tracing")]
-            tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "a consent could not be recorded");
-            ConsentError::Unfinished
-        })
+        let record = self.0.record_consent.clone();
+        recorded_if_set(record, consent, "a consent could not be recorded").await
+    }
+
+    /// Lets the application record an opt-in that the service has.
+    pub(super) async fn record_opt_in(&self, consent: Consent) -> Result<(), ConsentError> {
+        let record = self.0.record_opt_in.clone();
+        recorded_if_set(record, consent, "an opt-in could not be recorded").await
     }
 
     fn page_of(
@@ -557,6 +558,22 @@ where
     Arc::new(move |record| {
         let function = Arc::clone(&function);
         Box::pin(async move { function(record).await.map(drop).map_err(Into::into) })
+    })
+}
+
+/// Calls the function of the application for a consent, if there is one, and logs its failure.
+async fn recorded_if_set(
+    record: Option<Record<Consent>>,
+    consent: Consent,
+    _message: &str,
+) -> Result<(), ConsentError> {
+    let Some(record) = record else {
+        return Ok(());
+    };
+    recorded(move || record(consent)).await.map_err(|_error| {
+        #[cfg(feature = "tracing")]
+        tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "{_message}");
+        ConsentError::Unfinished
     })
 }
 

@@ -118,7 +118,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB, or more if the form of the page needs more, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
-/// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
+/// | the store fails, the service does not respond to an opt-in, or your program cannot record it | 503 with `Retry-After` |
 /// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], which is 500, or 422 if the service refused the address of a confirmation, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///
 /// The response to one click is the same whether or not the address is a contact. The page shows the contact's answers,
@@ -195,6 +195,7 @@ pub(super) struct Shared {
     template: Option<Template>,
     current_address: Option<FindCurrent>,
     pub(super) record_consent: Option<Record<Consent>>,
+    pub(super) record_opt_in: Option<Record<Consent>>,
     record_opt_out: Option<Record<OptOutRecord>>,
 }
 
@@ -226,6 +227,7 @@ impl UnsubscribeService {
             template: None,
             current_address: None,
             record_consent: None,
+            record_opt_in: None,
             record_opt_out: None,
         })
     }
@@ -501,7 +503,7 @@ impl UnsubscribeService {
         self.confirm_opt_in(contact.into(), topics, None).await
     }
 
-    /// Subscribes a contact, and lets the application record the consent before, if there is one.
+    /// Subscribes a contact. If there is a consent, lets the application record it before, and the opt-in afterwards.
     pub(super) async fn confirm_opt_in(
         &self,
         contact: NewContact,
@@ -514,13 +516,14 @@ impl UnsubscribeService {
             let key = Target::new(&contact.email, None).address;
             let confirm = service.0.contacts.confirm_opt_in(contact, &topics);
             let mut creation = None;
+            let of_page = consent.as_ref().map(|(consent, _)| consent.clone());
             let sending = async {
                 if let Some((consent, form)) = consent {
                     service.begin_form(&form, consent).await?;
                 }
                 service.confirm(confirm, &key, &mut creation).await
             };
-            let result = service.opt_in(&key, &topics, sending).await;
+            let result = service.opt_in(&key, &topics, sending, of_page).await;
             if let Some(creation) = creation {
                 let inbox = &service.0.inbox;
                 match creation.written.has_defaults {
@@ -673,7 +676,8 @@ impl UnsubscribeService {
             let sending = send_opt_ins(contacts, &address, opt_ins, contact.unsubscribed);
             Ok(sending.await?)
         };
-        self.opt_in(&address, opt_ins, sending).await.map(drop)
+        let opted_in = self.opt_in(&address, opt_ins, sending, None).await;
+        opted_in.map(drop)
     }
 
     /// Sends the requests of a confirmation. `creation` stays if a contact was maybe created and is not paused yet.
@@ -1068,11 +1072,13 @@ impl UnsubscribeService {
                 (notice, error.visitor_status())
             }
         };
-        // The boxes are as they were: the boxes that the visitor has checked were not saved.
-        let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
+        // The boxes are as they were, also if the service has the opt-in: only a box that was empty opts in, and the
+        // application may not have recorded it.
+        let is_empty =
+            |topic: &String| boxes.answers.get(topic) == Some(&false) || opt_ins.contains(topic);
         let mut shown = self.shown(person).await;
         for (topic, answer) in &mut shown.answers {
-            *answer &= !is_out(topic);
+            *answer &= !is_empty(topic);
         }
         let page = self.page(person, &shown, Some(notice));
         match notice {
@@ -1090,7 +1096,7 @@ impl UnsubscribeService {
         consent: Consent,
         boxes: &Boxes,
     ) -> Result<bool, ConsentError> {
-        let opt_ins = consent.topics.clone();
+        let (opt_ins, of_page) = (consent.topics.clone(), Some(consent.clone()));
         let form = PageForm::new(address, boxes.page.as_deref());
         if let Some(id) = &form.id
             && let Some(notice) = self.claim_link(id, form.token).await?
@@ -1103,7 +1109,7 @@ impl UnsubscribeService {
             self.begin_form(&form, consent).await?;
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(address, &opt_ins, sending).await;
+        let opted_in = self.opt_in(address, &opt_ins, sending, of_page).await;
         self.end_form(&form, &opted_in).await;
         opted_in.map(|_| true)
     }
@@ -1147,12 +1153,14 @@ impl UnsubscribeService {
         }
     }
 
-    /// Runs `sending`, unless an opt-out waits that concerns these topics. An opt-out that comes meanwhile waits.
+    /// Runs `sending`, unless an opt-out waits that concerns these topics, and then lets the application record the opt-in
+    /// if it is one of a page. An opt-out that comes meanwhile waits, so that its record is the later one.
     async fn opt_in(
         &self,
         address: &str,
         topics: &BTreeSet<String>,
         sending: impl Future<Output = Result<Contact, ConsentError>>,
+        of_page: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
         // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
         let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
@@ -1160,17 +1168,23 @@ impl UnsubscribeService {
         let has_waited = self.hold_all(address, topics, &mut held).await;
         let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
         let sending = async {
-            match has_waited? {
+            let contact = match has_waited? {
                 // A future is polled before its timeout.
-                _ if Instant::now() >= end => Err(ConsentError::Unfinished),
-                true => self.opted_in(address, topics).await,
-                false => sending.await,
+                _ if Instant::now() >= end => return Err(ConsentError::Unfinished),
+                true => self.opted_in(address, topics).await?,
+                false => sending.await?,
+            };
+            // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
+            if contact.unsubscribed {
+                return Err(ConsentError::OptedOut);
             }
+            if let Some(consent) = of_page {
+                self.record_opt_in(consent).await?;
+            }
+            Ok(contact)
         };
         let result = match tokio::time::timeout_at(end, sending).await {
             Err(_) => Err(ConsentError::Unfinished),
-            // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
-            Ok(Ok(contact)) if contact.unsubscribed => Err(ConsentError::OptedOut),
             Ok(Err(ConsentError::Service(mut error))) => {
                 error.set_part_of_opt_in();
                 Err(error.into())
@@ -1606,8 +1620,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
-    /// has the opt-in: if that fails, the visitor clicks again, and there are two records. For one address, there are
-    /// [at most 50 in a day](UnsubscribeService#flooding).
+    /// has the opt-in ([`record_opt_in`](Self::record_opt_in)): if that fails, the visitor clicks again, and there are two
+    /// records. For one address, there are [at most 50 in a day](UnsubscribeService#flooding).
     ///
     /// **Send no request to the service in it**: a new address is no contact yet, and a slow service would use up the
     /// 2 s.
@@ -1642,6 +1656,57 @@ impl UnsubscribeServiceBuilder {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         self.0.record_consent = Some(record_by(function));
+        self
+    }
+
+    /// Sets a function that records an opt-in **after** the service has it. It gets the same [`Consent`] as the function of
+    /// [`record_consent`](Self::record_consent), for each opt-in of the page of a [confirmation
+    /// mail](UnsubscribeService::send_confirmation) and of the preference page. Use it for the "yes" in a table of your own,
+    /// which a [sync](crate::guides::keeping_in_step) may compare with the service. The contact is not opted out of
+    /// everything then, whatever it was before. The value in its `Ok`, such as a count of rows, is not used. Default: none.
+    ///
+    /// It has 2 s, or what is left of the 5 s that an opt-in has, because the visitor waits. An opt-out that arrives
+    /// meanwhile waits, too, so it is [recorded](Self::record_opt_out) later. If the function fails, takes longer or panics,
+    /// the visitor reads to try again (503), although the service has the opt-in. Another click sends and records it again,
+    /// so **the function may be called twice for one opt-in**: let it write the same. On the preference page that asks to
+    /// try again, the boxes of the opt-in are empty.
+    ///
+    /// If nobody clicks again, or if the program is killed before the function has ended, your table keeps its "no". A sync
+    /// that [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out again.
+    ///
+    /// After [`subscribe`](UnsubscribeService::subscribe) and [`set_topics`](UnsubscribeService::set_topics), it is not
+    /// called: your program knows their result.
+    ///
+    /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
+    ///
+    /// # Example: the "yes" in a table of users
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _weekly: bool) -> std::io::Result<u64> { Ok(1) } }
+    /// # let db = Pool;
+    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .record_opt_in(move |consent| {
+    ///         let (db, weekly) = (db.clone(), consent.topics.contains("weekly"));
+    ///         let update = "UPDATE users SET newsletter = true, weekly = weekly OR $2 WHERE lower(email) = $1";
+    ///         async move { db.execute(update, &consent.address, weekly).await }
+    ///     })
+    ///     .build();
+    /// # let _ = service;
+    /// # Ok(()) }
+    /// ```
+    pub fn record_opt_in<F, Fut, T, E>(mut self, function: F) -> Self
+    where
+        F: Fn(Consent) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.0.record_opt_in = Some(record_by(function));
         self
     }
 

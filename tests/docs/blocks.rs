@@ -236,6 +236,45 @@ mod opt_outs_for_the_table {
     }
 }
 
+mod opt_ins_for_the_table {
+    block!("keeping-in-step.save_opt_in");
+
+    #[test]
+    fn an_opt_in_is_written_and_an_older_opt_out_does_not_replace_it() {
+        use audience::Timestamp;
+        use audience::unsubscribe::ConsentPage;
+
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 0;
+            INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
+            (1, 'Ada@Example.com', 'pro', 0, '2026-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 0, '2026-11-23 03:00:00')";
+        database.execute_batch(insert).unwrap();
+        let rows = || -> String {
+            let rows = "SELECT group_concat(newsletter || weekly) FROM users ORDER BY id";
+            database.query_row(rows, [], |row| row.get(0)).unwrap()
+        };
+        let now = Timestamp::now().as_unix();
+        let opt_out = |topic, made_at| {
+            let opt_out =
+                OptOutRecord::new("ada@example.com", topic, Timestamp::from_unix(made_at));
+            save_opt_out(&database, &opt_out).unwrap()
+        };
+
+        let consent = Consent::new("ada@example.com", ["weekly"], ConsentPage::Confirmation);
+        for _ in 0..2 {
+            assert_eq!(save_opt_in(&database, &consent).unwrap(), 1);
+            assert_eq!(rows(), "11,00");
+        }
+        assert_eq!(opt_out(Some("weekly"), now - 60), 0);
+        assert_eq!(opt_out(Some("offers"), now + 3_600), 0);
+        assert_eq!(opt_out(Some("weekly"), now + 3_600), 1);
+        assert_eq!(rows(), "10,00");
+        assert_eq!(opt_out(None, now + 3_600), 1);
+        assert_eq!(rows(), "00,00");
+    }
+}
+
 mod an_issue_for_one_reader {
     block!("newsletter.send_again");
 

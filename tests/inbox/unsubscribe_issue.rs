@@ -1,5 +1,6 @@
 //! The mails of an issue: to whom they go, and that each is sent once, whatever fails.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -1364,6 +1365,76 @@ async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_o
     assert_eq!([saved.status, unchanged.status], [200, 200]);
     assert!(saved.is_checked("offers") && server.contact(ADA).unwrap().topics["offers"]);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_box_whose_opt_in_was_not_recorded_is_empty_so_that_the_next_click_records_it() {
+    let server = Arc::new(with_reader().await);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
+    let service = builder(&server, MemoryStore::new()).record_opt_in(move |consent| {
+        assert_eq!(
+            (&*consent.address, Vec::from_iter(consent.topics)),
+            (ADA, vec!["offers".to_owned()])
+        );
+        assert!(mocked.contact(ADA).unwrap().topics["offers"]);
+        let call = seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match call {
+                0 => Err("the database is down"),
+                _ => Ok(()),
+            }
+        }
+    });
+    let service = service.build();
+    let link = super::unsubscribe::links().link(ADA);
+    let form = get(&service, &link).await.form(&["news", "offers"]);
+
+    let failed = post(&service, &link, FORM, form).await;
+    let repeated = failed.form(&["news", "offers"]);
+    let saved = post(&service, &link, FORM, repeated).await;
+
+    assert_eq!([failed.status, saved.status], [503, 200]);
+    assert!(failed.is_checked("news") && !failed.is_checked("offers"));
+    assert!(saved.is_checked("offers") && server.contact(ADA).unwrap().topics["offers"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn an_opt_out_while_an_opt_in_is_recorded_is_recorded_after_it() {
+    let server = with_reader().await;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let (opt_ins, opt_outs) = (Arc::clone(&records), Arc::clone(&records));
+    let recording = Arc::new(Notify::new());
+    let begun = Arc::clone(&recording);
+    let service = builder(&server, MemoryStore::new())
+        .record_opt_in(move |_| {
+            let (opt_ins, begun) = (Arc::clone(&opt_ins), Arc::clone(&begun));
+            async move {
+                begun.notify_one();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                opt_ins.lock().unwrap().push("opt-in");
+                Ok::<_, Infallible>(())
+            }
+        })
+        .record_opt_out(move |_| {
+            opt_outs.lock().unwrap().push("opt-out");
+            std::future::ready(Ok::<_, Infallible>(()))
+        })
+        .build();
+    let link = super::unsubscribe::links().link(ADA);
+    let form = get(&service, &link).await.form(&["news", "offers"]);
+
+    let opting_out = async {
+        in_time(recording.notified()).await;
+        service.opt_out(ADA, Some("offers")).await.unwrap();
+        service.worker().run_until_idle().await.unwrap();
+    };
+    let (saved, ()) = tokio::join!(post(&service, &link, FORM, form), opting_out);
+
+    assert_eq!(saved.status, 200);
+    assert_eq!(*records.lock().unwrap(), ["opt-in", "opt-out"]);
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
 }
 
 #[tokio::test]

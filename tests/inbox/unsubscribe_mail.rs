@@ -850,6 +850,52 @@ async fn nobody_is_subscribed_before_the_application_has_recorded_the_consent() 
 }
 
 #[tokio::test]
+async fn an_opt_in_is_recorded_once_the_service_has_it_and_if_that_fails_another_click_does_it() {
+    let log = Log::start();
+    let server = Arc::new(mock().await);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (seen, mocked) = (Arc::clone(&calls), Arc::clone(&server));
+    let service = builder(&server, MemoryStore::new()).record_opt_in(move |consent| {
+        assert_eq!(
+            (&*consent.address, Vec::from_iter(consent.topics)),
+            (ADA, vec!["news".to_owned()])
+        );
+        assert_eq!(consent.page, ConsentPage::Confirmation);
+        let ada = mocked.contact(ADA).unwrap();
+        assert!(ada.topics["news"] && !ada.unsubscribed);
+        let call = seen.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(call, 1, "a panic of the application");
+        async move {
+            match call {
+                0 => Err("the database is down"),
+                2 => {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        }
+    });
+    let service = service.build();
+    ask(&service, &["news"]).await.unwrap();
+    let link = &sent_links(&server)[0];
+
+    for expected in [503, 503, 503, 200, 200] {
+        assert_eq!(click(&service, link).await.status, expected);
+    }
+
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    let text = log.text();
+    assert!(
+        text.contains("an opt-in could not be recorded") && text.contains("the database is down")
+    );
+    // The program knows the result of its own calls.
+    service.subscribe(ADA, ["news"]).await.unwrap();
+    service.set_topics(ADA, [("news", true)]).await.unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test]
 async fn a_click_creates_the_contact_with_the_name_of_the_form_and_changes_none_that_exists() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
