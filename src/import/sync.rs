@@ -838,6 +838,8 @@ impl Ended {
             !writer.and_then(is_subscribed).unwrap_or(false)
         });
         self.report.opt_ins_not_sent = self.plan.opt_ins.len() as u64;
+        let keys = self.plan.opt_ins.iter().filter_map(ImportRow::key_text);
+        self.report.opt_ins_not_sent_keys = keys.map(str::to_owned).collect();
         if let Some(rejects) = &mut self.rejects {
             for row in &self.plan.opt_ins {
                 rejects.write(row, &opt_in_not_sent());
@@ -865,6 +867,7 @@ impl Ended {
             let outcome = match opt_outs.is_older_than(&row) || self.has_opted_out(&row) {
                 true => {
                     self.report.opt_ins_not_sent += 1;
+                    self.report.opt_ins_not_sent_keys.push(row.key.clone());
                     opt_in_not_sent()
                 }
                 false => {
@@ -2827,6 +2830,8 @@ pub struct SyncReport {
     opted_out: u64,
     opt_ins_not_sent: u64,
     #[serde(default)]
+    opt_ins_not_sent_keys: Vec<String>,
+    #[serde(default)]
     opted_out_at_service: Vec<String>,
     /// The keys by the names of the topics.
     #[serde(default)]
@@ -2870,10 +2875,37 @@ impl SyncReport {
     /// run retrieves the contact to find out. A row whose contact was not retrieved counts, and so does each in a dry
     /// run.
     ///
-    /// No opt-in was sent: see [`Contacts::sync`]. The [`rejects`](SyncContacts::rejects) have the keys.
+    /// No opt-in was sent: see [`Contacts::sync`]. [`opt_ins_not_sent_keys`](Self::opt_ins_not_sent_keys) returns the keys
+    /// of these rows, and the [`rejects`](SyncContacts::rejects) have the rows.
     #[must_use]
     pub fn opt_ins_not_sent(&self) -> u64 {
         self.opt_ins_not_sent
+    }
+
+    /// Returns the keys of the rows that [`opt_ins_not_sent`](Self::opt_ins_not_sent) counts. If the person has asked for
+    /// mail, call [`subscribe`](Contacts::subscribe). Otherwise, write the opt-out into the table.
+    ///
+    /// # Example: a "yes" after a "no"
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-yes-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = |is_subscribed| [SyncRow::new(7, "ada@example.com").subscribed(is_subscribed)];
+    /// println!("{}", contacts.sync(table(false), SyncState::open(&path)?).await?);
+    ///
+    /// let report = contacts.sync(table(true), SyncState::open(&path)?).await?;
+    ///
+    /// assert_eq!(report.opt_ins_not_sent_keys(), ["7"]);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn opt_ins_not_sent_keys(&self) -> &[String] {
+        &self.opt_ins_not_sent_keys
     }
 
     /// Returns the keys of the rows that are subscribed although their contacts are opted out at the service: the

@@ -38,6 +38,7 @@ async fn an_opt_in_is_never_sent_and_is_reported_once_with_its_key() {
 
     assert_eq!(calls, ["GET /a@x.io"]);
     assert_eq!(report.opt_ins_not_sent(), 1);
+    assert_eq!(report.opt_ins_not_sent_keys(), ["7"]);
     let text = std::fs::read_to_string(&rejects).unwrap();
     std::fs::remove_file(rejects).unwrap();
     assert!(

@@ -286,6 +286,10 @@ async fn a_yes_after_an_opt_out_is_told_as_such_until_the_contact_is_seen_subscr
     let night = async |table: &[SyncRow]| {
         let (report, calls) = nights.run_with(table, SyncContacts::checks_list).await;
         assert!(calls.iter().all(|call| !call.starts_with("POST")));
+        let mut keys = report.opt_ins_not_sent_keys().to_vec();
+        keys.sort();
+        assert!(keys.is_empty() || keys == ["1", "3"], "{keys:?}");
+        assert_eq!(keys.len() as u64, report.opt_ins_not_sent());
         (
             report.opt_ins_not_sent(),
             report.opted_out_at_service().to_vec(),
