@@ -445,6 +445,25 @@ async fn an_opt_out_of_the_sync_itself_after_an_older_state_is_no_opt_out_at_the
 }
 
 #[tokio::test]
+async fn whom_the_staff_opted_out_before_the_address_changes_counts_as_an_opt_in_that_is_not_sent()
+{
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let by_staff = nights.contacts.unsubscribe("a@x.io");
+    by_staff.reason(OptOutReason::Manual).await.unwrap();
+    let table = [row(1, "b@x.io")];
+
+    for _ in 0..2 {
+        let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+        assert!(nights.is_opted_out("b@x.io"));
+        assert!(report.opted_out_at_service().is_empty());
+        assert_eq!(report.opt_ins_not_sent(), 1);
+        assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
+    }
+}
+
+#[tokio::test]
 async fn who_has_clicked_a_link_before_the_address_changes_is_told_as_an_opt_out_at_the_service() {
     for is_spam in [false, true] {
         let nights = Nights::new().await;
