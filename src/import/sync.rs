@@ -578,8 +578,9 @@ impl SyncContacts {
     /// Writes every row that was not applied in full to this file, as
     /// [`Import::rejects_file`](super::Import::rejects_file) does. Default: no rejects are written.
     ///
-    /// The run empties the file when it has locked the state file and knows what to send. The column `import_key` has
-    /// the key. A row with an opt-in that is not sent has the code `opt_in_not_sent`.
+    /// The run empties the file when it has locked the state file and knows what to send. If it fails before that, the
+    /// file has the rejects of an earlier run. The column `import_key` has the key. A row with an opt-in that is not sent
+    /// has the code `opt_in_not_sent`.
     ///
     /// # Example: who has a "yes" in the table and an opt-out at the service
     ///
