@@ -166,7 +166,7 @@ mod opt_outs_for_the_table {
 
     #[tokio::test]
     async fn an_opt_out_at_the_service_is_written_unless_the_row_has_changed_since() {
-        use audience::import::{SyncRow, SyncState};
+        use audience::import::{ImportRow, SyncRow, SyncState};
 
         let name = format!("audience-guide-opt-outs-{}.sync", std::process::id());
         let state = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -179,21 +179,20 @@ mod opt_outs_for_the_table {
             (1, 'ada@example.com', 'pro', 1, '2026-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 1, '2026-11-23 03:00:01')";
         database.execute_batch(insert).unwrap();
         let sync = || {
-            let rows = [1, 2].map(|id| SyncRow::new(id, addresses[id - 1]));
-            contacts
-                .sync(rows, SyncState::open(&state).unwrap())
-                .checks_list()
+            let mut rows = vec![SyncRow::new("", ImportRow::unreadable("half a line"))];
+            rows.extend([1, 2].map(|id| SyncRow::new(id, addresses[id - 1])));
+            let sync = contacts.sync(rows, SyncState::open(&state).unwrap());
+            sync.checks_list().deletes_missing()
         };
         drop(sync().await.unwrap());
         for address in addresses {
             contacts.unsubscribe(address).await.unwrap();
         }
 
-        let report = sync().await.unwrap();
-        let keys = report.opted_out_at_service();
-        write_opt_outs(&database, "newsletter", keys, "2026-11-23 03:00:01").unwrap();
+        let unfinished = sync_and_write(sync(), &database, "2026-11-23 03:00:01").await;
 
         std::fs::remove_file(&state).unwrap();
+        assert!(unfinished.unwrap_err().report().missing_ignored());
         let subscribed = "SELECT group_concat(id) FROM users WHERE newsletter = 1";
         let subscribed: String = database
             .query_row(subscribed, [], |row| row.get(0))
