@@ -92,7 +92,7 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// }
 ///
 /// let error: Box<dyn std::error::Error> = contacts.retrieve("nobody@example.com").await.unwrap_err().into();
-/// assert_eq!(show(&*error), "there is no contact with this address (404 not_found)");
+/// assert_eq!(show(&*error), "there is no contact with this address: check the address (404 not_found)");
 ///
 /// let error: Box<dyn std::error::Error> = "the database is down".into();
 /// assert_eq!(audience::explanation(&*error), None);

@@ -271,7 +271,10 @@ impl Error {
     /// let unknown = contacts.retrieve("nobody@example.com").await.unwrap_err();
     /// let locked = contacts.subscribe("ada@example.com").await.unwrap_err();
     ///
-    /// assert_eq!(unknown.explanation(), "there is no contact with this address (404 not_found)");
+    /// assert_eq!(
+    ///     unknown.explanation(),
+    ///     "there is no contact with this address: check the address (404 not_found)"
+    /// );
     /// assert!(locked.explanation().starts_with("the contact reported mail as spam"));
     /// # }
     /// ```
@@ -353,10 +356,12 @@ impl Error {
             );
         }
         let words = match self.missing() {
-            Some(Missing::Contact) => "there is no contact with this address",
-            Some(Missing::Topic) => "there is no topic with this name",
-            Some(Missing::Segment) => "there is no segment with this id",
-            None if self.is_not_found() => "there is no such contact or topic",
+            Some(Missing::Contact) => "there is no contact with this address: check the address",
+            Some(Missing::Topic) => "there is no topic with this name: check the name of the topic",
+            Some(Missing::Segment) => "there is no segment with this id: check the id",
+            None if self.is_not_found() => {
+                "there is no such contact or topic: check the address and the name of the topic"
+            }
             None if api.is_foreign_404() => {
                 "the response does not come from the service: tell your developers"
             }

@@ -164,8 +164,7 @@ fn an_unknown_address_is_an_error_with_its_code_and_with_json_an_object() {
 
     assert_eq!((text.code, json.code), (Some(4), Some(4)));
     assert!(text.stdout.is_empty() && json.stdout.is_empty());
-    let start =
-        "audience: nobody@example.com: there is no contact with this address (404 not_found)";
+    let start = "audience: nobody@example.com: there is no contact with this address: check the address (404 not_found)";
     assert!(text.stderr.starts_with(start), "{}", text.stderr);
     let error: serde_json::Value = serde_json::from_str(&json.stderr).unwrap();
     assert_eq!(error["code"], "not_found");

@@ -354,6 +354,8 @@ async fn a_404_of_the_service_is_about_the_topic_if_the_contact_is_listed() {
         let error = contacts.unsubscribe(ADA).topic("news").await.unwrap_err();
 
         assert_eq!(error.missing(), Some(Missing::Topic), "{body}");
+        let words = "there is no topic with this name: check the name of the topic (404";
+        assert!(error.explanation().starts_with(words), "{body}: {error}");
     }
 }
 
@@ -713,7 +715,7 @@ async fn an_opt_out_that_a_gateway_accepts_says_that_there_is_no_contact_if_no_l
             );
             assert_eq!(
                 error.explanation(),
-                "there is no contact with this address (404 not_found)"
+                "there is no contact with this address: check the address (404 not_found)"
             );
         }
         let requests = server.requests().into_iter();

@@ -725,7 +725,10 @@ async fn only_a_404_that_is_not_from_the_endpoint_advises_to_check_the_base_url(
 #[test]
 fn each_refusal_is_explained_in_its_own_words() {
     for (refusal, words) in [
-        ("404 not_found", "there is no such contact or topic"),
+        (
+            "404 not_found",
+            "there is no such contact or topic: check the address and the name of the topic (",
+        ),
         ("404", "there is no such contact or topic"),
         ("404 no_such_route", "the service refused the request"),
         (
