@@ -217,7 +217,7 @@ impl ChangeAddress {
         match self.find_new().await? {
             Some(new) if new.is_opted_out() => Ok(()),
             Some(_) => Err(Error::input(
-                "the old contact is opted out and the new one is not, so an earlier call may have changed the address; if there was none, unsubscribe the new contact and call again; nothing was changed",
+                "most likely everything is done: compare both contacts; the old one is opted out and the new one is not, as after an earlier call; if there was none, unsubscribe the new contact and call again; nothing was changed",
             )),
             // No earlier call has reached its last step.
             None => {
