@@ -18,8 +18,9 @@ impl Contacts {
     /// opt-outs of the old one, and then opts the old one out. It returns the new contact.
     ///
     /// The address identifies a contact, and the interface has no request that changes it
-    /// ([section 4](crate::interface#4)). So both contacts exist afterwards. If both addresses are the same, apart from
-    /// spaces and capital letters, the contact is only retrieved.
+    /// ([section 4](crate::interface#4)). So both contacts exist afterwards, nothing links them, and the old one keeps its
+    /// names and properties. To [erase](Self::erase) the person later, you need both addresses. If both addresses are the
+    /// same, apart from spaces and capital letters, the contact is only retrieved.
     ///
     /// # What is sent
     ///
@@ -41,7 +42,9 @@ impl Contacts {
     ///   the new address is a contact that is opted out or reported spam, it stays so, and no broadcast reaches the
     ///   person at either address: [`Contact::unsubscribed`] of the returned contact is then true.
     /// - **A spam report** locks the old address only. The new contact gets an opt-out of everything instead, which a
-    ///   later [`subscribe`](Self::subscribe) can end.
+    ///   later [`subscribe`](Self::subscribe) can end. Nothing at the new address shows the report. If nobody may be
+    ///   subscribed after a complaint, look at the [reason](Contact::unsubscribe_reason) of the old contact before the
+    ///   change.
     /// - A broadcast can reach the new contact before its opt-outs are recorded, because the service creates no contact
     ///   that is opted out already.
     /// - An opt-out of the old contact that arrives between the last retrieve of step 4 and step 5 is not recorded for

@@ -18,6 +18,9 @@ impl Contacts {
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of erased addresses.
     ///
+    /// After [`change_address`](Self::change_address), the contact of the old address still has the names and properties.
+    /// Nothing links the two contacts, so erase both.
+    ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,
