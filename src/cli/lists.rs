@@ -454,9 +454,14 @@ fn refused(report: &ImportReport) -> Vec<String> {
         .collect();
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
-        lines.push(format!(
-            "opt-out failed: {count}; the next run with the same journal or state file sends it again"
-        ));
+        lines.push(match report.is_stopped() {
+            true => format!(
+                "opt-out not recorded yet: {count}; the next run with the same journal or state file sends it"
+            ),
+            false => format!(
+                "opt-out failed: {count}; the next run with the same journal or state file sends it again"
+            ),
+        });
     }
     lines
 }

@@ -12,7 +12,8 @@ use crate::{Error, ErrorCode};
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
 /// failed, because the service refused them or could not be reached, it ends with the number of their rows, which are not
-/// among the refused ones: `, 2 whose opt-out failed`.
+/// among the refused ones: `, 2 whose opt-out failed`. If the run [was stopped](Self::is_stopped), most of these opt-outs are
+/// only not sent yet: `, 2 whose opt-out is not recorded yet`.
 /// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
 /// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
 /// without opt-outs have a contact, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of
@@ -667,7 +668,11 @@ impl fmt::Display for ImportReport {
         }
         write!(f, ", {} unknown", self.unknown)?;
         if self.opt_out_failed > 0 {
-            write!(f, ", {} whose opt-out failed", self.opt_out_failed)?;
+            let what = match self.is_stopped {
+                true => "is not recorded yet",
+                false => "failed",
+            };
+            write!(f, ", {} whose opt-out {what}", self.opt_out_failed)?;
         }
         match self.opt_out_missing {
             0 => Ok(()),

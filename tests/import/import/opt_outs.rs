@@ -749,7 +749,10 @@ async fn a_stop_leaves_opt_outs_that_were_not_begun_to_the_next_run() {
     });
     let stopped = stopped.unwrap();
 
-    assert!(stopped.opt_out_failed() > 0, "{stopped}");
+    let left = stopped.opt_out_failed();
+    assert!(left > 0, "{stopped}");
+    let said = format!(", {left} whose opt-out is not recorded yet");
+    assert!(stopped.to_string().ends_with(&said), "{stopped}");
     let error = stopped.finished().unwrap_err();
     assert!(error.to_string().contains("asked to stop"));
     server.clear_faults();
