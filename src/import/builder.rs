@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -112,7 +113,7 @@ pub struct Import {
     source: Source,
     options: CallOptions,
     journal: Option<Journal>,
-    settings: Settings,
+    pub(super) settings: Settings,
     rejects: Option<RejectsTo>,
     listed: ListedAddresses,
 }
@@ -130,6 +131,7 @@ impl Import {
                 stop_at_ceiling: true,
                 stop_signal: None,
                 work: Work::Send,
+                dry_run: Arc::default(),
                 total: None,
                 on_progress: None,
             },

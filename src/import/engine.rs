@@ -38,6 +38,7 @@ pub(super) struct Settings {
     /// Ready when the caller asks the import to stop.
     pub(super) stop_signal: Option<StopSignal>,
     pub(super) work: Work,
+    pub(super) dry_run: Arc<Mutex<DryRun>>,
     pub(super) total: Option<u64>,
     pub(super) on_progress: Option<OnProgress>,
 }
@@ -331,7 +332,7 @@ impl Run {
         keep: Keep,
     ) -> Self {
         Self {
-            checks: Checks::new(resumed, settings.work, sender.listed.clone()),
+            checks: Checks::new(resumed, &settings, sender.listed.clone()),
             settled: Settled::new(keep, settings.work.report()),
             source,
             next_number: 0,
@@ -785,7 +786,7 @@ struct Checks {
     resumed_rows: u64,
     verifies: bool,
     listed: ListedAddresses,
-    dry_run: Option<DryRun>,
+    dry_run: Option<Arc<Mutex<DryRun>>>,
 }
 
 /// The decision about a row.
@@ -804,21 +805,22 @@ enum Verdict {
 }
 
 impl Checks {
-    fn new(resumed: Option<Resumed>, work: Work, listed: ListedAddresses) -> Self {
+    fn new(resumed: Option<Resumed>, settings: &Settings, listed: ListedAddresses) -> Self {
         Self {
             resumed,
             resumed_rows: 0,
-            verifies: work == Work::Verify,
+            verifies: settings.work == Work::Verify,
             listed,
-            dry_run: (work == Work::DryRun).then(DryRun::default),
+            dry_run: (settings.work == Work::DryRun).then(|| settings.dry_run.clone()),
         }
     }
 
     /// Decides about the next row. A dry run that has stopped checks no more rows.
     fn check(&mut self, number: u64, row: &ImportRow, has_stopped: bool) -> Verdict {
         // This comes first: a dry run neither reads the journal nor sends the row.
-        if let Some(dry_run) = self.dry_run.as_mut().filter(|_| !has_stopped) {
-            return match dry_run.check(row) {
+        if let Some(dry_run) = self.dry_run.as_ref().filter(|_| !has_stopped) {
+            let checked = lock(dry_run).check(row);
+            return match checked {
                 (_, true) => Verdict::Duplicate,
                 (outcome, false) => Verdict::Settle(outcome),
             };
@@ -1214,8 +1216,9 @@ impl Hasher for NoHasher {
     }
 }
 
+/// What a dry run remembers. Those of several files share it.
 #[derive(Debug, Default)]
-struct DryRun {
+pub(super) struct DryRun {
     /// The addresses of the valid rows so far.
     addresses: AddressSet,
 }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use super::batch::ListedAddresses;
 use super::builder::{DEFAULT_CONCURRENCY, Import};
 use super::csv::{CsvInput, CsvRows};
-use super::engine::{OnProgress, Progress, Work};
+use super::engine::{DryRun, OnProgress, Progress, Work};
 use super::journal::Journal;
 use super::record_file::{real_path, with_suffix};
 use super::report::{ImportError, ImportReport};
@@ -85,6 +85,7 @@ impl Contacts {
             files,
             concurrency: DEFAULT_CONCURRENCY,
             work: Work::Send,
+            dry_run: Arc::default(),
             stop_signal: None,
             progress: None,
             listed: ListedAddresses::default(),
@@ -100,6 +101,7 @@ pub struct ImportFiles {
     files: Vec<ListFile>,
     concurrency: usize,
     work: Work,
+    dry_run: Arc<Mutex<DryRun>>,
     stop_signal: Option<Arc<Mutex<StopSignal>>>,
     progress: Option<Arc<Mutex<Overall>>>,
     listed: ListedAddresses,
@@ -149,7 +151,8 @@ impl ImportFiles {
     /// The report counts only the rows as [valid](ImportReport::valid) that the import would send. It also has the refused
     /// rows of the files that the import would not send, because rows before them are refused.
     ///
-    /// [Duplicates](ImportReport::duplicates) are counted within each file, not between two files.
+    /// [Duplicates](ImportReport::duplicates) are counted between the files, too: the other valid rows are the contacts that
+    /// the import creates or updates.
     ///
     /// # Example: check the files before the import
     ///
@@ -428,6 +431,7 @@ impl ImportFiles {
     fn import(&self, file: OpenFile) -> Import {
         let mut import = self.contacts.import(file.rows);
         import = import.concurrency(self.concurrency);
+        import.settings.dry_run = self.dry_run.clone();
         import = match self.work {
             Work::Send => import,
             Work::DryRun => import.dry_run(),

@@ -228,7 +228,7 @@ impl ImportReport {
     }
 
     /// Returns how many of the valid rows of a [dry run](super::Import::dry_run) have the address of an earlier
-    /// row. An import applies such rows in their order.
+    /// row, of the same file or an earlier one. An import applies such rows in their order.
     ///
     /// # Example: an address that occurs twice
     ///

@@ -356,6 +356,7 @@ impl SyncContacts {
                 stop_at_ceiling: false,
                 stop_signal: None,
                 work: Work::Send,
+                dry_run: Arc::default(),
                 total: None,
                 on_progress: None,
             },

@@ -289,12 +289,31 @@ async fn a_dry_run_finds_all_refused_rows_and_counts_only_the_rows_that_would_be
     let report = in_time(import(&server, &files).dry_run()).await.unwrap();
 
     assert_eq!((report.valid(), report.refused()), (2, 2));
+    assert_eq!(report.duplicates(), 0);
     assert_eq!(report.files_not_sent(), [files[0].as_str()]);
     let error = report.finished().unwrap_err();
     assert_eq!(error.error().kind(), ErrorKind::Unfinished);
     assert!(error.to_string().contains(&files[0]), "{error}");
     assert!(server.requests().is_empty());
     assert!(!files.iter().any(|file| has_journal(file)));
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_the_duplicates_between_the_files_too() {
+    let folder = Folder::new("files-duplicates");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", UNSUBSCRIBED),
+        folder.file("cleaned.csv", &format!("{CLEANED}Cy@x.io,2024,3,c\n")),
+    ];
+
+    let dry = in_time(import(&server, &files).dry_run()).await.unwrap();
+    let done = in_time(import(&server, &files)).await.unwrap();
+
+    assert_eq!((dry.valid(), dry.duplicates()), (5, 2));
+    assert!(done.finished().is_ok());
+    assert_eq!(server.contact_count(), 3);
 }
 
 #[tokio::test]
