@@ -217,7 +217,7 @@ impl ImportFiles {
     /// exist. Default: no rejects are written. See [`Import::rejects_file`].
     ///
     /// It must not be the folder of the files. If two files have the same name, the import fails and sends nothing: rename
-    /// one of them.
+    /// one of them, or pass them in two runs with different folders.
     ///
     /// When nothing is left but refused rows and the files that were not sent because of them, one more call imports both:
     /// rename the folder, create it again for the next rejects, correct the rows, and run the same import with each rejects
@@ -347,11 +347,22 @@ impl ImportFiles {
         }
         let journals = self.files.iter().filter_map(|file| file.journal.as_deref());
         used.extend(journals.map(real_path));
+        let mut written = HashSet::new();
         for rejects in self.rejects() {
-            if !used.insert(real_path(rejects)) {
+            let path = real_path(rejects);
+            if !written.insert(path.clone()) {
+                let name = rejects.file_name().unwrap_or_default();
+                return Err(Error::config(format!(
+                    "two files are named {}, and both would write their rejects to {}; rename one of them, or pass them in two \
+                     runs with different folders for the rejects",
+                    name.display(),
+                    rejects.display()
+                )));
+            }
+            if used.contains(&path) {
                 return Err(Error::config(format!(
                     "the rejects would replace {}, which this import reads or writes for something else; choose another place \
-                     for the rejects, and give each file a name of its own",
+                     for the rejects",
                     rejects.display()
                 )));
             }

@@ -385,7 +385,8 @@ async fn a_file_that_would_be_read_or_written_twice_is_refused_before_anything_i
 
     let twice = refused(import(&server, &[file.clone(), dotted.clone()])).await;
     let both = [file.clone(), same_name];
-    let named_alike = refused(import(&server, &both).rejects_folder(&rejects)).await;
+    let named_alike = || import(&server, &both).rejects_folder(&rejects);
+    let named_alike = [named_alike(), named_alike().verify()];
     let input = refused(import(&server, &both[..1]).rejects_folder(folder.path(""))).await;
     let unmapped = folder.file("unmapped.csv", "email,status\na@x.io,cleaned\n");
     let unmapped = [file.clone(), unmapped];
@@ -396,9 +397,15 @@ async fn a_file_that_would_be_read_or_written_twice_is_refused_before_anything_i
         twice.error().to_string(),
         format!("{dotted} is given twice")
     );
-    for (error, path) in [(&named_alike, "rejects/list.csv"), (&input, "list.csv")] {
+    assert_eq!(input.error().kind(), ErrorKind::Config);
+    let said = format!("would replace {file}");
+    assert!(input.to_string().contains(&said), "{input}");
+    for import in named_alike {
+        let error = refused(import).await;
         assert_eq!(error.error().kind(), ErrorKind::Config);
-        let said = format!("would replace {}", folder.path(path));
+        let place = folder.path("rejects/list.csv");
+        let said =
+            format!("two files are named list.csv, and both would write their rejects to {place};");
         assert!(error.to_string().contains(&said), "{error}");
     }
     assert_eq!(not_mapped.error().kind(), ErrorKind::Input);
