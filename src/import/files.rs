@@ -15,6 +15,7 @@ use super::engine::{DryRun, OnProgress, Progress, Work};
 use super::journal::Journal;
 use super::record_file::{real_path, with_suffix};
 use super::report::{ImportError, ImportReport};
+use super::row::ImportRow;
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::Contacts;
@@ -219,6 +220,9 @@ impl ImportFiles {
     /// It must not be the folder of the files. If two files have the same name, the import fails and sends nothing: rename
     /// one of them, or pass them in two runs with different folders.
     ///
+    /// If a file is not sent because rows before it are refused, the import removes the rejects that an earlier run, such as
+    /// a dry run, has written for this file.
+    ///
     /// When nothing is left but refused rows and the files that were not sent because of them, one more call imports both:
     /// rename the folder, create it again for the next rejects, correct the rows, and run the same import with each rejects
     /// file in place of the file that it is from. The columns stay the same, because the four columns that say what was
@@ -407,12 +411,15 @@ impl ImportFiles {
             let is_left_out = lacks_opt_outs && !opts_out_all;
             if is_left_out {
                 report.note_file_not_sent(path.clone());
-                // A dry run still finds the rows that would be refused later.
-                if self.work == Work::Send {
-                    continue;
-                }
             }
-            let import = self.import(file);
+            let import = match is_left_out && self.work == Work::Send {
+                true => self.removal_of_rejects(file),
+                // A dry run still finds the rows that would be refused later.
+                false => Some(self.import(file)),
+            };
+            let Some(import) = import else {
+                continue;
+            };
             let (mut done, error) = match import.await {
                 Ok(done) => (done, None),
                 Err(stopped) => {
@@ -436,6 +443,15 @@ impl ImportFiles {
             }
         }
         Ok(report)
+    }
+
+    /// Returns an import without rows, which removes the rejects of an earlier run, such as a dry run, of a file that is
+    /// not sent: they would look like rejects of this run. `None` if there are none.
+    fn removal_of_rejects(&self, file: OpenFile) -> Option<Import> {
+        let rejects = file.rejects?;
+        let is_there = CsvInput::open(&rejects).is_ok_and(|input| input.is_rejects());
+        let import = self.contacts.import(Vec::<ImportRow>::new());
+        is_there.then(|| import.rejects_file(rejects))
     }
 
     /// Returns the import of one of the files.

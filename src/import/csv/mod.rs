@@ -171,7 +171,7 @@ impl CsvInput {
             }
             files.push((path, input));
         }
-        let is_rejects = |(_, input): &(P, Self)| input.mapping.is_rejects();
+        let is_rejects = |(_, input): &(P, Self)| input.is_rejects();
         let may_lack_columns = !files.is_empty() && files.iter().all(is_rejects);
         if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used)
             && !may_lack_columns
@@ -188,6 +188,11 @@ impl CsvInput {
     #[must_use]
     pub fn opts_out_all(&self) -> bool {
         self.mapping.opts_out_all
+    }
+
+    /// Returns whether these are the rejects of an earlier import.
+    pub(super) fn is_rejects(&self) -> bool {
+        self.mapping.is_rejects()
     }
 
     /// Reads the header from any reader. The reader need not be buffered.

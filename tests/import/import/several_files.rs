@@ -299,6 +299,35 @@ async fn a_dry_run_finds_all_refused_rows_and_counts_only_the_rows_that_would_be
 }
 
 #[tokio::test]
+async fn an_import_leaves_no_rejects_of_a_dry_run_for_a_file_that_it_does_not_send() {
+    let folder = Folder::new("files-stale-rejects");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", &format!("{SUBSCRIBED}nobody,,4,d\n")),
+        folder.file("more.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", REFUSED),
+    ];
+    std::fs::create_dir(folder.path("rejects")).unwrap();
+    let import = || import(&server, &files).rejects_folder(folder.path("rejects"));
+    let length = |name: &str| {
+        let file = std::fs::metadata(folder.path(&format!("rejects/{name}.csv")));
+        file.map_or(0, |file| file.len())
+    };
+    let dry = in_time(import().dry_run()).await.unwrap();
+    assert_eq!((dry.refused(), dry.files_not_sent().len()), (2, 2));
+    assert!(length("subscribed") > 0 && length("unsubscribed") > 0);
+    // Not written by an import.
+    folder.file("rejects/more.csv", SUBSCRIBED);
+
+    let report = in_time(import()).await.unwrap();
+
+    assert_eq!(report.files_not_sent().len(), 2);
+    assert_eq!(length("subscribed"), 0);
+    assert!(length("unsubscribed") > 0);
+    assert_eq!(length("more"), SUBSCRIBED.len() as u64);
+}
+
+#[tokio::test]
 async fn a_dry_run_counts_the_duplicates_between_the_files_too() {
     let folder = Folder::new("files-duplicates");
     let server = MockServer::start().await;
