@@ -91,6 +91,10 @@ Of several files, those without the column need no mapping";
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
 
+With --resume, refused rows are refused again. Fix them in the rejects, and import those: of several files, in place of
+the files that they are from, together with the others. The command prints how. Give a dry run other --rejects than the
+import.
+
 Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help. With
 --verify, 1 if an opt-out is missing, and otherwise 3 if a contact is missing.
 
@@ -361,8 +365,10 @@ impl ImportOptions {
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
-        output.result(report, |report| self.summary(report))?;
+        output.result(report, |report| self.summary(report, error))?;
         let with_hint = |failure: Failure| match to_continue {
+            // The name of a topic in the command may be misspelt.
+            Some(_) if error.is_none() && has_failed_for_good(report) => failure,
             Some(command) => failure.note(&format!("to continue: {command}")),
             None if !self.sends() => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
@@ -390,33 +396,30 @@ impl ImportOptions {
     }
 
     /// Returns what was not applied and what to do about it, then the summary line.
-    fn summary(&self, report: &ImportReport) -> String {
+    fn summary(&self, report: &ImportReport, error: Option<&Error>) -> String {
         let mut lines = refused(report);
-        // If an opt-out failed that may succeed without a change, the same command sends it again.
-        let may_succeed = report
-            .unfinished_rows()
-            .is_some_and(|reason| reason.is_retryable());
-        let has_refused = report.refused_by_code().next().is_some();
-        if self.verify {
-            if self.rejects.is_none() && report.opt_out_missing() + report.refused() > 0 {
-                lines.push(SEE_REJECTS.to_owned());
-            }
-        } else if has_refused || report.opt_out_failed() > 0 && !may_succeed {
-            lines.push(match &self.rejects {
-                Some(path) if self.more.is_empty() => {
-                    format!(
-                        "fix the rows in {} and import that file with the same options, but other --rejects",
-                        path.display()
-                    )
-                }
-                Some(path) => {
-                    let path = path.display();
-                    format!(
-                        "fix the rows of the files in {path} and import those files with the same options, but other --rejects"
-                    )
-                }
-                None => SEE_REJECTS.to_owned(),
-            });
+        let has_rejects = match self.verify {
+            true => report.opt_out_missing() + report.refused() > 0,
+            false => report.refused_by_code().next().is_some() || has_failed_for_good(report),
+        };
+        // A run that continues writes the rejects anew.
+        let is_to_continue = report.quota_exceeded() || report.is_stopped();
+        match &self.rejects {
+            _ if !has_rejects || is_to_continue => {}
+            None => lines.push(SEE_REJECTS.to_owned()),
+            Some(_) if self.verify => {}
+            Some(path) if self.dry_run => lines.push(format!(
+                "fix these rows before the import; {} says what is wrong",
+                path.display()
+            )),
+            Some(path) if self.more.is_empty() => lines.push(format!(
+                "{}fix the rows in {} and import that file with the same options, but other --rejects",
+                topic_advice(report),
+                path.display()
+            )),
+            // The rejects may lack rows.
+            Some(_) if error.is_some() => {}
+            Some(folder) => lines.push(self.recipe(report, folder)),
         }
         if report.quota_exceeded() {
             lines.push(
@@ -441,6 +444,60 @@ impl ImportOptions {
             report.to_string()
         });
         below_each_other(&lines)
+    }
+
+    /// Returns how to import the rejects of several files, with the command.
+    fn recipe(&self, report: &ImportReport, folder: &Path) -> String {
+        let mut corrected = folder.with_file_name("corrected");
+        for number in 2.. {
+            if !corrected.exists() {
+                break;
+            }
+            corrected.set_file_name(format!("corrected-{number}"));
+        }
+        let mut words = words_with(Some("--resume"));
+        for file in [&self.input.file].into_iter().chain(&self.more) {
+            let name = file.file_name().unwrap_or_default();
+            let is_sent = !report
+                .files_not_sent()
+                .contains(&file.display().to_string());
+            let rejects = std::fs::metadata(folder.join(name));
+            if is_sent && rejects.is_ok_and(|rejects| rejects.len() > 0) {
+                let file = file.to_string_lossy();
+                for word in words.iter_mut().filter(|word| **word == file) {
+                    *word = corrected.join(name).to_string_lossy().into_owned();
+                }
+            }
+        }
+        let run = match has_failed_for_good(report) {
+            // The command may have the misspelt topic.
+            true => {
+                "this command with --resume and these files in place of those that they are from"
+                    .to_owned()
+            }
+            false => as_shell_line(&words),
+        };
+        format!(
+            "{}rename {folder} to {}, fix the rows in it, create an empty folder {folder}, and run: {run}",
+            topic_advice(report),
+            corrected.display(),
+            folder = folder.display()
+        )
+    }
+}
+
+/// Returns whether an opt-out has failed that the next run would send in vain, unless something is mended.
+fn has_failed_for_good(report: &ImportReport) -> bool {
+    let reason = report.unfinished_rows();
+    let may_succeed = reason.is_some_and(|reason| reason.is_retryable());
+    report.opt_out_failed() > 0 && !may_succeed
+}
+
+/// Returns what to do first if the name of a topic may be misspelt.
+fn topic_advice(report: &ImportReport) -> &'static str {
+    match has_failed_for_good(report) {
+        true => "correct a misspelt topic in --map, or in the first line of the rejects; ",
+        false => "",
     }
 }
 
@@ -478,8 +535,13 @@ fn command_to_continue() -> String {
     command_line(Some("--resume"))
 }
 
-/// Returns this command line with one more option.
+/// Returns this command line with one more option, as a shell reads it.
 fn command_line(option: Option<&str>) -> String {
+    as_shell_line(&words_with(option))
+}
+
+/// Returns the words of this command line with one more option.
+fn words_with(option: Option<&str>) -> Vec<String> {
     let mut words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
@@ -490,6 +552,10 @@ fn command_line(option: Option<&str>) -> String {
         let end = words.iter().position(|word| word == "--");
         words.insert(end.unwrap_or(words.len()), option.to_owned());
     }
+    words
+}
+
+fn as_shell_line(words: &[String]) -> String {
     let quoted = words.iter().map(|word| {
         let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);
         match !word.is_empty() && word.chars().all(is_plain) {

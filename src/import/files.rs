@@ -405,6 +405,9 @@ impl ImportFiles {
         let opened = self.open().await.map_err(|error| work.not_started(error))?;
         let mut files = opened.into_iter();
         let (mut report, mut lacks_opt_outs) = (work.report(), false);
+        if work == Work::DryRun {
+            report.note_dry_run();
+        }
         while let Some(file) = files.next() {
             let (path, opts_out_all) = (file.path.clone(), file.opts_out_all);
             // Somebody whose opt-out was refused may be in this file, too, and would be subscribed.

@@ -55,6 +55,9 @@ pub struct ImportReport {
     may_succeed: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files_not_sent: Vec<String>,
+    /// Whether this is the report of a dry run of several files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_dry_run: bool,
 }
 
 impl ImportReport {
@@ -350,9 +353,16 @@ impl ImportReport {
             return None;
         }
         let files = self.files_not_sent.join(", ");
+        let advice = match self.is_dry_run {
+            // The rejects lack the valid rows, and nothing was sent.
+            true => "before the import",
+            false => {
+                "in the rejects, and run the import again with the rejects in place of the files that they are from"
+            }
+        };
         let reason = format!(
             "rows of a file in which everybody opted out are refused, so the files after it are not sent: {files}; fix these \
-             rows, import them, and then import the files that are not sent"
+             rows {advice}"
         );
         Some(Error::unfinished(reason, false))
     }
@@ -503,6 +513,10 @@ impl ImportReport {
         self.without_opt_outs += 1;
     }
 
+    pub(super) fn note_dry_run(&mut self) {
+        self.is_dry_run = true;
+    }
+
     pub(super) fn note_duplicate(&mut self) {
         self.duplicates += 1;
     }
@@ -556,6 +570,7 @@ impl ImportReport {
             is_at_ceiling,
             may_succeed,
             files_not_sent,
+            is_dry_run,
         } = other;
         self.created += created;
         self.updated += updated;
@@ -577,6 +592,7 @@ impl ImportReport {
         self.is_at_ceiling |= is_at_ceiling;
         self.may_succeed |= may_succeed;
         self.files_not_sent.extend(files_not_sent);
+        self.is_dry_run |= is_dry_run;
     }
 
     /// Makes the valid rows of a dry run uncounted, because a real run would not send them.
@@ -1055,6 +1071,7 @@ mod tests {
             is_at_ceiling: count != 2,
             may_succeed: count != 3,
             files_not_sent: vec![format!("{count}.csv")],
+            is_dry_run: count != 2,
         };
         let mut merged = report(2);
 

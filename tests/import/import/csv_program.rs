@@ -255,7 +255,8 @@ fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() 
     assert_eq!(dry.status.code(), Some(1), "{dry:?}");
     let stderr = String::from_utf8_lossy(&dry.stderr);
     let said = format!("are not sent: {}; fix these rows", files[0]);
-    assert!(stderr.contains(&said), "{stderr}");
+    let before = format!("{said} before the import\n");
+    assert!(stderr.contains(&before), "{stderr}");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains(&said), "{stderr}");
@@ -269,6 +270,108 @@ fn if_a_row_of_those_who_opted_out_is_refused_nobody_is_created_as_subscribed() 
     }
     assert!(server.contact("bob@x.io").unwrap().unsubscribed);
     assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[test]
+fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_files_that_were_not_sent()
+ {
+    let folder = Folder::new("several-corrected");
+    let server = MockServer::builder().topic("news", true);
+    let server = server.start_blocking();
+    // Only the file with a refused row has the mapped column.
+    let unsubscribed =
+        "Email Address,Hints,UNSUB_TIME,LEID,EUID\nbob@x.io,yes,2024,2,b\nnobody,no,2024,1,a\n";
+    let files = [
+        folder.file(
+            "subscribed.csv",
+            "Email Address,LEID,EUID\nada@x.io,1,a\nbob@x.io,2,b\n",
+        ),
+        folder.file("unsubscribed.csv", unsubscribed),
+        folder.file(
+            "cleaned.csv",
+            "Email Address,CLEAN_TIME,LEID,EUID\ncy@x.io,2024,3,c\n",
+        ),
+    ];
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    std::fs::create_dir(&rejects).unwrap();
+    // Not those of this import.
+    folder.file("rejects/subscribed.csv", "email\nnobody\n");
+    let mut arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+    arguments.extend(["--map", "Hints=topic:news", "--rejects", &rejects]);
+
+    let first = run(Some(&server), &arguments);
+
+    assert_eq!(first.status.code(), Some(1), "{first:?}");
+    let recipe = format!(
+        "\nrename {rejects} to {corrected}, fix the rows in it, create an empty folder {rejects}, and run: "
+    );
+    let stdout = stdout(&first);
+    let (_, command) = stdout.split_once(&recipe).unwrap();
+    let command = command.lines().next().unwrap();
+    std::fs::rename(&rejects, &corrected).unwrap();
+    std::fs::create_dir(&rejects).unwrap();
+    let path = Path::new(&corrected).join("unsubscribed.csv");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("nobody", "ada@x.io")).unwrap();
+    // The program, `import`, and what `run` adds.
+    let words = command.split_whitespace().skip(2);
+    let words: Vec<&str> = words.filter(|word| *word != "--yes").collect();
+    let second = run(Some(&server), &words);
+
+    assert_eq!(second.status.code(), Some(0), "{second:?}");
+    assert_eq!(
+        last_line(&second),
+        "2 created, 2 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown"
+    );
+    let ada = server.contact("ada@x.io").unwrap();
+    assert!(ada.unsubscribed && !ada.answers["news"], "{ada:?}");
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+    assert_eq!(server.contact_count(), 3);
+}
+
+#[test]
+fn with_a_full_plan_the_advice_is_to_raise_it_and_not_to_fix_rows() {
+    let folder = Folder::new("full-plan");
+    let server = MockServer::builder().contact_ceiling(1).start_blocking();
+    let file = folder.file("list.csv", "email\na@x.io\nb@x.io\nc@x.io\n");
+
+    let output = run(
+        Some(&server),
+        &[&file, "--rejects", &folder.path("rejects.csv")],
+    );
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stdout = stdout(&output);
+    let said = "raise it, then continue with --resume";
+    assert!(stdout.contains(said), "{stdout}");
+    assert!(!stdout.contains("fix the rows"), "{stdout}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("; to continue: "), "{stderr}");
+}
+
+#[test]
+fn with_a_misspelt_topic_no_command_is_printed_that_repeats_it_and_the_rejects_can_be_imported() {
+    let folder = Folder::new("misspelt-topic");
+    let server = MockServer::builder().topic("news", true);
+    let server = server.start_blocking();
+    let file = folder.file("list.csv", "email,Weekly\nada@x.io,no\n");
+    let rejects = folder.path("rejects.csv");
+
+    let output = run(
+        Some(&server),
+        &[&file, "--map", "Weekly=topic:nwes", "--rejects", &rejects],
+    );
+    let again = run(Some(&server), &[&rejects, "--map", "Weekly=topic:news"]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let advice = format!(
+        "\ncorrect a misspelt topic in --map, or in the first line of the rejects; fix the rows in {rejects} and import"
+    );
+    assert!(stdout(&output).contains(&advice), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("to continue"), "{stderr}");
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    assert!(!server.contact("ada@x.io").unwrap().answers["news"]);
 }
 
 #[test]
