@@ -1385,7 +1385,7 @@ mod tests {
                 })
             };
 
-            let migrated = when_available(migrate).await;
+            let migrated = when_available(&tokio::sync::Mutex::new(()), migrate).await;
 
             assert_eq!(runs, 3);
             assert_eq!(migrated.is_ok(), last().is_ok());
