@@ -11,7 +11,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderN
 use http::{HeaderMap, HeaderValue};
 use url::{Host, Url};
 
-use super::call::{Attempt, OnAttempt};
+use super::call::{CallAttempt, OnAttempt};
 use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
@@ -432,8 +432,8 @@ impl ClientBuilder {
     /// nor an attempt whose future is dropped has one. With the feature `tracing`, each attempt is also a
     /// [span](crate::client#spans-and-events).
     ///
-    /// The function is called in the task that awaits the call, or in a task that fetches a page ahead. It holds up the
-    /// call, so it must not block. If it panics, so does the call. If it is set again, the last one counts.
+    /// The function is called in the task that sends the request. It holds up the call, so it must not block. It must not
+    /// panic: the outcome of the call is then unknown. If it is set again, the last one counts.
     ///
     /// # Example: a counter for each operation and status
     ///
@@ -451,7 +451,9 @@ impl ClientBuilder {
     /// let client = Client::builder(base_url, key)
     ///     .on_attempt(move |attempt| {
     ///         let status = attempt.status.map_or(0, |status| status.as_u16());
-    ///         *of_client.lock().unwrap().entry((attempt.operation, status)).or_insert(0) += 1;
+    ///         if let Ok(mut counters) = of_client.lock() {
+    ///             *counters.entry((attempt.operation, status)).or_insert(0) += 1;
+    ///         }
     ///     })
     ///     .build()?;
     ///
@@ -461,7 +463,10 @@ impl ClientBuilder {
     /// assert_eq!(*counters.lock().unwrap(), expected);
     /// # Ok(()) }
     /// ```
-    pub fn on_attempt(mut self, on_attempt: impl Fn(&Attempt<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_attempt(
+        mut self,
+        on_attempt: impl Fn(&CallAttempt<'_>) + Send + Sync + 'static,
+    ) -> Self {
         self.on_attempt = Some(Arc::new(on_attempt));
         self
     }

@@ -13,14 +13,14 @@ use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
 use crate::{Client, Error, ErrorKind};
 
-pub(crate) type OnAttempt = dyn Fn(&Attempt<'_>) + Send + Sync;
+pub(crate) type OnAttempt = dyn Fn(&CallAttempt<'_>) + Send + Sync;
 
 /// One attempt of a call that has ended: what [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt) passes on.
 ///
 /// It contains no address, and nothing else of a person.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Attempt<'a> {
+pub struct CallAttempt<'a> {
     /// The method of this crate, such as `create_batch`; `request` for a raw request, and `subscribe` or `unsubscribe`
     /// for `set_topic`.
     pub operation: &'static str,
@@ -33,9 +33,9 @@ pub struct Attempt<'a> {
     /// The time from the start of the attempt to the end of the response or to the failure. The waits between attempts
     /// do not count.
     pub duration: Duration,
-    /// The status of the response; `None` without one.
+    /// The status; `None` unless the response arrived completely.
     pub status: Option<StatusCode>,
-    /// How the attempt failed; `None` for every status 2xx.
+    /// How the attempt failed; `None` after a complete response with a status 2xx.
     pub failure: Option<ErrorKind>,
 }
 

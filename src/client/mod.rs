@@ -137,9 +137,9 @@ use call::OnAttempt;
 
 #[cfg(feature = "cli")]
 pub(crate) use builder::{key_from_env, post_to};
-pub use call::{Attempt, Response, ResponseFuture};
 #[cfg(any(feature = "import", feature = "unsubscribe"))]
 pub(crate) use call::{AttemptWatch, Waiting};
+pub use call::{CallAttempt, Response, ResponseFuture};
 pub(crate) use call::{
     CallDeadline, CallOptions, Endpoint, TakesOptions, call_settings, endpoint_builder,
     opaque_debug, wait_for_call, wait_for_items,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::Shared;
-use super::call::{Attempt, CallDeadline, CallOptions, ResponseFuture};
+use super::call::{CallAttempt, CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
@@ -274,21 +274,20 @@ impl Shared {
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
-        let start = self.on_attempt.is_some().then(Instant::now);
         // One timer for the timeout and the deadline. reqwest's own timer would need three more allocations.
         let mut result = match timeout_at(limit.end, span.run(work)).await {
             Ok(result) => result,
             Err(_) => Err(FailedAttempt::timed_out(limit.message())),
         };
         span.ended(&result);
-        if let (Some(on_attempt), Some(start)) = (&self.on_attempt, start) {
+        if let Some(on_attempt) = &self.on_attempt {
             let error = result.as_ref().err().map(|failed| &failed.error);
-            on_attempt(&Attempt {
+            on_attempt(&CallAttempt {
                 operation: operation.name,
                 method: &request.method,
                 template: operation.template,
                 number: attempt,
-                duration: start.elapsed(),
+                duration: limit.start.elapsed(),
                 status: status_of(&result),
                 failure: error.map(Error::kind),
             });
@@ -552,11 +551,13 @@ impl Deadline {
             .unwrap_or_else(|| now + LONGEST_TIMEOUT);
         match self.end {
             Some(deadline) if deadline < end => AttemptLimit {
+                start: now,
                 end: deadline,
                 limit: self.limit,
                 is_deadline: true,
             },
             _ => AttemptLimit {
+                start: now,
                 end,
                 limit: timeout,
                 is_deadline: false,
@@ -577,6 +578,7 @@ struct FailedAttempt {
 /// When one attempt must end.
 #[derive(Clone, Copy, Debug)]
 struct AttemptLimit {
+    start: Instant,
     end: Instant,
     /// The timeout of the attempt, or the time that the whole call may take.
     limit: Duration,

@@ -220,7 +220,7 @@ impl ChangeAddress {
         match self.find_new().await? {
             Some(new) if new.is_opted_out() => Ok(()),
             Some(_) => Err(Error::input(
-                "most likely everything is done: compare both contacts; the old one is opted out and the new one is not, as after an earlier call; if there was none, unsubscribe the new contact and call again; nothing was changed",
+                "if this call was made before, most likely everything is done: compare both contacts; if it was not, unsubscribe the new contact and call again: the old one is opted out and the new one is not; nothing was changed",
             )),
             // No earlier call has reached its last step.
             None => {

@@ -9,9 +9,9 @@ impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
     /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
-    /// `None` only if the refusal has the service's code `not_found`. After any other 404, and after a status such as 503
-    /// with this code, the call lists the contacts with this address, and returns `None` if it is not among them. A contact
-    /// with another address, for example of a wrong cache, is an error.
+    /// `None` only if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts with
+    /// this address, and returns `None` if it is not among them. A status such as 503 is an error, whatever its code. A
+    /// contact with another address, for example of a wrong cache, is an error.
     ///
     /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
     /// program once with a call that lists, such as [`list`](Self::list).

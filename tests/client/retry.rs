@@ -329,8 +329,8 @@ async fn a_function_gets_each_attempt_with_its_status_or_its_failure() {
 async fn a_function_gets_an_attempt_that_timed_out_with_its_duration() {
     let server = MockServer::start().await;
     server.fault(Fault::delay(Duration::from_secs(3600)));
-    let longest = Arc::new(Mutex::new(Vec::new()));
-    let seen = longest.clone();
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = attempts.clone();
     let client = mock_builder(&server)
         .retry(RetryPolicy::none())
         .timeout(Duration::from_millis(50))
@@ -346,5 +346,8 @@ async fn a_function_gets_an_attempt_that_timed_out_with_its_duration() {
 
     client.contacts().retrieve(ADA).await.unwrap_err();
 
-    assert_eq!(*longest.lock().unwrap(), [(Some(ErrorKind::Timeout), true)]);
+    assert_eq!(
+        *attempts.lock().unwrap(),
+        [(Some(ErrorKind::Timeout), true)]
+    );
 }

@@ -434,8 +434,8 @@ struct Run {
     slowest: Cell<Duration>,
     /// The difference of the clocks, in seconds, if a response had a `Date`.
     clock_skew: Cell<Option<i64>>,
-    /// How long the response took that shows this difference.
-    quickest: Cell<Option<Duration>>,
+    /// How long the quickest of these responses took.
+    quickest: Cell<Duration>,
     timeouts: Cell<u32>,
     /// How long it waited because the receiver asked for it.
     waited: Cell<Duration>,
@@ -468,7 +468,7 @@ impl Run {
             accepts_forgeries: Cell::new(false),
             slowest: Cell::default(),
             clock_skew: Cell::default(),
-            quickest: Cell::default(),
+            quickest: Cell::new(Duration::MAX),
             timeouts: Cell::default(),
             waited: Cell::default(),
             started: Instant::now(),
@@ -569,8 +569,8 @@ impl Run {
         let Some(date) = date else {
             return;
         };
-        if self.quickest.get().is_none_or(|known| took < known) {
-            self.quickest.set(Some(took));
+        if took < self.quickest.get() {
+            self.quickest.set(took);
             let skew = clock_skew(date, before, SystemTime::now());
             self.clock_skew.set(Some(skew));
         }
@@ -1012,6 +1012,24 @@ mod tests {
             run.clock_skew.set(skew);
 
             assert_eq!(wrong_clock(&run).is_some(), is_wrong, "{skew:?}");
+        }
+    }
+
+    #[test]
+    fn the_quickest_response_shows_how_far_the_clocks_differ() {
+        let now = SystemTime::now();
+        let since = now.duration_since(UNIX_EPOCH).unwrap();
+        let date = Some(since.as_secs() - 60);
+        let waits = [Duration::from_secs(50), Duration::ZERO];
+        for waits in [waits, [waits[1], waits[0]]] {
+            let run = run();
+
+            for wait in waits {
+                run.note_date(date, now - wait, wait);
+            }
+
+            let skew = run.clock_skew.get().unwrap();
+            assert!(skew < -50, "{skew}");
         }
     }
 
