@@ -44,7 +44,7 @@ pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 const MAIL_DEADLINE: Duration = Duration::from_secs(8);
 /// How long the application may take to record a consent, an opt-in or an opt-out. The first two are a part of the deadline
 /// of an opt-in.
-const RECORD_DEADLINE: Duration = Duration::from_secs(2);
+pub(super) const RECORD_DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer than its validity the click on a link is remembered: the clocks of two machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 
@@ -58,7 +58,8 @@ pub(super) type Record<T> = Arc<dyn Fn(T) -> Recording + Send + Sync>;
 pub struct Consent {
     /// The address, trimmed and in lower case.
     pub address: String,
-    /// The topics that the visitor opts into.
+    /// The topics that the visitor opts into. For `record_opt_in`, also those whose boxes were checked before and still
+    /// are.
     pub topics: BTreeSet<String>,
     /// The page with the button.
     pub page: ConsentPage,
@@ -487,13 +488,19 @@ impl UnsubscribeService {
     /// Lets the application record a consent before its opt-in is sent.
     pub(super) async fn record_consent(&self, consent: Consent) -> Result<(), ConsentError> {
         let record = self.0.record_consent.clone();
-        recorded_if_set(record, consent, "a consent could not be recorded").await
+        let end = Instant::now() + RECORD_DEADLINE;
+        recorded_if_set(record, consent, end, "a consent could not be recorded").await
     }
 
-    /// Lets the application record an opt-in that the service has.
-    pub(super) async fn record_opt_in(&self, consent: Consent) -> Result<(), ConsentError> {
+    /// Lets the application record an opt-in that the service has. At `end`, the future of the application is gone.
+    pub(super) async fn record_opt_in(
+        &self,
+        consent: Consent,
+        end: Instant,
+    ) -> Result<(), ConsentError> {
         let record = self.0.record_opt_in.clone();
-        recorded_if_set(record, consent, "an opt-in could not be recorded").await
+        let end = end.min(Instant::now() + RECORD_DEADLINE);
+        recorded_if_set(record, consent, end, "an opt-in could not be recorded").await
     }
 
     fn page_of(
@@ -565,24 +572,27 @@ where
 async fn recorded_if_set(
     record: Option<Record<Consent>>,
     consent: Consent,
+    end: Instant,
     _message: &str,
 ) -> Result<(), ConsentError> {
     let Some(record) = record else {
         return Ok(());
     };
-    recorded(move || record(consent)).await.map_err(|_error| {
+    recorded(move || record(consent), end).await.map_err(|_error| {
         #[cfg(feature = "tracing")]
         tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "{_message}");
         ConsentError::Unfinished
     })
 }
 
-/// Calls a function of the application that records something, and fails if it panics or takes too long.
+/// Calls a function of the application that records something, and fails if it panics or has not ended at `end`. Dropping
+/// this future does not stop the function.
 pub(super) async fn recorded(
     record: impl FnOnce() -> Recording + Send + 'static,
+    end: Instant,
 ) -> Result<(), SendError> {
     // A task of its own: a panic of the application's code must not keep the ids held.
-    let recording = async move { tokio::time::timeout(RECORD_DEADLINE, record()).await };
+    let recording = async move { tokio::time::timeout_at(end, record()).await };
     match tokio::spawn(recording).await {
         Ok(Ok(recorded)) => recorded,
         Ok(Err(late)) => Err(late.into()),

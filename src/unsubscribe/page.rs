@@ -86,9 +86,11 @@ pub struct PageTexts {
     pub saved: Cow<'static, str>,
     /// Shown if the opt-outs were saved and the opt-ins were not, because the service does not allow them.
     pub not_subscribed: Cow<'static, str>,
-    /// Shown if the opt-outs were saved and the opt-ins were not, because the service does not respond.
+    /// Shown if the opt-outs were saved and the opt-ins were not, because the service does not respond, or your program
+    /// could not [record](super::UnsubscribeServiceBuilder::record_opt_in) them. The service may have them.
     pub not_subscribed_now: Cow<'static, str>,
-    /// Shown if nothing was saved.
+    /// Shown if the opt-outs were not saved, or a signup was not confirmed. If your program could not
+    /// [record](super::UnsubscribeServiceBuilder::record_opt_in) it, the service may have it.
     pub not_saved: Cow<'static, str>,
     /// Shown if the opt-ins failed, and another click would fail, too, until your team has acted: for example, the
     /// service refused the key, or the plan is full. The opt-outs were saved, and maybe some opt-ins.
@@ -129,7 +131,8 @@ impl Default for PageTexts {
                 "We cannot subscribe you here. Please sign up again on our site. What you unsubscribed from is saved."
                     .into(),
             not_subscribed_now:
-                "We could not subscribe you. Please try again in a few minutes. What you unsubscribed from is saved."
+                "This did not work, and you may not be subscribed. Please try again in a few minutes. What you \
+                 unsubscribed from is saved."
                     .into(),
             not_saved: "This did not work. Please try again in a few minutes.".into(),
             our_fault:
@@ -166,9 +169,12 @@ pub enum PageNotice {
     Saved,
     /// The opt-outs were saved. The service does not allow the opt-ins.
     NotSubscribed,
-    /// The opt-outs were saved. The opt-ins can be saved later.
+    /// The opt-outs were saved. The opt-ins can be saved later: the service did not respond, or your program could not
+    /// [record](super::UnsubscribeServiceBuilder::record_opt_in) them. The service may have them.
     NotSubscribedNow,
-    /// The store failed, or a confirmation. Some opt-outs of a form may have been saved. The visitor can send it again.
+    /// The store failed, or a confirmation, or your program could not
+    /// [record](super::UnsubscribeServiceBuilder::record_opt_in) it: the service may have it. Some opt-outs of a form may
+    /// have been saved. The visitor can send it again.
     NotSaved,
     /// The opt-ins failed, and fail again until your team has acted: for example, the service refused the key, or the
     /// plan is full. The opt-outs were saved, and maybe some opt-ins.

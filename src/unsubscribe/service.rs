@@ -48,7 +48,9 @@ use tower_service::Service;
 use url::form_urlencoded;
 
 use super::links::{Confirmation, Target, UnsubscribeLinks};
-use super::mail::{Consent, ConsentPage, DAY, Record, ids_of_day, record_by, recorded};
+use super::mail::{
+    Consent, ConsentPage, DAY, RECORD_DEADLINE, Record, ids_of_day, record_by, recorded,
+};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
@@ -873,7 +875,8 @@ impl UnsubscribeService {
         let Some(function) = self.0.record_opt_out.clone() else {
             return Ok(());
         };
-        recorded(move || function(record)).await.map_err(|_error| {
+        let end = Instant::now() + RECORD_DEADLINE;
+        recorded(move || function(record), end).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             if self.0.records.logs_failure("record") {
                 tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "an opt-out could not be recorded");
@@ -1028,10 +1031,15 @@ impl UnsubscribeService {
         }
     }
 
-    /// Sends the opt-ins of a form whose opt-outs were stored.
+    /// Sends the opt-ins of a form whose opt-outs were stored, and lets the application record its checked boxes.
     async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
-        if opt_ins.is_empty() {
+        let is_earlier = matches!(person.current, Current::Another(_));
+        let checked = match self.0.record_opt_in.is_some() && !is_earlier {
+            true => boxes.checked(),
+            false => opt_ins.clone(),
+        };
+        if checked.is_empty() {
             let shown = Shown {
                 answers: boxes.answers,
                 is_paused: boxes.is_paused,
@@ -1043,8 +1051,11 @@ impl UnsubscribeService {
         let opted_in = match person.current {
             Current::Linked => {
                 let page = ConsentPage::Preferences;
-                let consent = self.consent(address, &opt_ins, page, head);
-                self.opt_in_once(address, consent, &boxes).await
+                let consent = self.consent(address, &checked, page, head);
+                match opt_ins.is_empty() {
+                    true => self.record_checked(address, consent).await.map(|()| true),
+                    false => self.opt_in_once(address, opt_ins, consent, &boxes).await,
+                }
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
             Current::Another(_) => {
@@ -1072,13 +1083,11 @@ impl UnsubscribeService {
                 (notice, error.visitor_status())
             }
         };
-        // The boxes are as they were, also if the service has the opt-in: only a box that was empty opts in, and the
-        // application may not have recorded it.
-        let is_empty =
-            |topic: &String| boxes.answers.get(topic) == Some(&false) || opt_ins.contains(topic);
+        // The boxes are as they were: the boxes that the visitor has checked were not saved.
+        let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
         let mut shown = self.shown(person).await;
         for (topic, answer) in &mut shown.answers {
-            *answer &= !is_empty(topic);
+            *answer &= !is_out(topic);
         }
         let page = self.page(person, &shown, Some(notice));
         match notice {
@@ -1087,16 +1096,20 @@ impl UnsubscribeService {
         }
     }
 
-    /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. Returns `false` and sends
-    /// nothing if this form was sent before: a browser sends it again if the page is loaded again, and an opt-out may
-    /// be newer by then.
+    /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. `checked` has all boxes that
+    /// the application records then. Returns `false` and sends nothing if this form was sent before: a browser sends it
+    /// again if the page is loaded again, and an opt-out may be newer by then.
     async fn opt_in_once(
         &self,
         address: &str,
-        consent: Consent,
+        opt_ins: BTreeSet<String>,
+        checked: Consent,
         boxes: &Boxes,
     ) -> Result<bool, ConsentError> {
-        let (opt_ins, of_page) = (consent.topics.clone(), Some(consent.clone()));
+        let consent = Consent {
+            topics: opt_ins.clone(),
+            ..checked.clone()
+        };
         let form = PageForm::new(address, boxes.page.as_deref());
         if let Some(id) = &form.id
             && let Some(notice) = self.claim_link(id, form.token).await?
@@ -1109,7 +1122,7 @@ impl UnsubscribeService {
             self.begin_form(&form, consent).await?;
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(address, &opt_ins, sending, of_page).await;
+        let opted_in = self.opt_in(address, &opt_ins, sending, Some(checked)).await;
         self.end_form(&form, &opted_in).await;
         opted_in.map(|_| true)
     }
@@ -1154,7 +1167,8 @@ impl UnsubscribeService {
     }
 
     /// Runs `sending`, unless an opt-out waits that concerns these topics, and then lets the application record the opt-in
-    /// if it is one of a page. An opt-out that comes meanwhile waits, so that its record is the later one.
+    /// if it is one of a page, and the other boxes that are checked. An opt-out that comes meanwhile waits, so that its
+    /// record is the later one.
     async fn opt_in(
         &self,
         address: &str,
@@ -1162,11 +1176,8 @@ impl UnsubscribeService {
         sending: impl Future<Output = Result<Contact, ConsentError>>,
         of_page: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
-        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
-        let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        let mut held = Vec::new();
-        let has_waited = self.hold_all(address, topics, &mut held).await;
-        let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
+        let all = of_page.as_ref().map_or(topics, |consent| &consent.topics);
+        let (held, end, has_waited) = self.hold_for_opt_in(address, all).await;
         let sending = async {
             let contact = match has_waited? {
                 // A future is polled before its timeout.
@@ -1175,30 +1186,87 @@ impl UnsubscribeService {
                 false => sending.await?,
             };
             // Somebody else opted the contact out of everything meanwhile, or the page did not know it.
-            if contact.unsubscribed {
-                return Err(ConsentError::OptedOut);
+            match contact.unsubscribed {
+                true => Err(ConsentError::OptedOut),
+                false => Ok(contact),
             }
-            if let Some(consent) = of_page {
-                self.record_opt_in(consent).await?;
-            }
-            Ok(contact)
         };
-        let result = match tokio::time::timeout_at(end, sending).await {
+        let sent = match tokio::time::timeout_at(end, sending).await {
             Err(_) => Err(ConsentError::Unfinished),
             Ok(Err(ConsentError::Service(mut error))) => {
                 error.set_part_of_opt_in();
                 Err(error.into())
             }
-            Ok(result) => result,
+            Ok(sent) => sent,
+        };
+        let result = match (sent, of_page) {
+            // Outside of the timeout above: the function would run on after it, and after a newer opt-out.
+            (Ok(contact), Some(mut consent)) => {
+                consent
+                    .topics
+                    .retain(|topic| topics.contains(topic) || has_opted_in(&contact, topic));
+                let recorded = self.record_opt_in(consent, end).await;
+                recorded.map(|()| contact)
+            }
+            (sent, _) => sent,
         };
         if result.is_ok() {
             // If the store fails, the bounce stays.
             self.forget_bounce(address).await.ok();
         }
+        self.end_holds(held).await;
+        result
+    }
+
+    /// Lets the application record the boxes that were checked before and still are, and that the service has: it may have
+    /// failed to record their opt-in. Sends no opt-in. An opt-out that comes meanwhile waits, as in an opt-in.
+    async fn record_checked(
+        &self,
+        address: &str,
+        mut consent: Consent,
+    ) -> Result<(), ConsentError> {
+        let (held, end, has_waited) = self.hold_for_opt_in(address, &consent.topics).await;
+        let finding = async {
+            has_waited?;
+            Ok(self.0.contacts.find(address).await?)
+        };
+        let found = tokio::time::timeout_at(end, finding).await;
+        let recorded = match found.unwrap_or(Err(ConsentError::Unfinished)) {
+            Ok(contact) => {
+                let contact = contact.as_ref();
+                consent
+                    .topics
+                    .retain(|topic| contact.is_some_and(|contact| has_opted_in(contact, topic)));
+                match consent.topics.is_empty() {
+                    true => Ok(()),
+                    false => self.record_opt_in(consent, end).await,
+                }
+            }
+            Err(error) => Err(error),
+        };
+        self.end_holds(held).await;
+        recorded
+    }
+
+    /// Holds the ids of an opt-in. Returns those that are held, until when, and the result of
+    /// [`hold_all`](Self::hold_all).
+    async fn hold_for_opt_in(
+        &self,
+        address: &str,
+        topics: &BTreeSet<String>,
+    ) -> (Vec<(EventId, Token)>, Instant, Result<bool, ConsentError>) {
+        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
+        let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
+        let mut held = Vec::new();
+        let has_waited = self.hold_all(address, topics, &mut held).await;
+        let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
+        (held, end, has_waited)
+    }
+
+    async fn end_holds(&self, held: Vec<(EventId, Token)>) {
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
         }
-        result
     }
 
     /// Returns the contact if another opt-in, for which this one waited, has done the same. It sends nothing: a newer
@@ -1209,10 +1277,7 @@ impl UnsubscribeService {
         topics: &BTreeSet<String>,
     ) -> Result<Contact, ConsentError> {
         let found = self.0.contacts.find(address).await?;
-        let is_in = |contact: &Contact| {
-            let mut topics = topics.iter();
-            topics.all(|topic| contact.reachability_for(topic).is_reachable())
-        };
+        let is_in = |contact: &Contact| topics.iter().all(|topic| has_opted_in(contact, topic));
         found.filter(is_in).ok_or(ConsentError::Unfinished)
     }
 
@@ -1659,20 +1724,29 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that records an opt-in **after** the service has it. It gets the same [`Consent`] as the function of
-    /// [`record_consent`](Self::record_consent), for each opt-in of the page of a [confirmation
+    /// Sets a function that records an opt-in **after** the service has it. It gets a [`Consent`], as the function of
+    /// [`record_consent`](Self::record_consent) does, for each opt-in of the page of a [confirmation
     /// mail](UnsubscribeService::send_confirmation) and of the preference page. Use it for the "yes" in a table of your own,
     /// which a [sync](crate::guides::keeping_in_step) may compare with the service. The contact is not opted out of
     /// everything then, whatever it was before. The value in its `Ok`, such as a count of rows, is not used. Default: none.
     ///
+    /// **Each save of the preference page calls it for every checked topic that the service has**, also if the box was
+    /// checked before. So it is called more than once for one opt-in: let it write the same each time. For the boxes that
+    /// were checked before, no opt-in is sent and no consent is recorded. The contact is retrieved, so such a save fails
+    /// while the service does not respond. Its opt-outs are stored then.
+    ///
     /// It has 2 s, or what is left of the 5 s that an opt-in has, because the visitor waits. An opt-out that arrives
     /// meanwhile waits, too, so it is [recorded](Self::record_opt_out) later. If the function fails, takes longer or panics,
-    /// the visitor reads to try again (503), although the service has the opt-in. Another click sends and records it again,
-    /// so **the function may be called twice for one opt-in**: let it write the same. On the preference page that asks to
-    /// try again, the boxes of the opt-in are empty.
+    /// the visitor reads to try again (503), although the service has the opt-in. Another click on the button, or another
+    /// save of the page, calls the function again.
     ///
-    /// If nobody clicks again, or if the program is killed before the function has ended, your table keeps its "no". A sync
-    /// that [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out again.
+    /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
+    ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s.
+    /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), as
+    ///   [the guide](crate::guides::keeping_in_step#with-the-pages-of-an-unsubscribeservice) does.
+    /// - If nobody clicks again, or if the program is killed before the function has ended, your table keeps its "no". A
+    ///   sync that [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out
+    ///   again.
     ///
     /// After [`subscribe`](UnsubscribeService::subscribe) and [`set_topics`](UnsubscribeService::set_topics), it is not
     /// called: your program knows their result.
@@ -1688,13 +1762,13 @@ impl UnsubscribeServiceBuilder {
     /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
     /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
     /// # #[derive(Clone)] struct Pool;
-    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str, _weekly: bool) -> std::io::Result<u64> { Ok(1) } }
+    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str) -> std::io::Result<u64> { Ok(1) } }
     /// # let db = Pool;
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
     ///     .record_opt_in(move |consent| {
-    ///         let (db, weekly) = (db.clone(), consent.topics.contains("weekly"));
-    ///         let update = "UPDATE users SET newsletter = true, weekly = weekly OR $2 WHERE lower(email) = $1";
-    ///         async move { db.execute(update, &consent.address, weekly).await }
+    ///         let db = db.clone();
+    ///         let update = "UPDATE users SET newsletter = true, updated_at = now() WHERE lower(email) = $1";
+    ///         async move { db.execute(update, &consent.address).await }
     ///     })
     ///     .build();
     /// # let _ = service;
@@ -2305,6 +2379,11 @@ impl OptOut {
     }
 }
 
+/// Returns whether the service has an opt-in that nothing prevents.
+fn has_opted_in(contact: &Contact, topic: &str) -> bool {
+    contact.reachability_for(topic).is_reachable()
+}
+
 /// Returns whether a response may mean that the contact or the topic does not exist.
 fn is_about_the_request(error: &Error) -> bool {
     let status = error.status().map(|status| status.as_u16());
@@ -2435,12 +2514,14 @@ impl Boxes {
     }
 
     fn opt_ins(&self) -> BTreeSet<String> {
+        let checked = self.checked();
+        checked.difference(&self.shown_checked).cloned().collect()
+    }
+
+    fn checked(&self) -> BTreeSet<String> {
         let answers = self.answers.iter();
-        let is_new = |topic: &&String| !self.shown_checked.contains(*topic);
-        let checked = answers
-            .filter(|(_, answer)| **answer)
-            .map(|(topic, _)| topic);
-        checked.filter(is_new).cloned().collect()
+        let checked = answers.filter(|(_, answer)| **answer);
+        checked.map(|(topic, _)| topic.clone()).collect()
     }
 }
 
