@@ -181,8 +181,9 @@ async fn main() -> ExitCode {
 
 /// Logs to standard error what `RUST_LOG` asks for, such as `debug,tokio_postgres=info`. Default: `info`.
 fn start_logging() -> Result<(), Box<dyn Error>> {
-    let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-    let filter = filter.parse::<Targets>();
+    let filter = env::var("RUST_LOG").map(|filter| filter.replace(' ', ""));
+    let filter = filter.ok().filter(|filter| !filter.is_empty());
+    let filter = filter.as_deref().unwrap_or("info").parse::<Targets>();
     let filter = filter.map_err(|error| format!("RUST_LOG: {error}"))?;
     tracing_subscriber::registry()
         .with(tracing_subscriber::fmt::layer().with_writer(io::stderr))

@@ -107,22 +107,25 @@ fn a_receiver_without_a_secret_says_which_variable_to_set() {
 
 #[test]
 fn a_program_logs_what_rust_log_asks_for_and_says_if_it_cannot_be_read() {
-    let log = |filter| {
-        let output = run_with(&[("RUST_LOG", filter)], "webhook_service", &[]);
+    let log = |filter: Option<&str>| {
+        let variables = Vec::from_iter(filter.map(|filter| ("RUST_LOG", filter)));
+        let output = run_with(&variables, "webhook_service", &[]);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         stderr
     };
 
-    let usual = log("info");
-    let one_target = log("error,audience::inbox=debug");
+    let usual = [None, Some(""), Some(" "), Some("info")].map(log);
+    let one_target = log(Some("error, audience::inbox=debug"));
 
     // The program sends itself a genuine delivery, and a forged one, which is a warning.
     let (genuine, forged) = ("webhook event received", "webhook delivery rejected");
-    assert!(
-        usual.contains(forged) && !usual.contains(genuine),
-        "{usual}"
-    );
+    for usual in usual {
+        assert!(
+            usual.contains(forged) && !usual.contains(genuine),
+            "{usual}"
+        );
+    }
     assert!(
         one_target.contains(genuine) && !one_target.contains(forged),
         "{one_target}"
@@ -391,6 +394,7 @@ fn run_with(variables: &[(&str, &str)], example: &str, arguments: &[&str]) -> Ou
         .env_remove("AUDIENCE_WEBHOOK_SECRET")
         .env_remove("AUDIENCE_URL")
         .env_remove("AUDIENCE_KEY")
+        .env_remove("RUST_LOG")
         .envs(variables.iter().copied())
         .output()
         .unwrap()
