@@ -14,8 +14,8 @@ use super::journal::{BatchEnd, JournalWriter};
 use super::pace::{Watch, may_be_about_a_row};
 use super::report::RowOutcome;
 use super::row::{
-    AddressHash, EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut, OptOutsLeft,
-    SyncTask, TaskKind, ToDo, add_missing, has, is_among,
+    AddressHash, AddressSet, EVERYTHING, Entry, ImportRow, NumberedRow, OldAddress, OptOut,
+    OptOutsLeft, SyncTask, TaskKind, ToDo, add_missing, has, is_among,
 };
 use super::sync_state::StateWriter;
 use crate::address::address_problem;
@@ -41,7 +41,7 @@ pub(super) struct Sender {
 /// They are hashes, which take less memory than the texts. Of a million rows without a contact, and with ten million
 /// contacts, the odds that one counts as listed by chance are 1 in 2 million.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ListedAddresses(Arc<OnceCell<Option<HashSet<AddressHash>>>>);
+pub(super) struct ListedAddresses(Arc<OnceCell<Option<AddressSet>>>);
 
 impl ListedAddresses {
     /// Returns whether the contacts are listed, and one of them has this address.
@@ -731,11 +731,11 @@ impl Batch<'_> {
     }
 
     /// Lists the addresses of all contacts. A malformed one is left out, so that its row is retrieved.
-    async fn list(&self) -> Result<HashSet<AddressHash>, Error> {
+    async fn list(&self) -> Result<AddressSet, Error> {
         // Patient even while the service is down: all other rows need the list.
         let list = self.contacts.list().options(self.options_if(false));
         let mut pages = list.large_pages().pages();
-        let mut listed = HashSet::new();
+        let mut listed = AddressSet::default();
         while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
             self.request_ended(page.as_ref().err()).await;
             let contacts = page?.data.into_iter();

@@ -1,8 +1,7 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -15,7 +14,9 @@ use super::batch::{ListedAddresses, Sender, SentBatch, Stop};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
-use super::row::{AddressHash, ImportRow, NumberedRow, OptOutsLeft, Source, TaskKind, ToDo};
+use super::row::{
+    AddressHash, AddressSet, ImportRow, NumberedRow, OptOutsLeft, Source, TaskKind, ToDo,
+};
 use crate::address::address_problem;
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
@@ -1185,34 +1186,6 @@ impl Grouping {
         self.waiting = pending
             .filter(|row| self.in_flight.contains(&row.address))
             .count();
-    }
-}
-
-/// Addresses, each as a hash, which takes less memory and time than the text.
-///
-/// Two addresses with the same hash count as the same. Among ten million addresses, the odds that this happens
-/// by chance are 1 in 300,000. Then a row waits without need, is reported as not sent after the other address
-/// has failed, or is counted as a duplicate in a dry run. It is never lost, nor sent out of order.
-type AddressSet = HashSet<AddressHash, BuildHasherDefault<NoHasher>>;
-
-/// Takes a hash as it is.
-#[derive(Debug, Default)]
-struct NoHasher(u64);
-
-impl Hasher for NoHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            // Never called for an `AddressHash`, which writes a `u64`, but the trait demands it.
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 
