@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_core::Stream as _;
 use http::StatusCode;
@@ -36,17 +37,34 @@ pub(super) struct Sender {
     pub(super) listed: ListedAddresses,
 }
 
-/// The addresses of all contacts. The first row of a verification that needs them lists them; `None` if that failed.
-///
-/// They are hashes, which take less memory than the texts. Of a million rows without a contact, and with ten million
-/// contacts, the odds that one counts as listed by chance are 1 in 2 million.
+/// How many rows without an opt-out a verification retrieves before it lists all contacts: a list of the whole audience for
+/// a few rows would take more requests.
+const RETRIEVED_FIRST: usize = 200;
+
+/// The addresses of all contacts, which the files of one call share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ListedAddresses(Arc<OnceCell<Option<AddressSet>>>);
+pub(super) struct ListedAddresses(Arc<Listed>);
+
+#[derive(Debug, Default)]
+struct Listed {
+    /// How many rows without an opt-out were looked at so far. Those in the list do not count.
+    rows: AtomicUsize,
+    /// The row that needs them first lists them; `None` if that failed.
+    ///
+    /// They are hashes, which take less memory than the texts. Of a million rows without a contact, and with ten million
+    /// contacts, the odds that one counts as listed by chance are 1 in 2 million.
+    addresses: OnceCell<Option<AddressSet>>,
+}
 
 impl ListedAddresses {
+    /// Returns whether the next row without an opt-out needs the list.
+    fn is_needed(&self) -> bool {
+        self.0.rows.fetch_add(1, Ordering::Relaxed) >= RETRIEVED_FIRST
+    }
+
     /// Returns whether the contacts are listed, and one of them has this address.
     pub(super) fn has(&self, address: &str) -> bool {
-        let listed = self.0.get().and_then(Option::as_ref);
+        let listed = self.0.addresses.get().and_then(Option::as_ref);
         listed.is_some_and(|listed| listed.contains(&AddressHash::new(address)))
     }
 }
@@ -666,7 +684,7 @@ impl Batch<'_> {
     /// Looks whether the service has the contact of a row, and its opt-outs.
     async fn verify(&self, row: &NumberedRow) -> SentBatch {
         let (address, opt_outs) = (row.row.address(), row.row.opt_outs());
-        if opt_outs.is_empty() {
+        if opt_outs.is_empty() && self.listed.is_needed() {
             if let Err(not_verified) = self.list_once().await {
                 return not_verified;
             }
@@ -722,7 +740,7 @@ impl Batch<'_> {
                 }
             }
         };
-        let is_listed = self.listed.0.get_or_init(list).await.is_some();
+        let is_listed = self.listed.0.addresses.get_or_init(list).await.is_some();
         if is_listed {
             return Ok(());
         }

@@ -273,10 +273,11 @@ impl Import {
     /// Looks whether the service has the contact of each row, and each opt-out, and changes nothing. A journal is neither
     /// read nor written. Run it after an import, before the first broadcast.
     ///
-    /// Each row with an opt-out takes one request, which retrieves its contact. The first row without an opt-out lists all
-    /// contacts, 200 in each request, and the others use the same list. Only a row whose address is not listed takes
-    /// requests of its own, which make sure that the contact is missing. The addresses of the list take about 20 MB of memory
-    /// for a million contacts. Names and properties are not compared. The report counts these rows:
+    /// Each row with an opt-out takes one request, which retrieves its contact. So does each of the first 200 rows without
+    /// one. The next of these lists all contacts, 200 in each request, and the others use the same list. Only a row whose
+    /// address is not found takes further requests, which make sure that the contact is missing. The addresses of the list
+    /// take about 20 MB of memory for a million contacts. Names and properties are not compared. The report counts these
+    /// rows:
     ///
     /// - [`valid`](ImportReport::valid): the service has the contact of the row, and every opt-out of the row. For a topic,
     ///   the answer `false` is enough, even if it may be the topic's default ([interface section
@@ -288,7 +289,7 @@ impl Import {
     ///   look at [`refused`](ImportReport::refused), too. It is 0 if everybody is there.
     /// - refused with another code: the row is unreadable, so nothing was looked for.
     ///
-    /// The other rows could not be looked at. If the contacts cannot be listed, these are all rows without an opt-out.
+    /// The other rows could not be looked at. If the contacts cannot be listed, these are the rows that need the list.
     /// [`finished`](ImportReport::finished) is an error then, too, and none of them counts as missing.
     ///
     /// The rejects have the rows with `not_found`, too, and people who have opted in after the import are missing

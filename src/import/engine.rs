@@ -854,7 +854,7 @@ impl Checks {
         }
         // This comes last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
-            // It needs no batch: the first of these rows has listed all contacts.
+            // It needs no batch: an earlier one of these rows has listed all contacts.
             None if self.verifies
                 && row.opt_outs().is_empty()
                 && self.listed.has(row.address()) =>

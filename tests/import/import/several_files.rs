@@ -375,28 +375,44 @@ async fn verify_looks_at_every_file_and_writes_the_rows_without_their_opt_out() 
 }
 
 #[tokio::test]
-async fn several_files_are_verified_with_one_list() {
+async fn several_files_are_verified_with_one_list_that_only_their_201st_row_needs() {
     let folder = Folder::new("files-one-list");
     let server = MockServer::start().await;
+    let first: Vec<_> = (0..200).map(|n| format!("{n}@x.io")).collect();
     let files = [
-        folder.file("a.csv", "email\nada@x.io\n"),
-        folder.file("b.csv", "email\nbob@x.io\nnobody@x.io\n"),
+        folder.file("a.csv", &format!("email\n{}\n", first.join("\n"))),
+        folder.file("b.csv", "email\nada@x.io\n"),
+        folder.file("c.csv", "email\nbob@x.io\nnobody@x.io\n"),
     ];
-    for address in ["ada@x.io", "bob@x.io"] {
+    for address in first
+        .iter()
+        .map(String::as_str)
+        .chain(["ada@x.io", "bob@x.io"])
+    {
         server.seed_contact(address);
     }
 
+    let report = in_time(import(&server, &files[..1]).verify())
+        .await
+        .unwrap();
+
+    assert_eq!(report.valid(), 200);
+    assert_eq!(server.requests().len(), 200);
+    server.clear_requests();
     let report = in_time(import(&server, &files).verify()).await.unwrap();
 
-    assert_eq!((report.valid(), report.refused()), (2, 1));
+    assert_eq!((report.valid(), report.refused()), (202, 1));
     let mut paths: Vec<_> = server
         .requests()
         .into_iter()
         .filter(|request| !request.query.iter().any(|query| query.contains("query=")))
         .map(|request| request.path)
         .collect();
+    paths.retain(|path| path == "/contacts" || path.contains("nobody"));
     paths.sort();
-    assert_eq!(paths, ["/contacts", "/contacts", "/contacts/nobody%40x.io"]);
+    // Two pages, and the empty one after them.
+    let listed = ["/contacts"; 3];
+    assert_eq!(paths, [&listed[..], &["/contacts/nobody%40x.io"]].concat());
 }
 
 #[tokio::test]

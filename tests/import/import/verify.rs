@@ -14,7 +14,7 @@ use wiremock::Request;
 use super::csv_program::{Folder, last_line, run};
 use super::{JournalPath, contacts, numbered};
 use support::cancellation::until;
-use support::{in_time, ok, respond_with, summary};
+use support::{contact, in_time, ok, respond_with, summary, with};
 
 const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Manual);
 
@@ -32,6 +32,14 @@ async fn server() -> MockServer {
 
 fn topic(name: &str) -> OptOut {
     OptOut::Topic(name.to_owned())
+}
+
+/// Rows without an opt-out, as many as are retrieved before the contacts are listed. The service gets their contacts.
+fn first_rows(server: &MockServer) -> Vec<ImportRow> {
+    let addresses: Vec<_> = (0..200).map(|n| format!("{n}@x.io")).collect();
+    let contacts = addresses.iter().map(|address| json!({"email": address}));
+    server.seed(json!({"contacts": contacts.collect::<Vec<_>>()}));
+    addresses.into_iter().map(ImportRow::from).collect()
 }
 
 /// How often a page of all contacts was requested. A list that makes sure of a 404 has a `query`.
@@ -102,8 +110,7 @@ async fn verify_finds_each_opt_out_that_the_service_lacks_and_changes_nothing() 
     );
     assert_eq!(found, rows.map(|(_, outcome)| outcome));
     let requests = server.requests();
-    // A page, and the empty one after it.
-    assert_eq!((retrieved(&server).len(), requests.len()), (7, 7 + 2));
+    assert_eq!((retrieved(&server).len(), requests.len()), (8, 8));
     assert!(
         requests.iter().all(|request| request.method == "GET"),
         "{requests:?}"
@@ -111,8 +118,8 @@ async fn verify_finds_each_opt_out_that_the_service_lacks_and_changes_nothing() 
 }
 
 #[tokio::test]
-async fn contacts_of_rows_without_opt_outs_are_found_in_the_list_in_any_spelling_and_not_retrieved()
-{
+async fn contacts_of_rows_without_opt_outs_are_found_in_any_spelling_and_from_the_201st_on_in_the_list()
+ {
     let server = MockServer::start().await;
     drop(
         in_time(contacts(&server).import(numbered(450)))
@@ -131,7 +138,21 @@ async fn contacts_of_rows_without_opt_outs_are_found_in_the_list_in_any_spelling
     assert_eq!(report.to_string(), found);
     assert_eq!(report.finished().unwrap().valid(), 450);
     // Three pages, and the empty one after them.
-    assert_eq!((pages(&server), server.requests().len()), (4, 4));
+    assert_eq!((pages(&server), server.requests().len()), (4, 4 + 200));
+}
+
+#[tokio::test]
+async fn up_to_200_rows_without_opt_outs_are_retrieved_and_nothing_is_listed() {
+    let server = server().await;
+    let mut rows = first_rows(&server);
+    rows.push(ImportRow::from("out@x.io").opt_out(EVERYTHING));
+
+    let report = in_time(contacts(&server).import(rows).verify())
+        .await
+        .unwrap();
+
+    assert_eq!(report.finished().unwrap().valid(), 201);
+    assert_eq!((pages(&server), retrieved(&server).len()), (0, 201));
 }
 
 #[tokio::test]
@@ -139,20 +160,22 @@ async fn a_row_without_an_opt_out_and_without_a_contact_is_refused_and_in_the_re
     let folder = Folder::new("verify-nobody");
     let server = server().await;
     let rejects = folder.path("missing.csv");
-    let rows = ["in@x.io", "nobody@x.io", "", "out@x.io"];
+    let mut rows = first_rows(&server);
+    rows.extend(["in@x.io", "nobody@x.io", "", "out@x.io"].map(ImportRow::from));
 
-    let verifying = contacts(&server).import(rows).verify();
+    let verifying = contacts(&server).import(rows).verify().concurrency(1);
     let report = in_time(verifying.rejects_file(&rejects)).await.unwrap();
 
     assert_eq!(
         (report.valid(), report.refused(), report.total()),
-        (2, 2, 4)
+        (202, 2, 204)
     );
     let refused: Vec<_> = report.refused_by_code().collect();
     assert_eq!(refused, [("not_found", 2)]);
     assert_eq!(report.finished().unwrap().opt_out_missing(), 0);
-    assert_eq!(retrieved(&server), ["/contacts/nobody%40x.io"]);
-    assert_eq!(pages(&server), 2);
+    assert_eq!(retrieved(&server)[200..], ["/contacts/nobody%40x.io"]);
+    // Two pages, and the empty one after them.
+    assert_eq!(pages(&server), 3);
     let text = std::fs::read_to_string(&rejects).unwrap();
     assert_eq!(text.matches("not_found").count(), 2, "{text}");
     assert!(
@@ -176,20 +199,23 @@ async fn rows_with_nothing_but_opt_outs_need_no_list() {
 
 #[tokio::test]
 async fn a_contact_that_is_malformed_in_the_list_is_retrieved() {
-    let server = server().await;
+    let server = MockServer::start().await;
+    let mut rows = first_rows(&server);
+    rows.push(ImportRow::from("in@x.io"));
+    server.seed_contact("in@x.io"); // the newest one, so it is in the first page
     let last = contacts(&server).list().await.unwrap().data.pop().unwrap();
     server.clear_requests();
     let page = json!({"data": [{"email": "in@x.io"}], "next": last.id});
     let malformed = Fault::wrong_body(page.to_string());
     server.fault(malformed.path("/contacts").times(1));
 
-    let report = in_time(contacts(&server).import(["in@x.io"]).verify())
-        .await
-        .unwrap();
+    let verifying = contacts(&server).import(rows).verify().concurrency(1);
+    let report = in_time(verifying).await.unwrap();
 
-    assert_eq!(report.finished().unwrap().valid(), 1);
-    assert_eq!(retrieved(&server), ["/contacts/in%40x.io"]);
-    assert_eq!(pages(&server), 2);
+    assert_eq!(report.finished().unwrap().valid(), 201);
+    assert_eq!(retrieved(&server)[200..], ["/contacts/in%40x.io"]);
+    // The malformed page, one with the contacts after it, and the empty one.
+    assert_eq!(pages(&server), 3);
 }
 
 #[tokio::test]
@@ -198,19 +224,20 @@ async fn if_the_contacts_cannot_be_listed_nobody_is_called_missing_and_the_repor
         let server = server().await;
         server.fault(Fault::status(status).path("/contacts"));
         let rows = || {
-            let subscribed = ["in@x.io", "nobody@x.io"].map(ImportRow::from);
-            let opted_out = ImportRow::from("out@x.io").opt_out(EVERYTHING);
-            subscribed.into_iter().chain([opted_out])
+            let mut rows = first_rows(&server);
+            rows.extend(["in@x.io", "nobody@x.io"].map(ImportRow::from));
+            rows.push(ImportRow::from("out@x.io").opt_out(EVERYTHING));
+            rows
         };
         let verify = || {
-            let verifying = contacts(&server).import(rows()).verify();
+            let verifying = contacts(&server).import(rows()).verify().concurrency(1);
             in_time(verifying.retry(RetryPolicy::none()))
         };
 
         let report = verify().await.unwrap();
 
-        assert_eq!((report.valid(), report.refused()), (1, 0));
-        assert_eq!((report.unknown(), report.total()), (2, 3));
+        assert_eq!((report.valid(), report.refused()), (201, 0));
+        assert_eq!((report.unknown(), report.total()), (2, 203));
         assert_eq!(pages(&server), 1, "the list is not requested for each row");
         let error = report.finished().unwrap_err();
         assert_eq!(error.error().kind(), ErrorKind::Unfinished);
@@ -226,7 +253,7 @@ async fn if_the_contacts_cannot_be_listed_nobody_is_called_missing_and_the_repor
         );
         server.clear_faults();
         let report = verify().await.unwrap();
-        assert_eq!((report.valid(), report.refused()), (2, 1));
+        assert_eq!((report.valid(), report.refused()), (202, 1));
     }
 }
 
@@ -234,16 +261,16 @@ async fn if_the_contacts_cannot_be_listed_nobody_is_called_missing_and_the_repor
 async fn a_refused_key_stops_the_verification_at_the_list() {
     let server = server().await;
     server.fault(Fault::status(401).path("/contacts"));
+    let mut rows = first_rows(&server);
+    rows.extend(["in@x.io", "nobody@x.io"].map(ImportRow::from));
 
-    let verifying = contacts(&server)
-        .import(["in@x.io", "nobody@x.io"])
-        .verify();
+    let verifying = contacts(&server).import(rows).verify().concurrency(1);
     let stopped = in_time(verifying).await.unwrap_err();
 
     assert!(stopped.error().is_unauthorized(), "{stopped}");
     assert_eq!(
         (stopped.report().valid(), stopped.report().refused()),
-        (0, 0)
+        (200, 0)
     );
 }
 
@@ -252,20 +279,25 @@ async fn a_stop_does_not_wait_for_the_end_of_the_list() {
     let listed = Arc::new(AtomicU64::new(0));
     let count = listed.clone();
     // The list has no end.
-    let server = respond_with(move |_: &Request| {
+    let server = respond_with(move |request: &Request| {
+        if let Some(address) = request.url.path().strip_prefix("/contacts/") {
+            return ok(with(contact(), "email", address.replace("%40", "@")));
+        }
         let id = format!("c_{}", count.fetch_add(1, Ordering::Relaxed));
         ok(json!({"data": [summary(&id)], "next": id}))
     })
     .await;
     let signal = async move { until(|| listed.load(Ordering::Relaxed) >= 3).await };
 
-    let verifying = support::contacts(server.uri())
-        .import(["nobody@x.io"])
-        .verify();
-    let stopped = in_time(verifying.stop_when(signal)).await.unwrap();
+    let rows = (0..201).map(|n| format!("{n}@x.io"));
+
+    let verifying = support::contacts(server.uri()).import(rows).verify();
+    let verifying = verifying.concurrency(1).stop_when(signal);
+    let stopped = in_time(verifying).await.unwrap();
 
     assert!(stopped.is_stopped());
-    assert_eq!((stopped.refused(), stopped.total()), (0, 1));
+    assert_eq!((stopped.valid(), stopped.refused()), (200, 0));
+    assert_eq!(stopped.total(), 201);
     let error = stopped.finished().unwrap_err();
     assert_eq!(error.error().kind(), ErrorKind::Stopped);
 }
@@ -276,19 +308,19 @@ async fn a_stop_does_not_wait_for_the_retries_of_the_list() {
     server.fault(Fault::status(503).retry_after(100).path("/contacts"));
     let (stop, asked) = tokio::sync::oneshot::channel::<()>();
     let mut stop = Some(stop);
+    let mut rows = first_rows(&server);
+    rows.extend(["in@x.io", "nobody@x.io"].map(ImportRow::from));
 
-    let verifying = server
-        .client()
-        .contacts()
-        .import(["in@x.io", "nobody@x.io"]);
+    let verifying = server.client().contacts().import(rows);
     let verifying = verifying
         .verify()
+        .concurrency(1)
         .on_progress(move |progress| drop(stop.take_if(|_| progress.waiting() > 0)))
         .stop_when(async { asked.await.unwrap_or(()) });
     let stopped = in_time(verifying).await.unwrap();
 
     assert!(stopped.is_stopped());
-    assert_eq!((stopped.refused(), stopped.total()), (0, 2));
+    assert_eq!((stopped.refused(), stopped.total()), (0, 202));
     assert_eq!(pages(&server), 1);
 }
 
