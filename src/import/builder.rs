@@ -273,6 +273,10 @@ impl Import {
     /// Looks whether the service has the contact of each row, and each opt-out, and changes nothing. A journal is neither
     /// read nor written. Run it after an import, before the first broadcast.
     ///
+    /// Verify with the same mapping, and call [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all) again if you did so for
+    /// the import: otherwise the rows have no opt-out, and `verify` looks for none. The rejects then have the column
+    /// `unsubscribed`, and need no `opt_out_all`.
+    ///
     /// Each row with an opt-out takes one request, which retrieves its contact. So does each of the first 200 rows without
     /// one. The next of these lists all contacts, 200 in each request, and the others use the same list. Only a row whose
     /// address is not found takes further requests, which make sure that the contact is missing. The addresses of the list
@@ -294,9 +298,7 @@ impl Import {
     ///
     /// The rejects have the rows with `not_found`, too, and people who have opted in after the import are missing
     /// opt-outs. So look at the rejects before you import them, and delete the rows of people who have opted in or were
-    /// deleted: for `not_found`, the import creates the contact. If you called
-    /// [`CsvInput::opt_out_all`](super::CsvInput::opt_out_all) for the list, call it for the rejects, too: otherwise, these
-    /// contacts are created without an opt-out.
+    /// deleted: for `not_found`, the import creates the contact.
     ///
     /// # Example: nothing is lost
     ///
