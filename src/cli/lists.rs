@@ -147,6 +147,10 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         options.check_journal(path, journal)?;
     }
     let has_journal = !journals.is_empty();
+    let maps_topics = import
+        .inputs()
+        .flat_map(|(_, input)| input.columns())
+        .any(|(_, column)| column.topics().next().is_some());
     let to_continue = has_journal.then(command_to_continue);
     let import = import.stop_when(interrupt(to_continue.clone()));
     let (report, error) = match import.await {
@@ -157,7 +161,9 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     };
     clear_progress();
-    options.finish(&report, error.as_ref(), to_continue.as_deref(), output)
+    let is_misspelled = maps_topics && error.is_none() && has_failed_for_good(&report);
+    let to_continue = to_continue.as_deref();
+    options.finish(&report, error.as_ref(), is_misspelled, to_continue, output)
 }
 
 /// Checks that a trial with the mock does not replace the rejects of a run at the service.
@@ -300,6 +306,14 @@ impl ImportOptions {
                 "--journal is for one file; of several, each has a journal beside it",
             ));
         }
+        // Such as `..`: it cannot be renamed, as the advice for rejects says.
+        if self
+            .rejects
+            .as_ref()
+            .is_some_and(|folder| folder.file_name().is_none())
+        {
+            return Err(Failure::usage("name a folder of its own for --rejects"));
+        }
         if self.rejects.as_ref().is_some_and(|folder| !folder.is_dir()) {
             return Err(Failure::usage(
                 "with several files, --rejects is an existing folder, in which each file has its rejects",
@@ -357,18 +371,18 @@ impl ImportOptions {
         Ok(())
     }
 
-    /// Prints the report, and returns the exit status.
+    /// Prints the report, and returns the exit status. If the name of a topic may be misspelled, the same command would fail
+    /// again.
     fn finish(
         &self,
         report: &ImportReport,
         error: Option<&Error>,
+        is_misspelled: bool,
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
-        output.result(report, |report| self.summary(report, error))?;
+        output.result(report, |report| self.summary(report, error, is_misspelled))?;
         let with_hint = |failure: Failure| match to_continue {
-            // The name of a topic in the command may be misspelt.
-            Some(_) if error.is_none() && has_failed_for_good(report) => failure,
             Some(command) => failure.note(&format!("to continue: {command}")),
             None if !self.sends() => failure,
             None => failure.note("nothing records where it stopped, so it must start again"),
@@ -383,6 +397,12 @@ impl ImportOptions {
                     false => with_hint(failure),
                 })
             }
+            (None, Some(_), _) if is_misspelled => {
+                let first = report.first_failure().unwrap_or_default();
+                let reason = format!("an opt-out failed; the first failure: {first}");
+                let failure = Failure::from(Error::unfinished(reason, false));
+                Err(failure.after("the import is not finished"))
+            }
             (None, Some(reason), _) => {
                 Err(with_hint(Failure::from(&reason).after(match self.verify {
                     true => "the list is not verified",
@@ -396,14 +416,16 @@ impl ImportOptions {
     }
 
     /// Returns what was not applied and what to do about it, then the summary line.
-    fn summary(&self, report: &ImportReport, error: Option<&Error>) -> String {
-        let mut lines = refused(report);
+    fn summary(&self, report: &ImportReport, error: Option<&Error>, is_misspelled: bool) -> String {
+        let mut lines = refused(report, is_misspelled);
         let has_rejects = match self.verify {
             true => report.opt_out_missing() + report.refused() > 0,
-            false => report.refused_by_code().next().is_some() || has_failed_for_good(report),
+            false => report.refused_by_code().next().is_some() || is_misspelled,
         };
+        let is_unfinished = self.sends() && report.unfinished_rows().is_some();
         // A run that continues writes the rejects anew.
-        let is_to_continue = report.quota_exceeded() || report.is_stopped();
+        let is_to_continue =
+            report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
         match &self.rejects {
             _ if !has_rejects || is_to_continue => {}
             None => lines.push(SEE_REJECTS.to_owned()),
@@ -412,14 +434,17 @@ impl ImportOptions {
                 "fix these rows before the import; {} says what is wrong",
                 path.display()
             )),
+            Some(path) if self.more.is_empty() && is_misspelled => lines.push(format!(
+                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with other --rejects",
+                path.display()
+            )),
             Some(path) if self.more.is_empty() => lines.push(format!(
-                "{}fix the rows in {} and import that file with the same options, but other --rejects",
-                topic_advice(report),
+                "fix the rows in {} and import that file with the same options, but other --rejects",
                 path.display()
             )),
             // The rejects may lack rows.
             Some(_) if error.is_some() => {}
-            Some(folder) => lines.push(self.recipe(report, folder)),
+            Some(folder) => lines.push(self.recipe(report, is_misspelled, folder)),
         }
         if report.quota_exceeded() {
             lines.push(
@@ -447,7 +472,7 @@ impl ImportOptions {
     }
 
     /// Returns how to import the rejects of several files, with the command.
-    fn recipe(&self, report: &ImportReport, folder: &Path) -> String {
+    fn recipe(&self, report: &ImportReport, is_misspelled: bool, folder: &Path) -> String {
         let mut corrected = folder.with_file_name("corrected");
         for number in 2.. {
             if !corrected.exists() {
@@ -455,7 +480,9 @@ impl ImportOptions {
             }
             corrected.set_file_name(format!("corrected-{number}"));
         }
-        let mut words = words_with(Some("--resume"));
+        // The mock has no journals.
+        let resume = self.service.mock.is_none().then_some("--resume");
+        let mut words = words_with(resume);
         for file in [&self.input.file].into_iter().chain(&self.more) {
             let name = file.file_name().unwrap_or_default();
             let is_sent = !report
@@ -469,20 +496,17 @@ impl ImportOptions {
                 }
             }
         }
-        let run = match has_failed_for_good(report) {
-            // The command may have the misspelt topic.
-            true => {
-                "this command with --resume and these files in place of those that they are from"
-                    .to_owned()
-            }
-            false => as_shell_line(&words),
-        };
-        format!(
-            "{}rename {folder} to {}, fix the rows in it, create an empty folder {folder}, and run: {run}",
-            topic_advice(report),
-            corrected.display(),
-            folder = folder.display()
-        )
+        let (folder, corrected) = (folder.display(), corrected.display());
+        match is_misspelled {
+            // The command has the misspelled topic. Not with the mock, which has each topic.
+            true => format!(
+                "{CORRECT_TOPIC}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume and these files in place of those that they are from"
+            ),
+            false => format!(
+                "rename {folder} to {corrected}, fix the rows in it, create an empty folder {folder}, and run: {}",
+                as_shell_line(&words)
+            ),
+        }
     }
 }
 
@@ -490,21 +514,17 @@ impl ImportOptions {
 fn has_failed_for_good(report: &ImportReport) -> bool {
     let reason = report.unfinished_rows();
     let may_succeed = reason.is_some_and(|reason| reason.is_retryable());
-    report.opt_out_failed() > 0 && !may_succeed
+    report.opt_out_failed() > 0 && !report.quota_exceeded() && !may_succeed
 }
 
-/// Returns what to do first if the name of a topic may be misspelt.
-fn topic_advice(report: &ImportReport) -> &'static str {
-    match has_failed_for_good(report) {
-        true => "correct a misspelt topic in --map, or in the first line of the rejects; ",
-        false => "",
-    }
-}
+const CORRECT_TOPIC: &str =
+    "correct a misspelled topic in --map (without --map, in the first line of the rejects)";
 
 const SEE_REJECTS: &str = "use --rejects FILE to see these rows";
 
-/// Returns how many rows were refused, by reason, and how many have an opt-out that failed.
-fn refused(report: &ImportReport) -> Vec<String> {
+/// Returns how many rows were refused, by reason, and how many have an opt-out that failed. The next run sends it, unless
+/// a topic is misspelled.
+fn refused(report: &ImportReport, is_misspelled: bool) -> Vec<String> {
     let by_code = report.refused_by_code();
     let mut lines: Vec<_> = by_code
         .map(|(code, count)| format!("refused: {count:>8}  {code}"))
@@ -512,6 +532,7 @@ fn refused(report: &ImportReport) -> Vec<String> {
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
         lines.push(match report.is_stopped() {
+            _ if is_misspelled => format!("opt-out failed: {count}"),
             true => format!(
                 "opt-out not recorded yet: {count}; the next run with the same journal or state file sends it"
             ),
@@ -778,7 +799,7 @@ impl SyncOptions {
     }
 
     fn summary(&self, report: &SyncReport) -> String {
-        let mut lines = refused(report.changes());
+        let mut lines = refused(report.changes(), false);
         if report.opt_ins_not_sent() > 0 {
             let count = report.opt_ins_not_sent();
             lines.push(format!(

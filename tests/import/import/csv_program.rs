@@ -350,8 +350,86 @@ fn with_a_full_plan_the_advice_is_to_raise_it_and_not_to_fix_rows() {
 }
 
 #[test]
-fn with_a_misspelt_topic_no_command_is_printed_that_repeats_it_and_the_rejects_can_be_imported() {
-    let folder = Folder::new("misspelt-topic");
+fn after_a_failed_opt_out_without_topics_the_advice_is_to_continue_and_not_to_fix_rows() {
+    let outage = Fault::status(503).retry_after(900); // too long to wait for
+    for (fault, status) in [(outage, 75), (Fault::status(501), 1)] {
+        let folder = Folder::new(&format!("failed-opt-out-{status}"));
+        let server = MockServer::builder().start_blocking();
+        let file = "email,unsubscribed\nada@x.io,yes\nnobody,no\n";
+        let file = folder.file("list.csv", file);
+        let rejects = folder.path("rejects.csv");
+        server.fault(fault.path("/contacts/*/unsubscribe"));
+
+        let output = run(Some(&server), &[&file, "--rejects", &rejects]);
+
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let said = stdout(&output);
+        assert!(said.contains("validation_error"), "{said}");
+        for advice in ["fix the rows", "misspelled"] {
+            assert!(!said.contains(advice), "{said}");
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("; to continue: "), "{stderr}");
+        server.clear_faults();
+        let output = run(Some(&server), &[&file, "--rejects", &rejects, "--resume"]);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(stdout(&output).contains("fix the rows"), "{output:?}");
+        assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    }
+}
+
+#[test]
+fn the_command_of_a_trial_with_the_mock_has_no_resume() {
+    let folder = Folder::new("several-mock");
+    let unsubscribed = "Email Address,UNSUB_TIME,LEID,EUID\nnobody,2024,1,a\n";
+    let files = [
+        folder.file("subscribed.csv", "Email Address,LEID,EUID\nada@x.io,1,a\n"),
+        folder.file("unsubscribed.csv", unsubscribed),
+    ];
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    std::fs::create_dir(&rejects).unwrap();
+
+    let first = run(None, &[&files[0], &files[1], "--rejects", &rejects]);
+
+    let stdout = stdout(&first);
+    let (_, command) = stdout.split_once(", and run: ").unwrap();
+    let command = command.lines().next().unwrap();
+    std::fs::rename(&rejects, &corrected).unwrap();
+    std::fs::create_dir(&rejects).unwrap();
+    let path = Path::new(&corrected).join("unsubscribed.csv");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("nobody", "bob@x.io")).unwrap();
+    // The program, `import`, and what `run` adds.
+    let words = command.split_whitespace().skip(2);
+    let words: Vec<&str> = words.filter(|word| *word != "--mock").collect();
+    let second = run(None, &words);
+    assert_eq!(second.status.code(), Some(0), "{second:?}");
+    assert!(last_line(&second).starts_with("2 created, "), "{second:?}");
+}
+
+#[test]
+fn a_folder_for_rejects_without_a_name_of_its_own_is_refused() {
+    let folder = Folder::new("rejects-here");
+    let server = MockServer::builder().start_blocking();
+    let files = ["a", "b"].map(|name| {
+        let text = format!("email\n{name}@x.io\n");
+        folder.file(&format!("{name}.csv"), &text)
+    });
+
+    for rejects in [".", ".."] {
+        let output = run(Some(&server), &[&files[0], &files[1], "--rejects", rejects]);
+
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let said = "name a folder of its own for --rejects";
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn with_a_misspelled_topic_no_command_is_printed_that_repeats_it_and_the_rejects_can_be_imported() {
+    let folder = Folder::new("misspelled-topic");
     let server = MockServer::builder().topic("news", true);
     let server = server.start_blocking();
     let file = folder.file("list.csv", "email,Weekly\nada@x.io,no\n");
@@ -365,11 +443,16 @@ fn with_a_misspelt_topic_no_command_is_printed_that_repeats_it_and_the_rejects_c
 
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let advice = format!(
-        "\ncorrect a misspelt topic in --map, or in the first line of the rejects; fix the rows in {rejects} and import"
+        "opt-out failed: 1\ncorrect a misspelled topic in --map (without --map, in the first line of the rejects), \
+         fix any refused rows in {rejects}, and import that file with other --rejects\n"
     );
-    assert!(stdout(&output).contains(&advice), "{output:?}");
+    let stdout = stdout(&output);
+    assert!(stdout.contains(&advice), "{stdout}");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!stderr.contains("to continue"), "{stderr}");
+    assert!(stderr.contains("; the first failure: "), "{stderr}");
+    for repeats in ["to continue", "repeat the run"] {
+        assert!(!stderr.contains(repeats), "{stderr}");
+    }
     assert_eq!(again.status.code(), Some(0), "{again:?}");
     assert!(!server.contact("ada@x.io").unwrap().answers["news"]);
 }
