@@ -1052,8 +1052,14 @@ impl UnsubscribeService {
             Current::Linked => {
                 let page = ConsentPage::Preferences;
                 let consent = self.consent(address, &checked, page, head);
+                let was_checked = |topic| boxes.shown_checked.contains(topic);
+                let has_opt_outs = boxes.opt_outs().any(was_checked);
                 match opt_ins.is_empty() {
-                    true => self.record_checked(address, consent).await.map(|()| true),
+                    true => match self.record_checked(address, consent).await {
+                        // What the visitor has changed is stored. The next save records the other boxes.
+                        Err(_) if has_opt_outs => Ok(true),
+                        recorded => recorded.map(|()| true),
+                    },
                     false => self.opt_in_once(address, opt_ins, consent, &boxes).await,
                 }
             }
@@ -1732,8 +1738,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// **Each save of the preference page calls it for every checked topic that the service has**, also if the box was
     /// checked before. So it is called more than once for one opt-in: let it write the same each time. For the boxes that
-    /// were checked before, no opt-in is sent and no consent is recorded. The contact is retrieved, so such a save fails
-    /// while the service does not respond. Its opt-outs are stored then.
+    /// were checked before, no opt-in is sent and no consent is recorded. The contact is retrieved, so a save that changes
+    /// nothing fails while the service does not respond. One that only empties boxes is stored then, and succeeds.
     ///
     /// It has 2 s, or what is left of the 5 s that an opt-in has, because the visitor waits. An opt-out that arrives
     /// meanwhile waits, too, so it is [recorded](Self::record_opt_out) later. If the function fails, takes longer or panics,

@@ -6,20 +6,28 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use audience::inbox::conformance::Suite;
-use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreErrorKind};
+use audience::inbox::{
+    ClaimState, EventKey, HeldClaim, NewClaim, PostgresStore, Store, StoreErrorKind, Token,
+};
+use audience::webhooks::EventId;
 use tokio::task::JoinSet;
 
-use super::deliveries::{id, new_claim};
+use super::deliveries::id;
 use support::PATIENCE;
 use support::postgres::{self, Database, Pooler, Server};
 
 const EVENTS: usize = 400;
-const MINUTE: Duration = Duration::from_secs(60);
+/// Longer than a slow machine takes for all calls of a test.
+const HOUR: Duration = Duration::from_secs(3600);
 
 const CALL: &str = "AUDIENCE_POOLER_CALL";
 const DIRECT: &str = "AUDIENCE_POOLER_DIRECT";
 const POOLED: &str = "AUDIENCE_POOLER_POOLED";
 const UNNAMED: &str = "AUDIENCE_POOLER_UNNAMED";
+
+fn new_claim(id: &EventId) -> NewClaim<'_> {
+    NewClaim::new(EventKey::new("main", id), Token::random(), HOUR, HOUR)
+}
 
 async fn set_up() -> Option<(Server, Database, Pooler)> {
     let server = postgres::server().await?;
@@ -107,9 +115,9 @@ async fn process() {
                 let key = new_claim(&id).key;
                 let held = HeldClaim::new(key, token);
                 let result = if extends {
-                    pooled.extend(held, MINUTE).await
+                    pooled.extend(held, HOUR).await
                 } else {
-                    pooled.complete(held, MINUTE).await
+                    pooled.complete(held, HOUR).await
                 };
                 let result = result.map_or_else(|_| "Err".to_owned(), |ok| format!("Ok({ok})"));
                 writeln!(std::io::stdout(), "\n{result} {id}").unwrap();

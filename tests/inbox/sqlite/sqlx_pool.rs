@@ -375,8 +375,8 @@ async fn a_delivery_beside_a_program_that_never_pauses_gets_its_turn() {
 
     for event in 0..5 {
         let mut receipt = Receipt::Unavailable;
-        // On a busy machine, 8 s may be too short. With the waits of SQLite itself, six times 8 s are too short, too.
-        for _ in 0..6 {
+        // On a busy machine, 8 s may be too short. With the waits of SQLite itself, six times 8 s are too short for one.
+        for _ in 0..30 {
             // Each delivery waits for a transaction that has just begun.
             writes.borrow_and_update();
             writes.changed().await.unwrap();
