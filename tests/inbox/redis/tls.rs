@@ -65,7 +65,7 @@ async fn connected(address: ConnectionInfo) -> Result<RedisStore, StoreError> {
 }
 
 async fn refused(address: ConnectionInfo) -> StoreError {
-    connected(address).await.unwrap_err()
+    in_time(RedisStore::connect(address)).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_certificate_is_checked_with_its_host_name() {
     assert_eq!(claimed, ClaimState::Fresh { attempt: 1 });
     let by_address = trusting(&authority.file, &format!("rediss://127.0.0.1:{port}"));
     for wrong in [trusting(&other.file, &url), by_address] {
-        let error = refused(wrong).await;
+        let error = connected(wrong).await.unwrap_err();
 
         assert_eq!(error.kind(), StoreErrorKind::Unusable, "{error:?}");
         assert!(format!("{error:?}").contains("certificate"), "{error:?}");
