@@ -58,8 +58,7 @@ pub(super) type Record<T> = Arc<dyn Fn(T) -> Recording + Send + Sync>;
 pub struct Consent {
     /// The address, trimmed and in lower case.
     pub address: String,
-    /// The topics that the visitor opts into. For `record_opt_in`, also those whose boxes were checked before and still
-    /// are.
+    /// The topics that the visitor opts into.
     pub topics: BTreeSet<String>,
     /// The page with the button.
     pub page: ConsentPage,

@@ -1031,15 +1031,10 @@ impl UnsubscribeService {
         }
     }
 
-    /// Sends the opt-ins of a form whose opt-outs were stored, and lets the application record its checked boxes.
+    /// Sends the opt-ins of a form whose opt-outs were stored.
     async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
-        let is_earlier = matches!(person.current, Current::Another(_));
-        let checked = match self.0.record_opt_in.is_some() && !is_earlier {
-            true => boxes.checked(),
-            false => opt_ins.clone(),
-        };
-        if checked.is_empty() {
+        if opt_ins.is_empty() {
             let shown = Shown {
                 answers: boxes.answers,
                 is_paused: boxes.is_paused,
@@ -1051,17 +1046,8 @@ impl UnsubscribeService {
         let opted_in = match person.current {
             Current::Linked => {
                 let page = ConsentPage::Preferences;
-                let consent = self.consent(address, &checked, page, head);
-                let was_checked = |topic| boxes.shown_checked.contains(topic);
-                let has_opt_outs = boxes.opt_outs().any(was_checked);
-                match opt_ins.is_empty() {
-                    true => match self.record_checked(address, consent).await {
-                        // What the visitor has changed is stored. The next save records the other boxes.
-                        Err(_) if has_opt_outs => Ok(true),
-                        recorded => recorded.map(|()| true),
-                    },
-                    false => self.opt_in_once(address, opt_ins, consent, &boxes).await,
-                }
+                let consent = self.consent(address, &opt_ins, page, head);
+                self.opt_in_once(address, consent, &boxes).await
             }
             // Whoever has the old mail has maybe no access to the new address, and the old one must not get mail again.
             Current::Another(_) => {
@@ -1102,20 +1088,16 @@ impl UnsubscribeService {
         }
     }
 
-    /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. `checked` has all boxes that
-    /// the application records then. Returns `false` and sends nothing if this form was sent before: a browser sends it
-    /// again if the page is loaded again, and an opt-out may be newer by then.
+    /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. Returns `false` and sends
+    /// nothing if this form was sent before: a browser sends it again if the page is loaded again, and an opt-out may
+    /// be newer by then.
     async fn opt_in_once(
         &self,
         address: &str,
-        opt_ins: BTreeSet<String>,
-        checked: Consent,
+        consent: Consent,
         boxes: &Boxes,
     ) -> Result<bool, ConsentError> {
-        let consent = Consent {
-            topics: opt_ins.clone(),
-            ..checked.clone()
-        };
+        let (opt_ins, of_page) = (consent.topics.clone(), Some(consent.clone()));
         let form = PageForm::new(address, boxes.page.as_deref());
         if let Some(id) = &form.id
             && let Some(notice) = self.claim_link(id, form.token).await?
@@ -1128,7 +1110,7 @@ impl UnsubscribeService {
             self.begin_form(&form, consent).await?;
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(address, &opt_ins, sending, Some(checked)).await;
+        let opted_in = self.opt_in(address, &opt_ins, sending, of_page).await;
         self.end_form(&form, &opted_in).await;
         opted_in.map(|_| true)
     }
@@ -1173,8 +1155,7 @@ impl UnsubscribeService {
     }
 
     /// Runs `sending`, unless an opt-out waits that concerns these topics, and then lets the application record the opt-in
-    /// if it is one of a page, and the other boxes that are checked. An opt-out that comes meanwhile waits, so that its
-    /// record is the later one.
+    /// if it is one of a page. An opt-out that comes meanwhile waits, so that its record is the later one.
     async fn opt_in(
         &self,
         address: &str,
@@ -1182,8 +1163,11 @@ impl UnsubscribeService {
         sending: impl Future<Output = Result<Contact, ConsentError>>,
         of_page: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
-        let all = of_page.as_ref().map_or(topics, |consent| &consent.topics);
-        let (held, end, has_waited) = self.hold_for_opt_in(address, all).await;
+        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
+        let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
+        let mut held = Vec::new();
+        let has_waited = self.hold_all(address, topics, &mut held).await;
+        let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
         let sending = async {
             let contact = match has_waited? {
                 // A future is polled before its timeout.
@@ -1207,10 +1191,7 @@ impl UnsubscribeService {
         };
         let result = match (sent, of_page) {
             // Outside of the timeout above: the function would run on after it, and after a newer opt-out.
-            (Ok(contact), Some(mut consent)) => {
-                consent
-                    .topics
-                    .retain(|topic| topics.contains(topic) || has_opted_in(&contact, topic));
+            (Ok(contact), Some(consent)) => {
                 let recorded = self.record_opt_in(consent, end).await;
                 recorded.map(|()| contact)
             }
@@ -1220,59 +1201,10 @@ impl UnsubscribeService {
             // If the store fails, the bounce stays.
             self.forget_bounce(address).await.ok();
         }
-        self.end_holds(held).await;
-        result
-    }
-
-    /// Lets the application record the boxes that were checked before and still are, and that the service has: it may have
-    /// failed to record their opt-in. Sends no opt-in. An opt-out that comes meanwhile waits, as in an opt-in.
-    async fn record_checked(
-        &self,
-        address: &str,
-        mut consent: Consent,
-    ) -> Result<(), ConsentError> {
-        let (held, end, has_waited) = self.hold_for_opt_in(address, &consent.topics).await;
-        let finding = async {
-            has_waited?;
-            Ok(self.0.contacts.find(address).await?)
-        };
-        let found = tokio::time::timeout_at(end, finding).await;
-        let recorded = match found.unwrap_or(Err(ConsentError::Unfinished)) {
-            Ok(contact) => {
-                let contact = contact.as_ref();
-                consent
-                    .topics
-                    .retain(|topic| contact.is_some_and(|contact| has_opted_in(contact, topic)));
-                match consent.topics.is_empty() {
-                    true => Ok(()),
-                    false => self.record_opt_in(consent, end).await,
-                }
-            }
-            Err(error) => Err(error),
-        };
-        self.end_holds(held).await;
-        recorded
-    }
-
-    /// Holds the ids of an opt-in. Returns those that are held, until when, and the result of
-    /// [`hold_all`](Self::hold_all).
-    async fn hold_for_opt_in(
-        &self,
-        address: &str,
-        topics: &BTreeSet<String>,
-    ) -> (Vec<(EventId, Token)>, Instant, Result<bool, ConsentError>) {
-        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
-        let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        let mut held = Vec::new();
-        let has_waited = self.hold_all(address, topics, &mut held).await;
-        let end = latest.min(Instant::now() + OPT_IN_DEADLINE);
-        (held, end, has_waited)
-    }
-
-    async fn end_holds(&self, held: Vec<(EventId, Token)>) {
         for (id, token) in held {
             self.0.inbox.end_hold(&id, token).await;
         }
+        result
     }
 
     /// Returns the contact if another opt-in, for which this one waited, has done the same. It sends nothing: a newer
@@ -1283,7 +1215,10 @@ impl UnsubscribeService {
         topics: &BTreeSet<String>,
     ) -> Result<Contact, ConsentError> {
         let found = self.0.contacts.find(address).await?;
-        let is_in = |contact: &Contact| topics.iter().all(|topic| has_opted_in(contact, topic));
+        let is_in = |contact: &Contact| {
+            let mut topics = topics.iter();
+            topics.all(|topic| contact.reachability_for(topic).is_reachable())
+        };
         found.filter(is_in).ok_or(ConsentError::Unfinished)
     }
 
@@ -1691,8 +1626,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// It has 2 s, because an opt-out that arrives meanwhile waits. If it fails, takes longer or panics, nothing is sent,
     /// and the visitor reads to try again. A record says that the person agreed at this time, and not that the service
-    /// has the opt-in ([`record_opt_in`](Self::record_opt_in)): if that fails, the visitor clicks again, and there are two
-    /// records. For one address, there are [at most 50 in a day](UnsubscribeService#flooding).
+    /// has the opt-in ([`record_opt_in`](Self::record_opt_in)): if an opt-in fails, the visitor clicks again, and there are
+    /// two records. For one address, there are [at most 50 in a day](UnsubscribeService#flooding).
     ///
     /// **Send no request to the service in it**: a new address is no contact yet, and a slow service would use up the
     /// 2 s.
@@ -1730,29 +1665,25 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that records an opt-in **after** the service has it. It gets a [`Consent`], as the function of
-    /// [`record_consent`](Self::record_consent) does, for each opt-in of the page of a [confirmation
+    /// Sets a function that records an opt-in **after** the service has it. It gets the same [`Consent`] as the function of
+    /// [`record_consent`](Self::record_consent), for each opt-in of the page of a [confirmation
     /// mail](UnsubscribeService::send_confirmation) and of the preference page. Use it for the "yes" in a table of your own,
     /// which a [sync](crate::guides::keeping_in_step) may compare with the service. The contact is not opted out of
     /// everything then, whatever it was before. The value in its `Ok`, such as a count of rows, is not used. Default: none.
     ///
-    /// **Each save of the preference page calls it for every checked topic that the service has**, also if the box was
-    /// checked before. So it is called more than once for one opt-in: let it write the same each time. For the boxes that
-    /// were checked before, no opt-in is sent and no consent is recorded. The contact is retrieved, so a save that changes
-    /// nothing fails while the service does not respond. One that only empties boxes is stored then, and succeeds.
-    ///
     /// It has 2 s, or what is left of the 5 s that an opt-in has, because the visitor waits. An opt-out that arrives
     /// meanwhile waits, too, so it is [recorded](Self::record_opt_out) later. If the function fails, takes longer or panics,
-    /// the visitor reads to try again (503), although the service has the opt-in. Another click on the button, or another
-    /// save of the page, calls the function again.
+    /// the visitor reads to try again (503), although the service has the opt-in. A click on the page of this response, or on
+    /// one that the link of a confirmation mail opens, sends and records it again, so **the function may be called twice
+    /// for one opt-in**: let it write the same. On the preference page, the box is checked by then, and saving it again
+    /// sends and records nothing.
     ///
     /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
     ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s.
     /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), as
     ///   [the guide](crate::guides::keeping_in_step#with-the-pages-of-an-unsubscribeservice) does.
-    /// - If nobody clicks again, or if the program is killed before the function has ended, your table keeps its "no". A
-    ///   sync that [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out
-    ///   again.
+    /// - If it is not called again, or if the program is killed before it has ended, your table keeps its "no". A sync that
+    ///   [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out again.
     ///
     /// After [`subscribe`](UnsubscribeService::subscribe) and [`set_topics`](UnsubscribeService::set_topics), it is not
     /// called: your program knows their result.
@@ -2383,11 +2314,6 @@ impl OptOut {
             }
         }
     }
-}
-
-/// Returns whether the service has an opt-in that nothing prevents.
-fn has_opted_in(contact: &Contact, topic: &str) -> bool {
-    contact.reachability_for(topic).is_reachable()
 }
 
 /// Returns whether a response may mean that the contact or the topic does not exist.

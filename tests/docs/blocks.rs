@@ -248,7 +248,7 @@ mod opt_ins_for_the_table {
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(super::schema()).unwrap();
         let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 0;
-            ALTER TABLE users ADD COLUMN weekly_at TEXT NOT NULL DEFAULT '2020-01-01 00:00:00';
+            ALTER TABLE users ADD COLUMN weekly_at TEXT;
             INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
             (1, 'Ada@Example.com', 'pro', 0, '2026-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 0, '2026-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
@@ -275,7 +275,7 @@ mod opt_ins_for_the_table {
         assert_eq!(opt_out(None, now + 3_600), 1);
         assert_eq!(rows(), "00,00");
 
-        // One save of the page keeps a box checked, and empties another one.
+        // One save of the page checks a box, and empties another one.
         let weekly = "UPDATE users SET weekly = 1, weekly_at = '2020-01-01 00:00:00' WHERE id = 1";
         database.execute(weekly, []).unwrap();
         let other = Consent::new("ada@example.com", ["offers"], ConsentPage::Preferences);

@@ -89,15 +89,17 @@ async fn a_store_beside_one_that_never_pauses_gets_its_turn() {
     let store = store.open(folder.file()).unwrap();
     let (mut writes, writing) = folder.neighbor();
 
+    let mut tries = 0;
     for event in 0..20 {
         let id = id(format!("evt_{event}"));
-        let mut tries = 0;
         let state = loop {
             // Each claim waits for a transaction that has just begun.
             writes.borrow_and_update();
             writes.changed().await.unwrap();
             match claim(&store, &id, Token::random()).await {
-                Err(_) if tries < 4 => tries += 1,
+                Err(error) if error.kind() == StoreErrorKind::Unavailable && tries < 4 => {
+                    tries += 1;
+                }
                 state => break state.unwrap(),
             }
         };

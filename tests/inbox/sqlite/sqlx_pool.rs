@@ -373,10 +373,12 @@ async fn a_delivery_beside_a_program_that_never_pauses_gets_its_turn() {
     let store = folder.set_up().await;
     let (mut writes, writing) = folder.neighbor();
 
+    let mut tries = 30;
     for event in 0..5 {
         let mut receipt = Receipt::Unavailable;
         // On a busy machine, 8 s may be too short. With the waits of SQLite itself, six times 8 s are too short for one.
-        for _ in 0..30 {
+        while tries > 0 {
+            tries -= 1;
             // Each delivery waits for a transaction that has just begun.
             writes.borrow_and_update();
             writes.changed().await.unwrap();
