@@ -183,8 +183,8 @@ impl ImportFiles {
     }
 
     /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. Journals are neither
-    /// read nor written. All files together list the contacts at most once: the first 200 rows without an opt-out are those of all files. See
-    /// [`Import::verify`].
+    /// read nor written. All files together list the contacts at most once: the first 200 rows without an opt-out are those
+    /// of all files. See [`Import::verify`].
     ///
     /// It looks at the files that are given. If you corrected rejects in several folders, verify the files of each folder by
     /// a call of its own.

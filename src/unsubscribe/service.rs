@@ -2446,14 +2446,12 @@ impl Boxes {
     }
 
     fn opt_ins(&self) -> BTreeSet<String> {
-        let checked = self.checked();
-        checked.difference(&self.shown_checked).cloned().collect()
-    }
-
-    fn checked(&self) -> BTreeSet<String> {
         let answers = self.answers.iter();
-        let checked = answers.filter(|(_, answer)| **answer);
-        checked.map(|(topic, _)| topic.clone()).collect()
+        let is_new = |topic: &&String| !self.shown_checked.contains(*topic);
+        let checked = answers
+            .filter(|(_, answer)| **answer)
+            .map(|(topic, _)| topic);
+        checked.filter(is_new).cloned().collect()
     }
 }
 
