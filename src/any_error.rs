@@ -124,7 +124,7 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// | status | if |
 /// |---|---|
 /// | 143 | the job was asked to stop: [`ErrorKind::Stopped`]. It is the status of a program that SIGTERM ends |
-/// | 75 | running it again may help and does no harm: [`Error::is_retryable`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
+/// | 75 | running it again may help and does no harm: [`Error::may_repeat`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
 /// | 1 | anything else: somebody has to look at it. Also a retryable error of an opt-in, even if it was not sent, because the person has to be asked again; and that of a mail or another call that must not be sent twice, if it may have been applied, unless it was sent by an issue |
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
@@ -181,7 +181,7 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 
 /// The exit status of a program that has sent this call.
 fn status_of_call(error: &Error) -> u8 {
-    match error.is_harmful_to_repeat() {
+    match error.is_retryable() && !error.may_repeat() {
         true => FAILED,
         false => status_of_job(error),
     }

@@ -171,10 +171,10 @@ impl Error {
     /// 2xx response arrived in full but cannot be read: whatever has sent it most likely sends it again.
     /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
-    /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
-    /// [`RetryPolicy`](crate::RetryPolicy).
+    /// A retry may do harm, because the write may have been applied anyway: [`may_repeat`](Error::may_repeat) says
+    /// whether it does. See [`outcome`](Error::outcome) and [`RetryPolicy`](crate::RetryPolicy), too.
     ///
-    /// # Example: put a job back into its queue
+    /// # Example: wait as long as the service says
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -193,6 +193,35 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.is_retryable
+    }
+
+    /// Returns whether a program may repeat the call later without asking anybody: it may help, and it does no harm.
+    ///
+    /// It is [`is_retryable`](Error::is_retryable), but `false` for each opt-in, even if it was not sent, because the
+    /// person has to be asked again. It is also `false` for a mail, a create with
+    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) or a raw request that may have been applied. A job, such
+    /// as an import, sends nothing twice that must not be: if it ended with an error, see
+    /// [`exit_status`](crate::exit_status).
+    ///
+    /// # Example: put a task back into its queue
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(503).retry_after(600));
+    /// # let contacts = server.client().contacts();
+    /// let opt_out = contacts.unsubscribe("ada@example.com").await.unwrap_err();
+    /// let opt_in = contacts.subscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// assert!(opt_out.is_retryable() && opt_out.may_repeat());
+    /// assert!(opt_in.is_retryable() && !opt_in.may_repeat()); // the person may have opted out by then
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn may_repeat(&self) -> bool {
+        let maybe_sent = matches!(self.outcome(), Outcome::Unknown | Outcome::Applied);
+        let is_harmful = self.is_opt_in() || maybe_sent && !self.0.is_repeatable;
+        self.is_retryable() && !is_harmful
     }
 
     /// Returns the body of the response, if the service refused the request or sent a 2xx response that could not be
@@ -294,7 +323,12 @@ impl Error {
             None => message.to_owned(),
         };
         let is_opt_in = self.is_opt_in();
+        // Nobody can mend it by another click.
+        let is_refused = self.api().is_some() && !self.is_retryable();
         match self.outcome() {
+            Outcome::Unknown if is_refused && self.0.operation == Some("confirm_opt_in") => {
+                text += "; a part of the change may have been made: look at the contact";
+            }
             Outcome::Unknown if self.sends_opt_in() => {
                 text += "; the opt-in may have been recorded or not: look at the contact";
             }
@@ -320,7 +354,7 @@ impl Error {
         let seconds = self
             .retry_after()
             .map(|wait| wait.as_millis().div_ceil(1_000));
-        if is_opt_in && (self.is_retryable() || self.outcome() == Outcome::Unknown) {
+        if is_opt_in && (self.is_retryable() || self.outcome() == Outcome::Unknown && !is_refused) {
             text += "; ask the person again before you repeat an opt-in";
             if let Some(seconds) = seconds {
                 text += &format!(", in {seconds} s at the earliest");
@@ -336,13 +370,6 @@ impl Error {
     /// Returns whether the person has to be asked again before the call is repeated.
     fn is_opt_in(&self) -> bool {
         self.0.is_part_of_opt_in || self.sends_opt_in()
-    }
-
-    /// Returns whether it may do harm to repeat the call: to undo an opt-out that was made since, or to send something
-    /// twice.
-    pub(crate) fn is_harmful_to_repeat(&self) -> bool {
-        let maybe_sent = matches!(self.outcome(), Outcome::Unknown | Outcome::Applied);
-        self.is_opt_in() || maybe_sent && !self.0.is_repeatable
     }
 
     fn sends_opt_in(&self) -> bool {
@@ -1441,6 +1468,18 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns `not_sent`, `refused`, `unchanged`, `unknown` or `applied`: a name for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not_sent",
+            Self::Refused => "refused",
+            Self::Unchanged => "unchanged",
+            Self::Unknown => "unknown",
+            Self::Applied => "applied",
+        }
+    }
+
     /// Returns the outcome of a request that got a response with this status, which is not 2xx.
     ///
     /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may

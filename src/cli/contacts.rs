@@ -958,27 +958,15 @@ impl Unsubscribe {
             call = call.topic(topic);
         }
         // Another opt-out would replace the reason. After a spam report, that could lift the lock of section 3.2.
-        let (call, careful) = match self.reason {
-            None => (call.clone(), call.unless_opted_out()),
-            Some(reason) => {
-                let call = call.reason(match reason {
-                    Reason::Manual => OptOutReason::Manual,
-                    Reason::Preferences => OptOutReason::Preferences,
-                });
-                (call.clone(), call.unless_complaint_locked())
+        let call = match self.reason {
+            None => call.unless_opted_out(),
+            Some(Reason::Manual) => call.reason(OptOutReason::Manual).unless_complaint_locked(),
+            Some(Reason::Preferences) => {
+                let call = call.reason(OptOutReason::Preferences);
+                call.unless_complaint_locked()
             }
         };
-        async move {
-            match careful.record().await {
-                // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
-                Err(error) if error.is_malformed_contact() => {
-                    // It may fail for the same reason.
-                    let contact = call.await.map_err(Error::malformed_contact)?;
-                    Ok((contact, true))
-                }
-                recorded => recorded,
-            }
-        }
+        call.record()
     }
 
     fn addresses(&self) -> Result<Vec<String>, Failure> {

@@ -22,7 +22,8 @@ pub(crate) type OnAttempt = dyn Fn(&CallAttempt<'_>) + Send + Sync;
 #[non_exhaustive]
 pub struct CallAttempt<'a> {
     /// The method of this crate, such as `create_batch`; `request` for a raw request, and `subscribe` or `unsubscribe`
-    /// for `set_topic`.
+    /// for `set_topic`. A method that makes several requests, such as `erase`, has a name for each of them: see [Spans
+    /// and events](crate::client#spans-and-events).
     pub operation: &'static str,
     /// The HTTP method.
     pub method: &'a Method,

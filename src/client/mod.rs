@@ -86,8 +86,9 @@
 //! For metrics without `tracing`, see [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt).
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `find`, `matches`, `set_topics`, `change_address`, `delete` and an opt-out with `unless_opted_out` or
-//! `unless_complaint_locked`, each request is a call. The targets start with `audience::client`.
+//! call. In `find`, `matches`, `history`, `set_topics`, `update`, `confirm_opt_in`, `change_address`, `delete`, `erase` and
+//! an opt-out with `unless_opted_out` or `unless_complaint_locked`, each request is a call with its own name, such as
+//! `retrieve`. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

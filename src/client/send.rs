@@ -885,16 +885,9 @@ impl CallSpan {
     fn failed(&self, error: &Error) {
         #[cfg(feature = "tracing")]
         {
-            let outcome = match error.outcome() {
-                Outcome::NotSent => "not_sent",
-                Outcome::Refused => "refused",
-                Outcome::Unchanged => "unchanged",
-                Outcome::Unknown => "unknown",
-                Outcome::Applied => "applied",
-            };
             self.span
                 .record("attempts", error.attempts())
-                .record("outcome", outcome);
+                .record("outcome", error.outcome().as_str());
             record_error(&self.span, error);
         }
         #[cfg(not(feature = "tracing"))]

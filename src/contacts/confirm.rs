@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tokio::task::JoinSet;
 
-use super::{Contact, Contacts, NewContact, OnConflict, TopicsError};
+use super::{Contact, Contacts, NewContact, OnConflict};
 use crate::address::are_spellings_of_one;
 use crate::client::{
     CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
@@ -24,6 +24,8 @@ impl Contacts {
     /// A new contact is first opted out of everything, and the last request ends that. So if a call fails, the contact
     /// gets nothing until another click. Do not repeat the call without one: the person may have opted out since.
     ///
+    /// Without any topic, the contact gets broadcasts that have no topic, and its other topics are as in the table.
+    ///
     /// Only between its creation and the opt-out of everything, a new contact has the topics whose default is `true`.
     /// If the program is killed then, this future is dropped, or the opt-out fails, it keeps them. So a web handler calls
     /// it in a task of its own, with `tokio::spawn`: the server drops the handler if the visitor leaves.
@@ -42,14 +44,14 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Error::is_complaint_locked`] if the contact reported spam.
+    /// - [`Error::is_complaint_locked`] if the contact reported spam. If there is a topic, nothing was changed.
     /// - [`Error::is_not_found`] if the service has no such topic. The contact may exist by then.
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is new or opted out of everything, and the
     ///   service does not show its topics.
     /// - The other errors of [`find`](Self::find), [`create`](Self::create), [`unsubscribe`](Self::unsubscribe),
     ///   [`set_topics`](Self::set_topics) and [`subscribe`](Self::subscribe). [`Error::outcome`] is about all requests
-    ///   of the call: once the contact was found or created, it is at least [`Outcome::Unknown`]. It is
+    ///   of the call: once one of them may have changed something, it is at least [`Outcome::Unknown`]. It is
     ///   [`Outcome::Applied`] only if all of them were applied.
     ///
     /// # Example: after the click
@@ -73,6 +75,7 @@ impl Contacts {
             contact: contact.into(),
             topics: topics.into_iter().map(Into::into).collect(),
             options: CallOptions::default(),
+            has_written: false,
         }
     }
 
@@ -85,8 +88,9 @@ impl Contacts {
         others: BTreeSet<String>,
         ends_pause: bool,
     ) -> Result<Contact, Error> {
-        let call = self.confirm_opt_in(address, topics);
-        call.record(others, ends_pause).await
+        let mut call = self.confirm_opt_in(address, topics);
+        let recorded = call.record(others, ends_pause).await;
+        recorded.map_err(|error| call.outcome_of_all(error))
     }
 }
 
@@ -102,25 +106,27 @@ pub struct ConfirmOptIn {
     contact: NewContact,
     topics: BTreeSet<String>,
     options: CallOptions,
-}
-
-/// What the requests have done at the service until now.
-#[derive(Default)]
-pub(crate) struct Written {
-    /// Whether anything may have changed.
-    anything: bool,
-    /// Whether there may be a new contact that has the defaults of all topics.
-    pub(crate) has_defaults: bool,
+    /// Whether the requests may have changed anything until now.
+    has_written: bool,
 }
 
 impl ConfirmOptIn {
-    async fn send(mut self, written: &mut Written) -> Result<Contact, Error> {
+    async fn send(&mut self) -> Result<Contact, Error> {
         let contact = match self.find().await? {
             Some(contact) => contact,
-            None => self.create_paused(written).await?,
+            None => self.create_paused(&mut false).await?,
         };
-        written.anything = true;
         self.confirm(contact).await
+    }
+
+    /// Makes the outcome of an error that of all requests of the call.
+    pub(crate) fn outcome_of_all(&self, error: Error) -> Error {
+        let attempts = error.attempts();
+        let earlier = match self.has_written {
+            true => Outcome::Unknown,
+            false => Outcome::NotSent,
+        };
+        error.after(attempts, earlier)
     }
 
     /// Makes the first request of the call.
@@ -132,7 +138,7 @@ impl ConfirmOptIn {
     }
 
     /// Subscribes a contact that was found or created.
-    pub(crate) async fn confirm(self, contact: Contact) -> Result<Contact, Error> {
+    pub(crate) async fn confirm(&mut self, contact: Contact) -> Result<Contact, Error> {
         let is_paused = contact.unsubscribed;
         if is_paused {
             // The last request would subscribe the contact to each topic that is not known here.
@@ -147,22 +153,25 @@ impl ConfirmOptIn {
     }
 
     /// Creates a contact and opts it out of everything. So if a later request fails, the next click finds a contact
-    /// that gets no topic that nobody has chosen. `written` says what the requests have done until now, also after this
-    /// future was dropped.
-    pub(crate) async fn create_paused(&mut self, written: &mut Written) -> Result<Contact, Error> {
+    /// that gets no topic that nobody has chosen. `has_defaults` says, also after this future was dropped, whether there
+    /// may be a new contact that has the defaults of all topics.
+    pub(crate) async fn create_paused(
+        &mut self,
+        has_defaults: &mut bool,
+    ) -> Result<Contact, Error> {
         let contact = self.contact.clone().on_conflict(OnConflict::Skip);
         // Also if this future is dropped before the response.
-        written.has_defaults = true;
+        *has_defaults = true;
         let create = self.contacts.create(contact).options(self.options.clone());
         let created = match create.await {
             // The contact may be new.
             Err(error) if error.outcome() == Outcome::Applied => None,
             created => Some(created.inspect_err(|error| {
-                let is_refused = matches!(error.outcome(), Outcome::NotSent | Outcome::Refused);
-                written.has_defaults = !is_refused;
+                *has_defaults = may_have_written(error.outcome());
+                self.has_written = *has_defaults;
             })?),
         };
-        written.anything = true;
+        self.has_written = true;
         if let Some(created) = &created
             && are_spellings_of_one(&created.contact.email, &self.contact.email)
         {
@@ -171,13 +180,13 @@ impl ConfirmOptIn {
         }
         // If a response was lost, an earlier attempt may have created the contact.
         if created.is_some_and(|created| !created.is_new() && created.attempts() == 1) {
-            written.has_defaults = false;
+            *has_defaults = false;
             return self.retrieve().await.map_err(as_existing);
         }
         let opt_out = self.contacts.unsubscribe(&self.contact.email);
         let opted_out = opt_out.options(self.options.clone()).await;
         opted_out.map_err(|error| as_existing(error).before_others())?;
-        written.has_defaults = false;
+        *has_defaults = false;
         // The response to the opt-out does not have to show every topic (section 4.5).
         let mut contact = self.retrieve().await.map_err(as_existing)?;
         // Also if the service has retrieved an older state.
@@ -186,14 +195,17 @@ impl ConfirmOptIn {
     }
 
     /// Records a "no" for the others, and then a "yes" for the topics.
-    async fn record(self, others: BTreeSet<String>, ends_pause: bool) -> Result<Contact, Error> {
-        let opt_outs = others.into_iter();
-        let opt_outs = opt_outs.filter(|topic| !self.topics.contains(topic));
-        let opt_outs = opt_outs.map(|topic| (topic, false));
-        let opt_ins = self.topics.iter().map(|topic| (topic.clone(), true));
+    async fn record(
+        &mut self,
+        mut others: BTreeSet<String>,
+        ends_pause: bool,
+    ) -> Result<Contact, Error> {
+        let topics = self.topics.clone();
+        others.retain(|topic| !topics.contains(topic));
         if ends_pause {
-            // No topic has an effect before the last request, so these need no order.
-            self.set_simultaneously(opt_outs.chain(opt_ins)).await?;
+            // No topic has an effect before the last request. So the opt-ins, which the service can refuse, come first.
+            self.set_simultaneously(topics, true).await?;
+            self.set_simultaneously(others, false).await?;
             let subscribe = self.contacts.subscribe(&self.contact.email);
             let contact = subscribe.options(self.options.clone()).await?;
             // It may be a short form. If this fails, the opt-in is recorded all the same.
@@ -202,10 +214,16 @@ impl ConfirmOptIn {
                 false => Ok(self.retrieve().await.unwrap_or(contact)),
             };
         }
-        self.set_simultaneously(opt_outs).await?;
+        self.set_simultaneously(others, false).await?;
+        let opt_ins = topics.into_iter().map(|topic| (topic, true));
         let set_topics = self.contacts.set_topics(&self.contact.email, opt_ins);
-        let recorded = set_topics.options(self.options).await;
-        Ok(recorded.map_err(TopicsError::into_error)?.contact)
+        match set_topics.options(self.options.clone()).await {
+            Ok(saved) => Ok(saved.contact),
+            Err(error) => {
+                self.has_written |= may_have_written(error.form_outcome());
+                Err(error.into_error())
+            }
+        }
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
@@ -214,17 +232,27 @@ impl ConfirmOptIn {
     }
 
     async fn set_simultaneously(
-        &self,
-        answers: impl Iterator<Item = (String, bool)>,
+        &mut self,
+        topics: BTreeSet<String>,
+        answer: bool,
     ) -> Result<(), Error> {
-        let calls = answers.map(|(topic, answer)| {
+        let calls = topics.into_iter().map(|topic| {
             let set_topic = self.contacts.set_topic(&self.contact.email, topic, answer);
             set_topic.options(self.options.clone()).into_future()
         });
         let calls: JoinSet<_> = calls.collect();
-        let mut results = calls.join_all().await.into_iter();
+        let results = calls.join_all().await;
+        self.has_written |= results.iter().any(|set| match set {
+            Ok(_) => true,
+            Err(error) => may_have_written(error.outcome()),
+        });
+        let mut results = results.into_iter();
         results.try_for_each(|set| set.map(drop).map_err(Error::before_others))
     }
+}
+
+fn may_have_written(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Unknown | Outcome::Applied)
 }
 
 /// Returns the error of a request for a contact that exists: a 404 that says otherwise does not come from the service.
@@ -245,15 +273,9 @@ impl IntoFuture for ConfirmOptIn {
 
     fn into_future(self) -> Self::IntoFuture {
         ResponseFuture::new(async {
-            let mut written = Written::default();
-            self.send(&mut written).await.map_err(|error| {
-                let attempts = error.attempts();
-                let earlier = match written.anything {
-                    true => Outcome::Unknown,
-                    false => Outcome::NotSent,
-                };
-                error.after(attempts, earlier).at("confirm_opt_in")
-            })
+            let mut call = self;
+            let sent = call.send().await;
+            sent.map_err(|error| call.outcome_of_all(error).at("confirm_opt_in"))
         })
     }
 }

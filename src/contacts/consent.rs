@@ -265,8 +265,9 @@ impl Unsubscribe {
     /// replaces the reason.
     ///
     /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
-    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. All requests share the
-    /// deadline.
+    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
+    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent: a lost opt-out would be worse
+    /// than a lost reason. All requests share the deadline.
     ///
     /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
     /// be the topic's default, which can change.
@@ -299,11 +300,10 @@ impl Unsubscribe {
     /// becomes `preferences`. Default: sends the opt-out to each contact.
     ///
     /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
-    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. All requests share the
-    /// deadline. With [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
-    ///
-    /// If the service has the contact, but in a form that cannot be read ([`Error::is_malformed_contact`]), each call with
-    /// this setting fails. Then send the opt-out without it: a lost opt-out is worse than a lost reason.
+    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
+    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent: a lost opt-out would be worse
+    /// than a lost reason. All requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any case,
+    /// because it has no reason.
     ///
     /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
     /// If a spam report arrives between them, the opt-out may replace its reason, as an opt-out without this setting may.
@@ -494,10 +494,20 @@ impl Consent {
         options: CallOptions,
     ) -> Result<(Response<Contact>, bool), Error> {
         let options = client.start_deadline(options);
-        match self.looked(client, &options).await? {
-            Some(left) => Ok((left, false)),
-            None => Ok((self.write(client, false, &options).await?, true)),
-        }
+        let is_unreadable = match self.looked(client, &options).await {
+            Ok(Some(left)) => return Ok((left, false)),
+            Ok(None) => false,
+            // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
+            Err(error) if error.is_malformed_contact() => true,
+            Err(error) => return Err(error),
+        };
+        let written = self.write(client, false, &options).await;
+        let written = written.map_err(|error| match error.kind() {
+            // For the same reason.
+            ErrorKind::Decode if is_unreadable => error.malformed_contact(),
+            _ => error,
+        });
+        Ok((written?, true))
     }
 
     /// Looks whether the contact is left as it is. Then nothing has to be sent.

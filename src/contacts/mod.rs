@@ -92,8 +92,6 @@ pub use change_address::ChangeAddress;
 #[cfg(feature = "cli")]
 pub(crate) use change_address::may_be_own;
 pub use confirm::ConfirmOptIn;
-#[cfg(feature = "unsubscribe")]
-pub(crate) use confirm::Written;
 #[cfg(feature = "import")]
 pub(crate) use consent::may_be_missing;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};

@@ -56,8 +56,8 @@ use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopi
 use crate::causes::with_causes;
 use crate::client::CallOptions;
 use crate::contacts::{
-    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, Written,
-    normalized_address, two_answers,
+    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, normalized_address,
+    two_answers,
 };
 use crate::inbox::{Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
@@ -528,7 +528,7 @@ impl UnsubscribeService {
             let result = service.opt_in(&key, &topics, sending, of_page).await;
             if let Some(creation) = creation {
                 let inbox = &service.0.inbox;
-                match creation.written.has_defaults {
+                match creation.has_defaults {
                     // Nobody has said yes to the topics whose defaults are true.
                     true => inbox.release_hold(&creation.id, creation.token).await,
                     false => _ = inbox.end_hold(&creation.id, creation.token).await,
@@ -694,7 +694,8 @@ impl UnsubscribeService {
             None => {
                 let begun = creation.insert(Creation::of(address));
                 self.store_creation(address, begun).await?;
-                let contact = call.create_paused(&mut begun.written).await?;
+                let created = call.create_paused(&mut begun.has_defaults).await;
+                let contact = created.map_err(|error| call.outcome_of_all(error))?;
                 // An opt-in must not be sent before the worker can no longer get the opt-out.
                 let is_ended = self.0.inbox.end_hold(&begun.id, begun.token).await;
                 is_ended.then_some(()).ok_or(ConsentError::Unfinished)?;
@@ -702,7 +703,8 @@ impl UnsubscribeService {
             }
         };
         *creation = None;
-        Ok(call.confirm(contact).await?)
+        let confirmed = call.confirm(contact).await;
+        Ok(confirmed.map_err(|error| call.outcome_of_all(error))?)
     }
 
     /// Stores the opt-out of a contact that is created next.
@@ -2123,7 +2125,8 @@ enum Kind {
 struct Creation {
     id: EventId,
     token: Token,
-    written: Written,
+    /// Whether there may be a new contact that has the defaults of all topics.
+    has_defaults: bool,
 }
 
 impl Creation {
@@ -2131,7 +2134,7 @@ impl Creation {
         Self {
             id: OptOut::id_of_new_contact(address),
             token: Token::random(),
-            written: Written::default(),
+            has_defaults: false,
         }
     }
 }
