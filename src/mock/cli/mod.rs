@@ -23,10 +23,10 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Args, Parser, ValueEnum};
 use http::HeaderName;
-use http::uri::Authority;
 
 use self::commands::{Command, time};
 use super::Dialect;
+use super::control::access::AllowedHosts;
 use super::http::HttpUrl;
 use crate::webhooks::Signer;
 
@@ -94,7 +94,7 @@ struct ServeOptions {
     /// Allow requests under this host name, in addition to loopback and --host; can be repeated
     #[arg(long = "allowed-host", value_name = "HOST", value_parser = host_name, value_delimiter = ',')]
     #[arg(env = "AUDIENCE_MOCK_ALLOWED_HOST")]
-    allowed_hosts: Vec<Authority>,
+    allowed_hosts: Vec<String>,
     /// Accept this key for every endpoint [default: mock-full-access-key]
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     #[arg(env = "AUDIENCE_MOCK_FULL_KEY", hide_env_values = true)]
@@ -167,14 +167,9 @@ Choose a behavior that the service's document leaves open; can be repeated. The 
     help
 }
 
-fn host_name(text: &str) -> Result<Authority, String> {
-    let host: Authority = text
-        .parse()
-        .map_err(|error: http::uri::InvalidUri| error.to_string())?;
-    if host.as_str().contains('@') || host.host().is_empty() {
-        return Err("the value is not a host name".into());
-    }
-    Ok(host)
+fn host_name(text: &str) -> Result<String, String> {
+    AllowedHosts::default().add(text)?;
+    Ok(text.to_owned())
 }
 
 fn topic(text: &str) -> Result<(String, bool), String> {

@@ -1,5 +1,6 @@
 //! Starts the mock and runs it until it is interrupted.
 
+use std::cmp::Reverse;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -7,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use super::{LogFormat, ServeOptions, Signing};
@@ -71,7 +73,7 @@ fn configure(options: ServeOptions) -> MockServerBuilder {
         Signing::Wall => SigningClock::Wall,
     });
     for host in options.allowed_hosts {
-        builder = builder.allowed_host(host.as_str());
+        builder = builder.allowed_host(host);
     }
     // The contacts of the files can have answers to these topics.
     for (name, default) in &options.topics {
@@ -159,8 +161,11 @@ impl RequestLog {
     /// Sets the keys, which are replaced by `<key>` in every line from now on.
     fn hide<'k>(&self, keys: impl IntoIterator<Item = &'k str>) {
         let keys = keys.into_iter().filter(|key| key.len() >= MIN_KEY_LENGTH);
+        let mut keys: Vec<String> = keys.map(str::to_owned).collect();
+        // The longest first: a shorter key can be a part of it.
+        keys.sort_by_key(|key| Reverse(key.len()));
         // Set once: the keys of a running mock do not change.
-        let _ = self.shared.keys.set(keys.map(str::to_owned).collect());
+        let _ = self.shared.keys.set(keys);
     }
 
     /// Returns the function that prints a request. It waits for the keys.
@@ -219,7 +224,7 @@ fn json_line(request: &HandledRequest, keys: &[String]) -> String {
     let text = |text: &str| without_keys(text.to_owned(), keys);
     let milliseconds = request.duration.as_secs_f64() * 1_000.0;
     json!({
-        "method": request.method,
+        "method": text(&request.method),
         "path": text(&request.path),
         "query": request.query.as_deref().map(text),
         "status": request.status,
@@ -230,7 +235,19 @@ fn json_line(request: &HandledRequest, keys: &[String]) -> String {
 }
 
 /// Replaces each key, which a request may have sent in a place where it does not belong.
+///
+/// If a key is percent-encoded, all of the text is decoded.
 fn without_keys(text: String, keys: &[String]) -> String {
+    let text = with_keys_replaced(text, keys);
+    let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+    if keys.iter().any(|key| decoded.contains(key.as_str())) {
+        with_keys_replaced(decoded, keys)
+    } else {
+        text
+    }
+}
+
+fn with_keys_replaced(text: String, keys: &[String]) -> String {
     keys.iter().fold(text, |text, key| {
         if text.contains(key.as_str()) {
             text.replace(key.as_str(), "<key>")

@@ -244,7 +244,7 @@ mod tests {
     fn an_invalid_host_cannot_be_added() {
         let mut hosts = AllowedHosts::default();
 
-        for host in ["", "a b", "me@mock", "http://mock", ":4010"] {
+        for host in ["", "a b", "me@mock", "http://mock", ":4010", "[]"] {
             assert!(hosts.add(host).is_err(), "{host}");
         }
     }

@@ -67,16 +67,36 @@ async fn a_json_line_has_the_same_members() {
 #[cfg(unix)]
 #[tokio::test]
 async fn no_line_contains_a_key_wherever_the_request_had_it() {
+    let encoded = KEY.replace('-', "%2D");
     for format in ["pretty", "json"] {
         let mock = RunningMock::start(&["--log", format]);
-        mock.get(&format!("/contacts?api_key={KEY}"), KEY).await;
-        mock.get(&format!("/contacts/{KEY}"), KEY).await;
+        for sent in [KEY, encoded.as_str()] {
+            mock.get(&format!("/contacts?api_key={sent}"), KEY).await;
+            mock.get(&format!("/contacts/{sent}"), KEY).await;
+        }
+        let method = reqwest::Method::from_bytes(KEY.as_bytes()).unwrap();
+        let url = format!("{}/contacts", mock.url);
+        mock.client.request(method, url).send().await.unwrap();
 
         let (_, log) = mock.end_by("-TERM");
 
-        assert_eq!(log.lines().count(), 2, "{log}");
-        assert!(log.contains("<key>") && !log.contains(KEY), "{log}");
+        assert_eq!(log.lines().count(), 5, "{log}");
+        for line in log.lines() {
+            let has_key = line.contains(KEY) || line.contains(&encoded);
+            assert!(line.contains("<key>") && !has_key, "{line}");
+        }
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn no_line_contains_the_rest_of_a_key_that_begins_with_the_other_key() {
+    let mock = RunningMock::start(&["--log=pretty", "--full-key=abcd", "--sending-key=abcd-rest"]);
+    mock.get("/contacts/abcd-rest", "abcd").await;
+
+    let (_, log) = mock.end_by("-TERM");
+
+    assert!(log.contains("<key>") && !log.contains("-rest"), "{log}");
 }
 
 #[cfg(unix)]

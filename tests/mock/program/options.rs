@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{RunningMock, fails_with, file, run};
+use super::{RunningMock, fails_with, file, program, run};
 
 #[test]
 fn a_webhook_option_is_a_url_and_a_secret() {
@@ -95,11 +95,17 @@ fn an_invalid_allowed_host_is_a_usage_error() {
         "--allowed-host=mock.test:4010",
     ]));
 
-    for host in ["", "a b", "me@mock", ":4010", "http://mock"] {
+    for host in ["", "a b", "me@mock", ":4010", "http://mock", "[]"] {
         let error = fails_with(2, &["--allowed-host", host]);
 
         assert!(error.contains("--allowed-host"), "{host}: {error}");
+        assert!(error.contains("is not a valid host name"), "{error}");
     }
+    let mut command = program();
+    let output = command
+        .env("AUDIENCE_MOCK_ALLOWED_HOST", "mock,[]")
+        .output();
+    assert_eq!(output.unwrap().status.code(), Some(2));
 }
 
 #[test]
