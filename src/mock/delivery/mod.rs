@@ -462,8 +462,8 @@ struct Event {
     body: Bytes,
     /// Attempts started, by endpoint.
     attempts: BTreeMap<u64, u32>,
-    /// The timestamp of the latest attempt, by endpoint.
-    timestamps: BTreeMap<u64, i64>,
+    /// The timestamps of all attempts, by endpoint. The clock can be set back to any of them.
+    timestamps: BTreeMap<u64, BTreeSet<i64>>,
     /// Whether the latest finished attempt at each endpoint was a success, by the endpoint's name. The attempt log
     /// forgets old attempts.
     results: BTreeMap<String, bool>,
@@ -480,15 +480,14 @@ impl Event {
         *attempts
     }
 
-    /// Returns the timestamp of the next attempt at `endpoint`: now, or a second after that of the latest attempt.
+    /// Returns the timestamp of the next attempt at `endpoint`: the first second from now on that no attempt has.
+    ///
+    /// If attempts have all seconds up to [`MOST_AHEAD`], it is now.
     fn next_timestamp(&mut self, endpoint: u64, now: i64) -> i64 {
-        let taken = now..now.saturating_add(MOST_AHEAD);
-        let latest = self.timestamps.get(&endpoint);
-        let next = match latest.filter(|latest| taken.contains(latest)) {
-            Some(latest) => latest + 1,
-            None => now,
-        };
-        self.timestamps.insert(endpoint, next);
+        let used = self.timestamps.entry(endpoint).or_default();
+        let mut seconds = now..=now.saturating_add(MOST_AHEAD);
+        let next = seconds.find(|second| !used.contains(second)).unwrap_or(now);
+        used.insert(next);
         next
     }
 

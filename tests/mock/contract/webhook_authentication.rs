@@ -103,6 +103,27 @@ async fn section_5_rule_4_each_attempt_has_a_new_timestamp_and_signature() {
 }
 
 #[tokio::test]
+async fn section_5_rule_4_holds_when_the_clock_was_set_back_too() {
+    let receiver = Receiver::start([]).await;
+    let server = MockServer::builder().clock(NOW).start().await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    let id = server.send_event(json!({"type": "email.opened"})).await;
+    server.set_clock(NOW - 100).await;
+    server.redeliver(&id).await;
+    server.set_clock(NOW).await;
+    server.redeliver(&id).await;
+
+    let deliveries = receiver.received();
+    let timestamps: Vec<&str> = deliveries
+        .iter()
+        .map(|delivery| delivery.header("webhook-timestamp"))
+        .collect();
+    let expected = [NOW, NOW - 100, NOW + 1].map(|second| second.to_string());
+    assert_eq!(timestamps, expected);
+}
+
+#[tokio::test]
 async fn section_5_rule_4_holds_for_attempts_in_the_same_second_too() {
     for clock in [SigningClock::Wall, SigningClock::Mock] {
         let receiver = Receiver::start([500; 9]).await;
