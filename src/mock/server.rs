@@ -369,15 +369,15 @@ impl Server {
         if head.uri.path() == "/favicon.ico" && matches!(head.method, Method::GET | Method::HEAD) {
             return Ok(http_response(control::no_icon()));
         }
+        let received = Instant::now();
         // Before the body is read: a web page of another origin must not cost memory.
         if let Err(refusal) = self.check_head(&head, connection_ip) {
-            return Ok(http_response(self.refuse_unread(head, &refusal)));
+            return Ok(http_response(self.refuse_unread(head, &refusal, received)));
         }
-        let received = Instant::now();
         let (body, held_bytes) = match self.read_body(body).await {
             Ok(read) => read,
             Err(BodyError::Refused(refusal)) => {
-                return Ok(http_response(self.refuse_unread(head, &refusal)));
+                return Ok(http_response(self.refuse_unread(head, &refusal, received)));
             }
             Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
         };
@@ -469,13 +469,13 @@ impl Server {
     /// Returns the response to a request whose body is not read to its end, and records the request without its body.
     ///
     /// The error has the dialect's shape, unless the request is for the control plane.
-    fn refuse_unread(&self, head: Parts, refusal: &Refusal) -> Response<Bytes> {
+    fn refuse_unread(&self, head: Parts, refusal: &Refusal, received: Instant) -> Response<Bytes> {
         let mut response = if is_control_path(head.uri.path()) {
             control::error_response(refusal)
         } else {
             let request = Request::from_parts(head, Bytes::new());
             let (status, reason) = (Some(refusal.status), Some(refusal.message.clone()));
-            let observed = self.observer.start(&request, Instant::now());
+            let observed = self.observer.start(&request, received);
             self.observer.finish(observed, status, reason.clone());
             let now = self.shared.clock.now();
             let mut state = self.shared.lock();
@@ -811,6 +811,24 @@ mod tests {
         let state = server.shared.lock();
         let (_, recorded) = state.journal.entries().next().unwrap();
         assert_eq!(recorded.status, Some(408));
+    }
+
+    #[tokio::test]
+    async fn the_duration_of_a_request_includes_the_wait_for_a_body_that_does_not_arrive() {
+        let request = b"POST /contacts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{";
+        let (seen, requests) = std::sync::mpsc::channel();
+        let (mut connection, _server) = connect(|server| {
+            server.body_timeout = SHORT;
+            server.observer =
+                RequestObserver::new(move |request| seen.send(request.duration).unwrap());
+        })
+        .await;
+
+        connection.write_all(request).await.unwrap();
+
+        read_to_end(connection).await.unwrap();
+        let duration = requests.try_recv().unwrap();
+        assert!(duration >= SHORT, "{duration:?}");
     }
 
     #[tokio::test]
