@@ -298,7 +298,9 @@ pub(super) fn contacts(call: &Call<'_>) -> CallResult {
         segment_id: given(&query.segment_id),
     };
     let is_page = query.limit.is_some() || query.after.is_some();
-    let (after, limit) = (query.after.as_deref(), or_max(query.limit));
+    // A page of an empty list has an empty `next`.
+    let after = query.after.as_deref().and_then(given);
+    let limit = or_max(query.limit);
     let now = call.shared.clock.unix();
     let data = call
         .shared

@@ -141,6 +141,18 @@ async fn contacts_can_be_filtered_and_the_filtered_list_has_pages() {
 }
 
 #[tokio::test]
+async fn the_next_of_an_empty_list_of_contacts_finds_the_contacts_that_were_added_later() {
+    let server = MockServer::start().await;
+    let (_, page) = call(&server, "GET", "contacts?limit=10", Value::Null).await;
+    let next = page["next"].as_str().unwrap();
+    server.seed_contact("ada@example.com");
+
+    let path = format!("contacts?limit=10&after={next}");
+
+    assert_eq!(members(&server, &path, "email").await, ["ada@example.com"]);
+}
+
+#[tokio::test]
 async fn a_recorded_request_has_its_time_and_the_reason_that_it_was_refused() {
     let server = stopped_server().await;
     server.fault(Fault::close_before().path("/gone"));
