@@ -701,8 +701,7 @@ impl MockServer {
     /// ```
     #[must_use]
     pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
-        self.shared
-            .with_audience(|audience| audience.contact(address.as_ref()))
+        self.shared.lock().audience.contact(address.as_ref())
     }
 
     /// Returns all contacts as the service has stored them, newest first, as in the list
@@ -727,9 +726,9 @@ impl MockServer {
     pub fn contacts(&self) -> Vec<StoredContact> {
         let now = self.shared.clock.unix();
         self.shared
-            .with_audience(|audience| {
-                audience.matching_contacts(&ContactFilter::default(), None, usize::MAX, now)
-            })
+            .lock()
+            .audience
+            .matching_contacts(&ContactFilter::default(), None, usize::MAX, now)
             .unwrap_or_default()
     }
 
@@ -752,8 +751,7 @@ impl MockServer {
     /// ```
     #[must_use]
     pub fn contact_count(&self) -> usize {
-        self.shared
-            .with_audience(|audience| audience.contacts.len())
+        self.shared.lock().audience.contacts.len()
     }
 }
 
@@ -892,8 +890,7 @@ impl MockServer {
     /// ```
     #[must_use]
     pub fn sent_mail(&self) -> Vec<SentMail> {
-        self.shared
-            .with_audience(|audience| audience.mails.sent_mail())
+        self.shared.lock().audience.mails.sent_mail()
     }
 
     /// Applies an outcome to a sent mail: delivers the event about it to every endpoint, waits for the first attempt at

@@ -202,6 +202,8 @@ async fn every_kind_of_change_is_an_event_of_the_stream_and_reading_is_none() {
             call(&server, "GET", path, Value::Null).await;
             call(&server, "GET", &page, Value::Null).await;
         }
+        let _ = (server.contact("a"), server.contacts(), server.sent_mail());
+        let _ = server.contact_count();
         let events = events_within(&mut stream, Duration::from_millis(600));
         if events == 0 {
             return;
