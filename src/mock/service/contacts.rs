@@ -241,14 +241,11 @@ fn apply_entry(
     quota_exceeded: &mut Option<Refusal>,
     now: i64,
 ) -> Value {
-    let sent = CreateBody::address_in(entry);
+    let email = CreateBody::address_in(entry);
     let applied = match &*quota_exceeded {
         Some(refusal) => Err(refusal.clone()),
         None => apply(audience, entry.get().as_bytes(), now).map(|(_, outcome)| outcome),
     };
-    // The address as it is stored, which may be another spelling than the one of this entry.
-    let stored = audience.contacts.find(&sent);
-    let email = stored.map_or(sent, |contact| contact.email.clone());
     match applied {
         Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
         Err(refusal) => {

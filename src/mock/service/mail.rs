@@ -1028,7 +1028,7 @@ struct NewMail<'a> {
     body: &'a [u8],
 }
 
-/// The newest mails, and the latest mail to each address.
+/// The newest mails, and the latest mail to each address. All addresses are normalized.
 #[derive(Clone, Debug, Default)]
 pub(in crate::mock) struct MailStore {
     /// By number, counted from 1 in the order they were sent.
@@ -1105,15 +1105,14 @@ impl MailStore {
 
     /// Records that a mail was sent to one of its recipients, or refused.
     fn record_start(&mut self, mail: &Arc<Mail>, to: &str, is_sent: bool) {
-        let key = normalized(to);
         let state = if is_sent {
-            self.latest.insert(key.clone(), Arc::clone(mail));
+            self.latest.insert(to.to_owned(), Arc::clone(mail));
             MailState::Sent
         } else {
             MailState::Refused
         };
         if let Some(stored) = self.find_mut(&mail.id) {
-            stored.states.insert(key, state);
+            stored.states.insert(to.to_owned(), state);
         }
     }
 
@@ -1126,7 +1125,7 @@ impl MailStore {
         let Some(stored) = self.find_mut(id) else {
             return Ok(());
         };
-        let Some(state) = stored.states.get_mut(&normalized(to)) else {
+        let Some(state) = stored.states.get_mut(to) else {
             return Err(format!("{to:?} is not a recipient of the mail {id:?}"));
         };
         *state = state.after(outcome)?;
@@ -1150,7 +1149,7 @@ impl MailStore {
 
     /// Returns the latest mail that was sent to an address.
     fn latest(&self, address: &str) -> Option<Arc<Mail>> {
-        self.latest.get(&normalized(address)).cloned()
+        self.latest.get(address).cloned()
     }
 
     /// Returns the mails that are kept, oldest first.
@@ -1226,10 +1225,7 @@ impl StoredMail {
     fn to_view(&self) -> MailView {
         let recipients = self.to.iter().map(|to| RecipientView {
             to: to.clone(),
-            state: self
-                .states
-                .get(&normalized(to))
-                .map_or("sent", |state| state.name()),
+            state: self.states.get(to).map_or("sent", |state| state.name()),
         });
         MailView {
             id: self.mail.id.clone(),
