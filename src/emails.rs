@@ -31,6 +31,7 @@ use crate::client::{
     endpoint_builder,
 };
 use crate::contacts::optional_id;
+use crate::error::Target;
 use crate::{Client, Error};
 
 impl Client {
@@ -328,7 +329,9 @@ impl Endpoint for SendMail {
 
     fn request(&self) -> Result<Request, Error> {
         self.email.check()?;
-        Request::new(Method::POST, ["emails"], RetrySafety::OnlyIfNotApplied)?.json(&self.email)
+        let request = Request::new(Method::POST, ["emails"], RetrySafety::OnlyIfNotApplied)?;
+        // A mail names no contact or topic that may be missing.
+        request.about(Target::Audience).json(&self.email)
     }
 
     fn decode(&self, success: Success) -> Result<SentEmail, Error> {

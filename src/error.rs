@@ -227,8 +227,9 @@ impl Error {
     /// Returns the body of the response, if the service refused the request or sent a 2xx response that could not be
     /// decoded.
     ///
-    /// If only one item of a list is malformed, it is the JSON of that item. `None` if there is no
-    /// response, or if its body could not be read to its end. Neither `Display` nor `Debug` prints it.
+    /// If only one item of a list is malformed, it is the JSON of that item. `None` if there is no response, or if its
+    /// body could not be read to its end. But a refusal whose body could not be read has an empty one: see
+    /// [`ApiError::body`]. Neither `Display` nor `Debug` prints it.
     ///
     /// # Example: keep a body that could not be decoded
     ///
@@ -455,10 +456,10 @@ impl Error {
     /// `true` for the code `not_found`, and for a 404 without a code whose body is a JSON object. Any other
     /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
     ///
-    /// A create, a batch, or a list without a segment does not refer to anything that may be missing. For such a call,
-    /// the result is always `false`, even if [`code`](Error::code) returns `not_found`. So it is with a status such as
-    /// 503, with which a service that is not available says nothing about a contact. This holds for every predicate of a
-    /// code.
+    /// A create, a batch, a mail, or a list without a segment does not refer to anything that may be missing. For such
+    /// a call, the result is always `false`, even if [`code`](Error::code) returns `not_found`. So it is with a status
+    /// such as 503, with which a service that is not available says nothing about a contact. This holds for every
+    /// predicate of a code.
     ///
     /// A gateway may send a 404 without a code, so this method alone does not prove that a contact is missing.
     /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An
@@ -1067,35 +1068,28 @@ impl Error {
         }))
     }
 
-    /// Creates the error for a write that was applied, but whose response has no value, if retrieving the value failed
-    /// too. `body` is the response to the write, and `name` names the value. `invalid` says what is wrong with the
-    /// value in the response, if it has one.
-    pub(crate) fn not_read_back(
-        name: &'static str,
-        invalid: Option<String>,
-        body: Bytes,
-        source: Self,
-    ) -> Self {
+    /// Creates the error for a write that was applied, but whose response has no contact, if retrieving the contact
+    /// failed too. `body` is the response to the write. `invalid` says what is wrong with the contact in the response,
+    /// if it has one.
+    pub(crate) fn not_read_back(invalid: Option<String>, body: Bytes, source: Self) -> Self {
         let unread = match invalid {
-            Some(invalid) => format!("the {name} in the response cannot be read ({invalid})"),
-            None => format!("the response has no {name}"),
+            Some(invalid) => format!("the contact in the response cannot be read ({invalid})"),
+            None => "the response has no contact".to_owned(),
         };
-        let message = format!("{MADE}, but {unread}, and the {name} could not be retrieved");
+        let message = format!("{MADE}, but {unread}, and the contact could not be retrieved");
         Self::new(ErrorKind::Decode, Outcome::Applied, message)
             .reading(body)
             .caused_by(source)
     }
 
-    /// Creates the error for a write whose 2xx response has no value with the change, if the value that was retrieved
-    /// afterwards does not have it either.
-    pub(crate) fn not_applied(name: &'static str, is_repeatable: bool) -> Self {
+    /// Creates the error for a write whose 2xx response has no contact with the change, if the contact that was
+    /// retrieved afterwards does not have it either.
+    pub(crate) fn not_applied(is_repeatable: bool) -> Self {
         let advice = match is_repeatable {
             true => "check the base URL and repeat the call",
             false => CHECK_THE_BASE_URL,
         };
-        let message = format!(
-            "the response has no {name} with the change, and neither has the {name} that was retrieved, so the response most likely comes from a proxy or another server"
-        );
+        let message = "the response has no contact with the change, and neither has the contact that was retrieved, so the response most likely comes from a proxy or another server";
         let error = Self::decode(message).advising(advice);
         error.repeatable(is_repeatable).retryable()
     }
@@ -1739,7 +1733,9 @@ impl ApiError {
     }
 
     /// Returns the body, unchanged. It is empty if the response has no body, or a body that does not decompress
-    /// or that exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
+    /// or that exceeds the [`body_limit`](crate::ClientBuilder::body_limit). It is also empty if the connection broke
+    /// while the body arrived and the status may be retried, such as 503 or 429. After any other status, such an error
+    /// is no refusal, but of the kind [`Transport`](ErrorKind::Transport).
     ///
     /// # Example: members that this crate does not read
     ///
@@ -2425,7 +2421,7 @@ mod tests {
             error.with_outcome(outcome).explanation()
         };
         let source = Error::input("x");
-        let not_read = Error::not_read_back("contact", None, Bytes::new(), source).explanation();
+        let not_read = Error::not_read_back(None, Bytes::new(), source).explanation();
 
         assert!(
             refusal(422, "")

@@ -1,12 +1,15 @@
-//! A forged delivery does not make the receiver allocate, and a call allocates no more than it must. This is a separate binary because
-//! allocations are counted in the whole process.
+//! A forged delivery does not make the receiver allocate, and a call allocates no more than it must. This is a separate
+//! binary because counting them replaces the allocator of the whole process. Each thread is counted for itself.
 #![cfg(test)]
 
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use allocation_counter::measure;
-use audience::Client;
 use audience::webhooks::{EventType, Signer, Verifier};
+use audience::{Client, ErrorKind};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue};
 
@@ -112,4 +115,52 @@ fn polling_a_builder_allocates_its_work_once() {
     // The future that sends the request, the error, and its message.
     assert!(refused);
     assert_eq!(allocations.count_total, 3);
+}
+
+/// Sends a response with this body to one request, in another thread, which is not counted. Returns the base URL.
+fn serve(body: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let length = body.len();
+    let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let head = BufReader::new(&stream).lines();
+        head.map_while(Result::ok)
+            .take_while(|line| !line.is_empty())
+            .for_each(drop);
+        stream.write_all(response.as_bytes()).unwrap();
+        // A connection that is closed too early could lose a part of the response.
+        let _closed = io::copy(&mut stream, &mut io::sink());
+    });
+    url
+}
+
+#[test]
+fn a_long_broken_response_takes_only_a_few_times_as_much_memory_as_its_body() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let ones = "1,".repeat(500_000);
+    let body = format!(r#"{{"data":[{ones}1],"next":"c_1"}}"#);
+    for is_batch in [false, true] {
+        let client = Client::new(serve(&body), "key").unwrap();
+        let contacts = client.contacts();
+        let mut failure = None;
+
+        let allocations = measure(|| {
+            let called = runtime.block_on(async {
+                match is_batch {
+                    true => contacts.create_batch(["ada@x.io"]).await.map(drop),
+                    false => contacts.list().await.map(drop),
+                }
+            });
+            failure = called.err().map(|error| error.kind());
+        });
+
+        assert_eq!(failure, Some(ErrorKind::Decode));
+        let most = 25 * body.len() as u64;
+        assert!(allocations.bytes_max < most, "{allocations:?}");
+    }
 }

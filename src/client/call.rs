@@ -34,7 +34,8 @@ pub struct CallAttempt<'a> {
     /// The time from the start of the attempt to the end of the response or to the failure. The waits between attempts
     /// do not count.
     pub duration: Duration,
-    /// The status; `None` unless the response arrived completely.
+    /// The status; `None` unless the response arrived completely. But a refusal has its status also if its body cannot
+    /// be decompressed or is too long, or if its body broke off and the status may be retried, such as 503 or 429.
     pub status: Option<StatusCode>,
     /// How the attempt failed; `None` after a complete response with a status 2xx.
     pub failure: Option<ErrorKind>,

@@ -614,18 +614,15 @@ fn batch_results<'a>(
     // result of any form is accepted.
     let results: Vec<_> = match success.valid_object() {
         Some(Results::<Object<DocumentedEntry<'_>>> { data }) => {
+            check_count(data.len(), sent.len())?;
             data.into_iter().map(NamedResult::from).collect()
         }
         None => {
             let Object(Results::<&RawValue> { data }) = success.json()?;
+            check_count(data.len(), sent.len())?;
             data.into_iter().map(NamedResult::from).collect()
         }
     };
-    let (count, sent_count) = (results.len(), sent.len());
-    if count != sent_count {
-        let message = format!("the response has {count} results for {sent_count} entries");
-        return Err(Error::decode(message));
-    }
     let is_in_place = |(result, entry): (&NamedResult<'_>, &_)| {
         let entry: &NewContact = Borrow::borrow(entry);
         is_same_address(&result.email, &entry.email)
@@ -634,6 +631,17 @@ fn batch_results<'a>(
         true => results,
         false => matched_by_address(results, sent),
     })
+}
+
+/// Fails unless there is one result for each entry. The results are counted before they are mapped, because a
+/// `NamedResult` may take far more memory than its JSON.
+fn check_count(count: usize, sent_count: usize) -> Result<(), Error> {
+    match count == sent_count {
+        true => Ok(()),
+        false => Err(Error::decode(format!(
+            "the response has {count} results for {sent_count} entries"
+        ))),
+    }
 }
 
 /// Returns whether the address of a result allows it to belong to the entry at its place.

@@ -5,7 +5,8 @@ use tokio::task::JoinSet;
 use super::{Contact, Contacts, NewContact, OnConflict};
 use crate::address::are_spellings_of_one;
 use crate::client::{
-    CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
+    CallOptions, ResponseFuture, TakesOptions, call_settings, in_current_span, opaque_debug,
+    wait_for_call,
 };
 use crate::{Error, Missing, Outcome};
 
@@ -238,7 +239,7 @@ impl ConfirmOptIn {
     ) -> Result<(), Error> {
         let calls = topics.into_iter().map(|topic| {
             let set_topic = self.contacts.set_topic(&self.contact.email, topic, answer);
-            set_topic.options(self.options.clone()).into_future()
+            in_current_span(set_topic.options(self.options.clone()).into_future())
         });
         let calls: JoinSet<_> = calls.collect();
         let results = calls.join_all().await;

@@ -611,7 +611,7 @@ impl Consent {
                 return Ok(retrieved.into_inner());
             }
             Ok(retrieved) if !self.is_applied_to(retrieved.value()) => {
-                let error = Error::not_applied("contact", self.is_opt_out()).reading(body);
+                let error = Error::not_applied(self.is_opt_out()).reading(body);
                 return Err(error.after(retrieved.attempts(), Outcome::Unknown));
             }
             Ok(retrieved) => return Ok(retrieved.into_inner()),
@@ -619,7 +619,7 @@ impl Consent {
         };
         let attempts = error.attempts();
         let failed = |error: Error| {
-            let error = error.of_proof(0, Outcome::Unknown);
+            let error = error.with_outcome(Outcome::Unknown);
             error.about("the response has no contact with the change, and retrieving it failed")
         };
         let is_unreadable = error.kind() == ErrorKind::Decode;
@@ -646,7 +646,7 @@ impl Consent {
             // Whoever sends this may have sent the other 2xx response, too.
             return Err(failed(error));
         }
-        let error = Error::not_read_back("contact", invalid_contact(&body), body, error);
+        let error = Error::not_read_back(invalid_contact(&body), body, error);
         Err(error.after(attempts, Outcome::Applied))
     }
 

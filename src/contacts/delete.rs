@@ -135,6 +135,7 @@ fn unsupported(refusal: Error) -> Error {
     Error::new(ErrorKind::Unsupported, outcome, message)
         .after(attempts, outcome)
         .at(NAME)
+        .repeatable(true)
         .caused_by(refusal)
 }
 

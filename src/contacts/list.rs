@@ -289,6 +289,11 @@ impl ListContacts {
     pub(crate) fn contacts(&self) -> Contacts {
         self.client.contacts()
     }
+
+    /// Returns the settings of each request.
+    pub(crate) fn call_options(&self) -> CallOptions {
+        self.options.clone()
+    }
 }
 
 endpoint_builder! {

@@ -486,7 +486,9 @@ impl CycleDetector {
 /// A page of contacts, newest first.
 ///
 /// An item is malformed if it does not have the form of [section 2.3](crate::interface#2.3). It does not make the page
-/// fail: [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data).
+/// fail: [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data). But a page with
+/// more than 10,000 items does not come from the service, which sends at most 200 ([section 8](crate::interface#8)). If
+/// one of them is malformed, the page fails.
 ///
 /// # Example: the newest contacts
 ///
@@ -514,6 +516,10 @@ pub struct Page {
     #[serde(skip)]
     malformed: Vec<MalformedItem>,
 }
+
+/// The largest number of items in a page with a malformed one. Such an item may take a hundred times as much memory as
+/// its JSON, and a contact only a few times as much.
+const MAX_ITEMS: usize = 10_000;
 
 /// A page on the wire.
 #[derive(Deserialize)]
@@ -610,8 +616,8 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Decode` if the response is not a page, if it has items and no cursor, or if it has no items and
-    /// reports an error.
+    /// `ErrorKind::Decode` if the response is not a page, if it has items and no cursor, if it has no items and reports
+    /// an error, or if it has more than [`MAX_ITEMS`] items and one of them is malformed.
     pub(super) fn read(success: &Success) -> Result<Self, Error> {
         // Decoding the items one by one takes longer, so only a page that fails is read that way.
         if let Some(page) = success
@@ -622,6 +628,12 @@ impl Page {
         }
         let page = RawPage::read(success)?;
         page.cursor()?;
+        let count = page.data.len();
+        if count > MAX_ITEMS {
+            return Err(Error::decode(format!(
+                "the page has {count} items, and at least one of them is malformed; a page with a malformed item may have at most {MAX_ITEMS}"
+            )));
+        }
         let (data, malformed) = decode_items(success, &page.data);
         Ok(Self {
             data,

@@ -183,7 +183,7 @@ impl SetTopics {
                     let failed = (topic.clone(), *answer);
                     let not_sent = rest.cloned().collect();
                     return Err(TopicsError::after(recorded, error, Some(failed))
-                        .leaving(not_sent, plan.not_to_send()));
+                        .leaving(not_sent, plan.not_to_send.clone()));
                 }
             }
             recorded.insert(topic.clone(), *answer);
@@ -198,7 +198,7 @@ impl SetTopics {
                     false => error,
                 };
                 TopicsError::after(recorded, error, None)
-                    .leaving(BTreeMap::new(), plan.not_to_send())
+                    .leaving(BTreeMap::new(), plan.not_to_send.clone())
             }),
         }
     }
@@ -299,7 +299,8 @@ impl RecordedTopics {
 ///
 /// [`error`](Self::error) is the error of the request that failed. [`source`](StdError::source) returns it too.
 ///
-/// `Display` and `Debug` print the names of topics, unless a name contains `@`. They never print the contact's address.
+/// `Display`, `Debug` and [`explanation`](Self::explanation) print the names of topics, unless a name contains `@`.
+/// They never print the contact's address.
 ///
 /// # Example: say what was saved
 ///
@@ -464,12 +465,12 @@ impl TopicsError {
     pub fn explanation(&self) -> String {
         let mut text = self.error().explanation();
         if let Some((topic, _)) = self.failed() {
-            text = format!("{topic}: {text}");
+            text = format!("{}: {text}", Topic(topic));
         }
         for (what, answers) in [("recorded", self.recorded()), ("not sent", self.not_sent())] {
             let answers = answers.iter().map(|(topic, answer)| {
                 let answer = if *answer { "yes" } else { "no" };
-                format!("{topic} ({answer})")
+                format!("{} ({answer})", Topic(topic))
             });
             let answers: Vec<_> = answers.collect();
             if !answers.is_empty() {
@@ -636,10 +637,24 @@ impl StdError for TopicsError {
 /// The name of a topic. One that contains `@` may be an address in the wrong place, and is not printed.
 struct Topic<'a>(&'a str);
 
+const HIDDEN: &str = "<hidden>";
+
+impl Topic<'_> {
+    fn is_hidden(&self) -> bool {
+        self.0.contains('@')
+    }
+}
+
+impl fmt::Display for Topic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_hidden() { HIDDEN } else { self.0 })
+    }
+}
+
 impl fmt::Debug for Topic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.contains('@') {
-            return f.write_str("<hidden>");
+        if self.is_hidden() {
+            return f.write_str(HIDDEN);
         }
         self.0.fmt(f)
     }
@@ -723,17 +738,18 @@ impl AnswerForm {
         }
         let is_shown = |(topic, answer): &(String, bool)| contact.topics.get(topic) == Some(answer);
         let (unchanged, changed): (Vec<_>, Vec<_>) = self.0.iter().cloned().partition(is_shown);
-        let mut to_send = if only_changed {
-            changed.clone()
-        } else {
-            self.0
+        let unchanged: BTreeMap<_, _> = unchanged.into_iter().collect();
+        let (mut to_send, not_to_send) = match only_changed {
+            true => (changed.clone(), unchanged.clone()),
+            false => (self.0, BTreeMap::new()),
         };
         // Sorting is stable: opt-outs first, each kind in the order of the form.
         to_send.sort_by_key(|(_, answer)| *answer);
         Ok(Plan {
             to_send,
             changed: changed.into_iter().collect(),
-            unchanged: unchanged.into_iter().collect(),
+            unchanged,
+            not_to_send,
         })
     }
 
@@ -757,17 +773,8 @@ struct Plan {
     changed: BTreeMap<String, bool>,
     /// The answers that were shown already.
     unchanged: BTreeMap<String, bool>,
-}
-
-impl Plan {
-    /// Returns the answers that are not sent because they were shown already.
-    fn not_to_send(&self) -> BTreeMap<String, bool> {
-        let is_sent = |topic: &String| self.to_send.iter().any(|(sent, _)| sent == topic);
-        let unchanged = self.unchanged.iter().filter(|(topic, _)| !is_sent(topic));
-        unchanged
-            .map(|(topic, answer)| (topic.clone(), *answer))
-            .collect()
-    }
+    /// The answers that are not sent because they were shown already.
+    not_to_send: BTreeMap<String, bool>,
 }
 
 #[cfg(test)]

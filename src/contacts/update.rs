@@ -190,14 +190,15 @@ impl UpdateContact {
                     Outcome::Applied => error.with_outcome(Outcome::Unknown).repeatable(true),
                     _ => error,
                 });
-                let contact = created?.contact;
-                if are_different(&contact.email, &self.address) {
-                    return Err(Error::not_applied("contact", true).with_outcome(Outcome::Unknown));
+                let created = created?;
+                let failed = |error: Error| Err(error.after(created.attempts(), Outcome::NotSent));
+                if are_different(&created.contact.email, &self.address) {
+                    return failed(Error::not_applied(true));
                 }
-                if !changes.are_removed_from(&contact) {
-                    return Err(Error::decode(STILL_THERE).repeatable(true));
+                if !changes.are_removed_from(&created.contact) {
+                    return failed(Error::decode(STILL_THERE).repeatable(true));
                 }
-                Ok(contact)
+                Ok(created.contact)
             }
         }
     }

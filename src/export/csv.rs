@@ -701,7 +701,8 @@ impl Format {
         if !csv.is_found {
             return Ok(csv.into());
         }
-        let contacts = list.contacts();
+        let list = list.patient();
+        let (contacts, options) = (list.contacts(), list.call_options());
         let found = Found::read(list).await?;
         let (fixed, topics): (&[_], _) = match is_full {
             false => (
@@ -717,7 +718,7 @@ impl Format {
                     "unsubscribe_reason",
                     "created_at",
                 ],
-                found_topics(&contacts, found.newest).await?,
+                found_topics(&contacts, &options, found.newest).await?,
             ),
         };
         let fixed = fixed.iter().copied().map(ExportColumn::from);
@@ -735,14 +736,17 @@ impl Format {
 ///
 /// The error of a retrieve call, or of a contact without topics if no contact has any. `ErrorKind::Config` if all
 /// contacts were deleted since they were listed.
-async fn found_topics(contacts: &Contacts, newest: Vec<String>) -> Result<BTreeSet<String>, Error> {
+async fn found_topics(
+    contacts: &Contacts,
+    options: &CallOptions,
+    newest: Vec<String>,
+) -> Result<BTreeSet<String>, Error> {
     if newest.is_empty() {
         return Ok(BTreeSet::new());
     }
     let mut malformed = None;
     for address in newest {
-        let options = contacts.patient(CallOptions::default());
-        let found = contacts.find(address).options(options).await;
+        let found = contacts.find(address).options(options.clone()).await;
         match found.and_then(|contact| contact.map(with_topics).transpose()) {
             Ok(Some(contact)) => return Ok(contact.topic_names().cloned().collect()),
             // The contact was deleted since it was listed. The next one has the same topics.
@@ -784,7 +788,7 @@ struct Found {
 
 impl Found {
     async fn read(list: ListContacts) -> Result<Self, Error> {
-        let mut pages = list.patient().large_pages().pages().prefetch();
+        let mut pages = list.large_pages().pages().prefetch();
         let mut found = Self::default();
         while let Some(page) = next(&mut pages).await {
             match page {

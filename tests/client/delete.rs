@@ -192,6 +192,20 @@ async fn a_deletion_whose_response_was_lost_is_retried_and_then_found_done() {
 }
 
 #[tokio::test]
+async fn a_deletion_whose_response_was_lost_is_safe_to_repeat_although_it_is_then_refused() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::close_after().path(PATH).times(1));
+    server.fault(Fault::status(405).body("{}").path(PATH));
+
+    let error = contacts.delete(ADA).await.unwrap_err();
+
+    assert!(is_unsupported(&error), "{error}");
+    assert_eq!((error.attempts(), error.outcome()), (2, Outcome::Unknown));
+    let text = error.explanation();
+    assert!(text.contains("it is safe to repeat it"), "{text}");
+}
+
+#[tokio::test]
 async fn a_failure_of_the_list_counts_the_attempts_of_both_requests() {
     let (server, contacts) = start(ContactDeletion::NoContent).await;
     server.fault(Fault::status(404).body("{}").path(PATH));

@@ -111,6 +111,22 @@ async fn a_response_without_an_id_is_an_error_that_says_that_the_mail_was_accept
 }
 
 #[tokio::test]
+async fn a_404_to_a_mail_says_to_check_the_base_url_and_not_that_something_is_missing() {
+    for body in [r#"{"code": "not_found"}"#, "{}", "<html>"] {
+        let server = respond_with(text(404, body)).await;
+
+        let error = client(server.uri()).emails().send(mail()).await;
+
+        let error = error.unwrap_err();
+        assert!(!error.is_not_found(), "{body}");
+        let text = error.to_string();
+        assert!(text.ends_with("; check the base URL"), "{text}");
+        let text = error.explanation();
+        assert!(text.contains("does not come from the service"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn the_id_is_read_from_either_member_and_may_be_a_number() {
     for (body, id) in [
         (json!({"email_id": "em_1"}), "em_1"),

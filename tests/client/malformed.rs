@@ -225,6 +225,30 @@ async fn a_malformed_item_does_not_make_the_page_fail_and_is_reported() {
 }
 
 #[tokio::test]
+async fn a_page_of_more_than_10_000_items_fails_if_one_of_them_is_malformed() {
+    let [bad, ..] = malformed_items();
+    for (contacts, last, is_read) in [
+        (9_999, bad.clone(), true),
+        (10_000, summary("c1"), true),
+        (10_000, bad, false),
+    ] {
+        let mut data = vec![summary("c2"); contacts];
+        data.push(last);
+        let (_server, client) = client_of(&json!({"data": data, "next": "c1"})).await;
+
+        let listed = client.contacts().list().await;
+
+        if is_read {
+            let page = listed.unwrap();
+            assert_eq!(page.data.len() + page.malformed().len(), contacts + 1);
+        } else {
+            let text = "the page has 10001 items, and at least one of them is malformed";
+            assert_decode_error(listed, text);
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_array_is_not_accepted_in_place_of_an_item() {
     let item = json!(["c8", ADA, "Ada", {}, false, 1]);
     let (_server, client) = client_of(&json!({"data": [summary("c9"), item], "next": "c8"})).await;

@@ -738,8 +738,10 @@ async fn no_output_contains_an_address_even_in_place_of_a_topic() {
 
         let error = call.await.unwrap_err();
 
-        let printed = format!("{builder} {error} {error:?} {error:#?}");
+        let explanation = error.explanation();
+        let printed = format!("{builder} {error} {error:?} {error:#?} {explanation}");
         assert!(!printed.contains("ada@"), "{printed}");
+        assert!(explanation.contains("<hidden>"), "{explanation}");
     }
 }
 

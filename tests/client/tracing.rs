@@ -133,6 +133,22 @@ async fn calls_that_run_ahead_are_below_the_span_of_the_caller() {
 }
 
 #[tokio::test]
+async fn the_requests_that_a_confirmation_sends_simultaneously_are_below_the_span_of_its_caller() {
+    let log = Log::start();
+    let server = MockServer::builder().topic("news", false);
+    let server = server.topic("offers", true).start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let handler = tracing::info_span!(target: "audience_test", "handler");
+
+    let confirm = contacts.confirm_opt_in(ADA, ["news"]).into_future();
+    confirm.instrument(handler.clone()).await.unwrap();
+
+    let calls = log.spans_named(CALL);
+    assert_eq!(calls.len(), server.requests().len());
+    assert!(calls.iter().all(|call| call.parent == handler.id()));
+}
+
+#[tokio::test]
 async fn the_calls_of_an_import_are_below_the_span_of_its_caller() {
     let log = Log::start();
     let server = MockServer::start().await;

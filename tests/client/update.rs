@@ -251,6 +251,7 @@ async fn an_update_whose_response_has_no_contact_may_be_lost_and_is_to_be_repeat
         let error = update().await.unwrap_err();
 
         assert_eq!(error.outcome(), Outcome::Unknown, "{body}: {error}");
+        assert_ne!(error.attempts(), 0, "{body}: {error}");
         let text = error.explanation();
         assert!(text.contains("it is safe to repeat it"), "{body}: {text}");
         let ada = update().await.unwrap();
@@ -286,8 +287,9 @@ async fn an_update_whose_response_still_shows_what_was_to_be_removed_is_an_error
 
         assert_eq!(updated.is_ok(), is_removed, "{body}: {updated:?}");
         if let Err(error) = updated {
-            let found = (error.kind(), error.outcome());
-            assert_eq!(found, (ErrorKind::Decode, Outcome::Unknown), "{error}");
+            let found = (error.kind(), error.outcome(), error.attempts());
+            let expected = (ErrorKind::Decode, Outcome::Unknown, 1);
+            assert_eq!(found, expected, "{error}");
             let text = error.explanation();
             assert!(text.contains("still has a name or a property"), "{text}");
             assert!(text.contains("it is safe to repeat it"), "{text}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use audience::RetryPolicy;
 use audience::contacts::{Contact, ContactSummary};
 use audience::export::{Csv, ExportColumn, JsonLines};
 use audience::mock::{Fault, MockServer, Reason, SeedContact};
@@ -72,6 +73,19 @@ async fn the_topics_of_a_full_csv_are_those_of_a_contact_that_still_exists() {
     let asked: BTreeSet<_> = refused.map(|request| request.path).collect();
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[tokio::test]
+async fn the_topics_of_a_full_csv_are_found_with_the_settings_of_the_list() {
+    let server = server().await;
+    let folder = Folder::new("settings");
+    let list = server.client().contacts().list().retry(RetryPolicy::none());
+    server.fault(Fault::status(503).path("/contacts/*").times(1));
+
+    let export = list.export(folder.file("all.csv"), Csv::all_columns());
+    let failed = export.full().await.unwrap_err();
+
+    assert_eq!(failed.error().status().unwrap(), 503);
 }
 
 #[tokio::test]
