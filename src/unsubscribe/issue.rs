@@ -52,6 +52,10 @@ impl UnsubscribeService {
     /// yourself. Each contact is retrieved directly before its mail, and once more after a wait that the service asked
     /// for, so that an opt-out counts immediately.
     ///
+    /// To leave out a reader, for example because of a column of your own table, let `mail` return an `Option`. A reader
+    /// for whom it is `None` gets no mail and counts under [`IssueReport::left_out`]. Nothing is recorded, so a later run
+    /// with the same name calls `mail` for this reader again.
+    ///
     /// # Stop and go on
     ///
     /// `issue` is any text of yours, such as `2026-11`, and counts together with the topic. If a program that sends an
@@ -144,16 +148,51 @@ impl UnsubscribeService {
     /// # assert!(!mail.body.to_string().contains("shop.example.com/preferences"), "{mail:?}");
     /// # Ok(()) }
     /// ```
-    pub fn send_issue<'a>(
+    ///
+    /// # Example: a reader is left out
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true);
+    /// # let server = server.seed_contact("ada@example.com").seed_contact("bob@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// use std::collections::HashSet;
+    ///
+    /// use audience::emails::Email;
+    ///
+    /// let without = HashSet::from(["bob@example.com"]); // SELECT lower(email) FROM users WHERE may_market = 0
+    /// let report = service
+    ///     .send_issue("2026-11", "news", |contact, link| {
+    ///         if without.contains(&*contact.email) {
+    ///             return None;
+    ///         }
+    ///         let mail = Email::new().from("Shop <news@shop.example.com>").subject("News in November");
+    ///         Some(mail.member("text", format!("…\n\nYour preferences: {link}")))
+    ///     })
+    ///     .await?;
+    ///
+    /// println!("{report}"); // 1 sent, 0 sent before, 0 not wanted, 0 failed, 1 left out
+    /// # assert_eq!(report.to_string(), "1 sent, 0 sent before, 0 not wanted, 0 failed, 1 left out");
+    /// # assert_eq!(server.sent_mail()[0].to, ["ada@example.com"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn send_issue<'a, M>(
         &self,
         issue: impl Into<String>,
         topic: impl Into<String>,
-        mail: impl FnMut(&ContactSummary, &str) -> Email + Send + 'a,
-    ) -> SendIssue<'a> {
+        mut mail: impl FnMut(&ContactSummary, &str) -> M + Send + 'a,
+    ) -> SendIssue<'a>
+    where
+        M: Into<Option<Email>>,
+    {
         SendIssue {
             issue: issue.into(),
             topic: topic.into(),
-            mail: Box::new(mail),
+            mail: Box::new(move |contact: &ContactSummary, link: &str| mail(contact, link).into()),
             readers: self.0.contacts.list().limit(200),
             concurrency: DEFAULT_CONCURRENCY,
             stop_signal: Box::pin(pending()),
@@ -531,8 +570,8 @@ enum IssueMail {
     Left,
 }
 
-/// Makes the mail to a contact, with this link.
-type MakeMail<'a> = Box<dyn FnMut(&ContactSummary, &str) -> Email + Send + 'a>;
+/// Makes the mail to a contact, with this link, unless the contact is left out.
+type MakeMail<'a> = Box<dyn FnMut(&ContactSummary, &str) -> Option<Email> + Send + 'a>;
 
 /// Sends an issue when it is awaited: see [`UnsubscribeService::send_issue`].
 #[must_use = "no mail is sent unless it is awaited"]
@@ -614,7 +653,10 @@ impl<'a> SendIssue<'a> {
                     Some(Ok(contact)) if contact.unsubscribed => run.report.not_wanted += 1,
                     Some(Ok(contact)) => {
                         let address = Target::new(&contact.email, None).address;
-                        let mail = (self.mail)(&contact, &self.service.0.links.link(&address));
+                        let Some(mail) = (self.mail)(&contact, &self.service.0.links.link(&address)) else {
+                            run.report.left_out += 1;
+                            continue;
+                        };
                         let stop = Some(stopped.clone());
                         let sending = self.service.send_once(&self.issue, address.clone(), &self.topic, mail, stop);
                         mails.spawn(async move { (Some(address), sending.await) });
@@ -746,12 +788,12 @@ impl Run {
 
 /// Counts the contacts of an issue that was sent. [`UnsubscribeService::send_issue`] returns it.
 ///
-/// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If there are such contacts, it
-/// adds `; 2 may have been sent`: those of [`maybe_not_sent`](Self::maybe_not_sent), and the failures that
-/// [may have been sent](IssueFailure::maybe_sent), which do not count as failed. No run sends these mails again. If the
-/// report is not complete, it adds `; a later run sends the rest`, but not after an [`IssueError`] that is not retryable:
-/// a later run would fail, too, until somebody has acted. Neither this nor the `Debug` form shows an address, but its
-/// JSON does.
+/// Its `Display` is the summary line: `1200 sent, 0 sent before, 34 not wanted, 1 failed`. If contacts were
+/// [left out](Self::left_out), it adds `, 3 left out`. If some mails may have been sent, it adds `; 2 may have been sent`:
+/// those of [`maybe_not_sent`](Self::maybe_not_sent), and the failures that [may have been sent](IssueFailure::maybe_sent),
+/// which do not count as failed. No run sends these mails again. If the report is not complete, it adds
+/// `; a later run sends the rest`, but not after an [`IssueError`] that is not retryable: a later run would fail, too, until
+/// somebody has acted. Neither this nor the `Debug` form shows an address, but its JSON does.
 #[derive(Default, Serialize)]
 #[must_use = "the call succeeds even if mails fail or are left to a later run: call `finished`, and print the report"]
 #[non_exhaustive]
@@ -760,6 +802,7 @@ pub struct IssueReport {
     sent_before: u64,
     maybe_not_sent: Vec<String>,
     not_wanted: u64,
+    left_out: u64,
     failures: Vec<IssueFailure>,
     is_complete: bool,
     is_stopped: bool,
@@ -797,6 +840,32 @@ impl IssueReport {
         self.not_wanted
     }
 
+    /// Returns how many contacts this run left out, because the closure of [`send_issue`](UnsubscribeService::send_issue)
+    /// returned `None` for them. It is called before the contact is retrieved. So some of them may not want the topic, or
+    /// an earlier run may have sent them the issue.
+    ///
+    /// # Example: nobody gets the mail yet
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts, MemoryStore::new()).build();
+    /// use audience::emails::Email;
+    ///
+    /// let report = service.send_issue("2026-11", "news", |_, _| None::<Email>).await?;
+    ///
+    /// assert_eq!((report.sent(), report.left_out()), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Returns the contacts that got no mail because of an error about this contact alone. After an [`IssueError`], also
     /// those whose mails failed at the same time, and last the one whose mail has stopped the run. If a page of the list
     /// has stopped it, only [`IssueError::failure`] has that error.
@@ -820,7 +889,8 @@ impl IssueReport {
         self.is_complete
     }
 
-    /// Returns the report if every reader who wants the issue got it, and an error with it if not.
+    /// Returns the report if every reader who wants the issue got it or was [left out](Self::left_out), and an error with
+    /// it if not.
     ///
     /// # Errors
     ///
@@ -834,7 +904,9 @@ impl IssueReport {
         let error = match self.is_complete {
             true => {
                 let left = match (self.failures.is_empty(), self.maybe_not_sent.is_empty()) {
-                    (true, true) if self.sent + self.sent_before + self.not_wanted > 0 => {
+                    (true, true)
+                        if self.sent + self.sent_before + self.not_wanted + self.left_out > 0 =>
+                    {
                         return Ok(self);
                     }
                     (true, true) => {
@@ -865,7 +937,7 @@ impl IssueReport {
     }
 }
 
-/// As the result of a program: 0 if every reader who wants the issue got it, and otherwise the
+/// As the result of a program: 0 if every reader who wants the issue got it or was left out, and otherwise the
 /// [`exit_status`](crate::exit_status) of the error that [`finished`](IssueReport::finished) returns, which is printed.
 impl Termination for IssueReport {
     fn report(self) -> ExitCode {
@@ -883,6 +955,7 @@ impl fmt::Display for IssueReport {
             sent_before,
             maybe_not_sent,
             not_wanted,
+            left_out,
             failures,
             is_complete,
             is_stopped: _,
@@ -895,6 +968,10 @@ impl fmt::Display for IssueReport {
             f,
             "{sent} sent, {sent_before} sent before, {not_wanted} not wanted, {failed} failed"
         )?;
+        match left_out {
+            0 => {}
+            left_out => write!(f, ", {left_out} left out")?,
+        }
         match maybe_sent + maybe_not_sent.len() {
             0 => {}
             unclear => write!(f, "; {unclear} may have been sent")?,

@@ -435,6 +435,11 @@ impl<'a> PreferencePage<'a> {
         if self.is_paused {
             writeln!(html, "<input type=\"hidden\" name=\"paused\" value=\"on\">")?;
         }
+        let number = self.number;
+        writeln!(
+            html,
+            "<input type=\"hidden\" name=\"page\" value=\"{number}\">"
+        )?;
         for (index, topic) in self.topics.iter().enumerate() {
             let (name, shown) = (
                 Escaped(topic.name),
@@ -446,13 +451,6 @@ impl<'a> PreferencePage<'a> {
             } else {
                 format!(" aria-describedby=\"about-{index}\"")
             };
-            if index == 0 {
-                let number = self.number;
-                writeln!(
-                    html,
-                    "<input type=\"hidden\" name=\"page\" value=\"{number}\">"
-                )?;
-            }
             writeln!(
                 html,
                 "<input type=\"hidden\" name=\"shown:{name}\" value=\"{shown}\">"

@@ -1681,7 +1681,8 @@ impl UnsubscribeServiceBuilder {
     /// sends and records nothing.
     ///
     /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
-    ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s.
+    ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s. With
+    ///   SQLite, that is the busy timeout: `SqliteStoreBuilder::busy_timeout` is 5 s by default.
     /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), as
     ///   [the guide](crate::guides::keeping_in_step#with-the-pages-of-an-unsubscribeservice) does.
     /// - If it is not called again, or if the program is killed before it has ended, your table keeps its "no". A sync that
@@ -1735,7 +1736,9 @@ impl UnsubscribeServiceBuilder {
     /// It has 2 s. If it fails, takes longer or panics, the worker calls it again: after 5 s, then after twice as long each
     /// time, up to 5 minutes. The opt-out is not sent again, and is no longer [pending](UnsubscribeService::pending), so
     /// the person can opt in meanwhile. The function is called at least once, also if the program is killed in between. It
-    /// may be called again with the same record: make the address, the topic and the time the primary key.
+    /// may be called again with the same record: make the address, the topic and the time the primary key. Set
+    /// a statement timeout below 2 s, or with SQLite a `SqliteStoreBuilder::busy_timeout`, as for
+    /// [`record_opt_in`](Self::record_opt_in).
     ///
     /// Until it has succeeded, the record is in the store of the opt-outs, with the endpoint `unsubscribe-records`. If the
     /// store fails, the worker calls the function immediately. If both fail, or the program is killed before the record is

@@ -975,6 +975,7 @@ fn an_error_or_a_box_of_it_ends_a_program_with_its_exit_status() {
 
 #[tokio::test]
 async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_same_errors() {
+    use audience::emails::Email;
     use audience::export::JsonLines;
     use audience::import::{SyncRow, SyncState};
     use audience::inbox::{InboxError, MemoryStore, StoreError, TransactionError};
@@ -997,7 +998,7 @@ async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_s
     let sync = contacts.sync([SyncRow::new("1", ADA)], state).await;
     let export = contacts.list().export(folder.join("all"), JsonLines).await;
     let issue = service
-        .send_issue("1", "news", |_, _| panic!("no mail"))
+        .send_issue("1", "news", |_, _| -> Email { panic!("no mail") })
         .await;
     let issue = issue.unwrap_err();
     let click = service.subscribe(ADA, ["news"]).await.unwrap_err();

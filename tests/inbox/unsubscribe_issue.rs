@@ -290,6 +290,48 @@ async fn an_issue_goes_to_the_chosen_readers_only() {
 }
 
 #[tokio::test]
+async fn a_reader_for_whom_no_mail_is_made_is_left_out_until_a_run_makes_one() {
+    let server = with_readers().await;
+    let service = service(&server, MemoryStore::new());
+    let send_without = || {
+        service.send_issue("2026-11", "news", |contact, link| {
+            (contact.email != "3@x.io").then(|| news(contact, link))
+        })
+    };
+
+    let report = send_without().await.unwrap();
+    let resumed = send_without().await.unwrap();
+
+    assert_eq!(
+        report.to_string(),
+        "6 sent, 0 sent before, 3 not wanted, 0 failed, 1 left out"
+    );
+    assert_eq!(summary(&resumed), [0, 6, 3, 0]);
+    assert_eq!((report.left_out(), resumed.left_out()), (1, 1));
+    assert!(report.is_complete() && resumed.is_complete());
+    assert_eq!(serde_json::to_value(&report).unwrap()["left_out"], 1);
+    assert!(!recipients(&server).contains(&"3@x.io".to_owned()));
+
+    let last = send(&service).await.unwrap();
+
+    assert_eq!((summary(&last), last.left_out()), ([1, 6, 3, 0], 0));
+    assert_eq!(recipients(&server).last().unwrap(), "3@x.io");
+}
+
+#[tokio::test]
+async fn an_issue_from_which_everybody_is_left_out_is_finished_and_asks_nothing_about_them() {
+    let server = with_reader().await;
+    let service = service(&server, MemoryStore::new());
+
+    let report = service.send_issue("1", "news", |_, _| None::<Email>).await;
+    let report = report.unwrap().finished().unwrap();
+
+    assert_eq!((summary(&report), report.left_out()), ([0; 4], 1));
+    let requests = server.requests();
+    assert!(requests.iter().all(|request| request.path == "/contacts"));
+}
+
+#[tokio::test]
 async fn after_an_error_about_one_reader_the_others_get_their_mails() {
     let blocked = Fault::status(403).body("<html>Blocked</html>");
     let refusals = [400, 413, 422].map(Fault::status).into_iter();
