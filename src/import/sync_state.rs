@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::record_file::{
-    Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, read_at,
-    sync_directory, to_line,
+    Appender, Kind, Lengths, believable, block_for_lock, hold_left, hold_until, lock_in_time,
+    read_at, sync_directory, to_line, with_suffix,
 };
 use super::report::RowOutcome;
 use super::row::{
@@ -31,9 +31,10 @@ use crate::sync::lock;
 ///
 /// The file contains addresses, so only the owner can read a new file (on Unix). It belongs to one table and one
 /// audience: **use another file for each**. If it is lost, the next sync sends the whole table again. That undoes no
-/// opt-out, but the sync cannot know which addresses the table had before. A file that is restored from a backup, or has
-/// lost its end, is used as that of an earlier sync: see
-/// [Keeping a list in step](crate::guides::keeping_in_step#the-state-file).
+/// opt-out, but the sync cannot know which addresses the table had before. So let a program that runs every night open
+/// it with [`open_existing`](Self::open_existing). A file that is restored from a backup, or has lost its end, is used as
+/// that of an earlier sync: see [Keeping a list in step](crate::guides::keeping_in_step#the-state-file). If a person has
+/// to be erased, [`forget`](Self::forget) removes the row from the file.
 ///
 /// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
 /// the latest. Another sync waits 5 s for the lock, and then fails. It also fails if the first one has changed the file since
@@ -147,6 +148,131 @@ impl SyncState {
             file,
             contents,
         })
+    }
+
+    /// Opens the file of the last sync like [`open`](Self::open), and fails if it does not exist.
+    ///
+    /// This is for a program that runs every night: if the path is wrong or a volume is not mounted, it must not begin
+    /// a new file and send the whole table again. The file may be empty. So create an empty one before the first run, which
+    /// only its owner can read.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no such file, and the errors of [`open`](Self::open).
+    ///
+    /// # Example: before and after the file is created
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("audience-existing-{}.sync", std::process::id()));
+    /// use audience::ErrorKind;
+    /// use audience::import::SyncState;
+    ///
+    /// let error = SyncState::open_existing(&path).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    ///
+    /// std::fs::File::create(&path)?; // once, before the first run
+    /// assert!(SyncState::open_existing(&path)?.is_empty());
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        match path.try_exists() {
+            Ok(false) => Err(Error::config(
+                "there is no sync state at this path; check the path and whether its volume is mounted, or create an empty file before the first run",
+            )),
+            _ => Self::open(path),
+        }
+    }
+
+    /// Removes all that the file knows of the row with this key, to erase a person. Returns whether it knew the row.
+    ///
+    /// First delete the row of the table, run the sync until it is [finished](super::SyncReport::finished), and
+    /// [erase](crate::contacts::Contacts::erase) the contact. A row that is still in the table is new for the next sync.
+    /// An opt-out of the row that no run could send is lost.
+    ///
+    /// The addresses that the row has or had are also removed from those that other rows had before. But as long as
+    /// another row has such an address, or has not left it yet, the file keeps it: forget that row, too, if it belongs to
+    /// the person. All else about other rows stays.
+    ///
+    /// The file is written anew and replaces the old one. After a crash, it is the old one or the new one. So this
+    /// call uses up the opened state: open the file again. It blocks the thread, for seconds if the file is large or in
+    /// use.
+    ///
+    /// # If the person comes back
+    ///
+    /// The sync takes their row for a new one. If the contact was deleted, it is created again. After
+    /// [`Erasure::Emptied`](crate::contacts::Erasure::Emptied), it is still opted out, with the reason `preferences`, and
+    /// no sync changes that. A sync that [checks the list](super::SyncContacts::checks_list) then has the key in
+    /// [`opted_out_at_service`](super::SyncReport::opted_out_at_service), and whoever writes these keys into the table
+    /// writes a "no" over the new "yes". So call [`subscribe`](crate::contacts::Contacts::subscribe) when the person asks
+    /// for mail.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), and the file is as it was:
+    ///
+    /// - A sync uses the file, and has not ended within 5 s. Try again later.
+    /// - A sync has changed the file since it was [opened](Self::open). Open it again.
+    /// - The file cannot be read, or no file can be created in its folder.
+    /// - On Windows, always. Delete the lines of the row there, while no sync runs.
+    ///
+    /// # Example: after the run that has not found the row any more
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # if cfg!(not(unix)) { return Ok(()); }
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-forget-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let mut table = vec![SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
+    /// println!("{}", contacts.sync(table.clone(), SyncState::open(&path)?).await?);
+    /// table.remove(0);
+    /// let sync = contacts.sync(table, SyncState::open(&path)?).deletes_missing();
+    /// println!("{}", sync.await?.finished()?);
+    /// println!("{}", contacts.erase("ada@example.com").await?);
+    ///
+    /// assert!(SyncState::open(&path)?.forget("7")?);
+    ///
+    /// assert!(!std::fs::read_to_string(&path)?.contains("ada@example.com"));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn forget(mut self, key: &str) -> Result<bool, Error> {
+        // As for `shrink`, no other sync would notice it.
+        if cfg!(not(unix)) {
+            return Err(Error::config(
+                "a sync state cannot be written anew on this system; delete the lines of the row from the file, while no sync runs",
+            ));
+        }
+        if !block_for_lock(&self.file) {
+            return Err(STATE.in_use());
+        }
+        if self.is_changed().map_err(|error| STATE.unreadable(error))? {
+            return Err(Error::config(
+                "a sync has changed the sync state since it was opened; open it again",
+            )
+            .retryable());
+        }
+        let place = self.contents.known.remove(key);
+        let (Some(place), Some(header)) = (place, &self.contents.header) else {
+            return Ok(false);
+        };
+        let entry = read_entry(&self.file, place.0).map_err(|error| STATE.unreadable(error))?;
+        let mut erased: Vec<_> = addresses_of(&entry)
+            .map(|address| number_of(address))
+            .collect();
+        let others = &self.contents.known.slots;
+        erased.retain(|number| others.iter().all(|slot| slot.address.number() != *number));
+        let written = self.replace(header, |entry| {
+            let is_other = |address: &str| !erased.contains(&number_of(address));
+            entry.former.retain(|former| is_other(&former.address));
+        });
+        written.map_err(|error| STATE.unwritable(error))?;
+        Ok(true)
     }
 
     /// Returns whether no sync has used the file yet, so that the next one sends the whole table.
@@ -263,24 +389,36 @@ impl SyncState {
         self.contents.rows >= 11 * needed
     }
 
-    fn try_shrink(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+    fn try_shrink(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         // Before the file is read again, because it takes as much memory.
         self.contents.known = Known::default();
         self.contents = read(&mut self.file)?;
         let Some(header) = self.contents.header.as_ref().filter(|_| self.is_wasteful()) else {
             return Ok(());
         };
-        let mut name = self.path.clone().into_os_string();
-        name.push(".new");
-        let path = PathBuf::from(name);
-        let result = self.rewrite(header, &path);
+        self.replace(header, |_| {})
+    }
+
+    /// Writes the file anew, with each entry as `change` leaves it.
+    fn replace(
+        &self,
+        header: &Header,
+        change: impl Fn(&mut Entry),
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let path = with_suffix(&self.path, ".new");
+        let result = self.rewrite(header, &path, change);
         if result.is_err() {
             let _ = fs::remove_file(&path);
         }
         result
     }
 
-    fn rewrite(&self, header: &Header, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    fn rewrite(
+        &self,
+        header: &Header,
+        path: &Path,
+        change: impl Fn(&mut Entry),
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
         let file = for_owner_only(&mut options).open(path)?;
@@ -297,7 +435,9 @@ impl SyncState {
         // In the order of the file, which is read faster.
         places.sort_unstable();
         for place in places {
-            new.write_all(&to_line(&RowRecord::Row(&read_entry(&self.file, place)?))?)?;
+            let mut entry = read_entry(&self.file, place)?;
+            change(&mut entry);
+            new.write_all(&to_line(&RowRecord::Row(&entry))?)?;
         }
         new.flush()?;
         drop(new);
@@ -465,6 +605,13 @@ fn former_of(entry: &Entry, slot: &Slot) -> Vec<FormerAddress> {
     former.chain(to_leave).chain(tried).collect()
 }
 
+/// Returns all addresses that a row has, had, or may have got.
+fn addresses_of(entry: &Entry) -> impl Iterator<Item = &String> {
+    let former = entry.former.iter().map(|former| &former.address);
+    let others = entry.to_leave.iter().chain(&entry.tried).chain(former);
+    std::iter::once(&entry.address).chain(others)
+}
+
 /// The addresses that rows had before this sync.
 #[derive(Debug)]
 pub(super) struct History {
@@ -589,6 +736,13 @@ pub(super) struct Found {
 }
 
 impl Known {
+    /// Removes a key, and returns the place of its entry.
+    fn remove(&mut self, key: &str) -> Option<Place> {
+        let hash = self.hashes.of(key);
+        let found = self.slots.binary_search_by_key(&hash, |slot| slot.key);
+        Some(Place(self.slots.remove(found.ok()?).start()))
+    }
+
     /// Looks for a key, and marks it as seen.
     pub(super) fn see(&mut self, key: &str) -> Seen {
         let hash = self.hashes.of(key);
@@ -1070,8 +1224,7 @@ mod tests {
         writer.record_hold(hour).await.unwrap();
         let recorded = SyncState::open(&path).unwrap();
         let header = recorded.contents.header.as_ref().unwrap();
-        let new = path.with_extension("new");
-        recorded.rewrite(header, &new).unwrap();
+        recorded.replace(header, |_| {}).unwrap();
         let rewritten = SyncState::open(&path).unwrap();
 
         fs::remove_file(&path).unwrap();
@@ -1097,7 +1250,7 @@ mod tests {
 
         let hold = state.hold();
         let header = state.contents.header.as_ref().unwrap();
-        state.rewrite(header, &path.with_extension("new")).unwrap();
+        state.replace(header, |_| {}).unwrap();
         let rewritten = SyncState::open(&path).unwrap();
 
         fs::remove_file(&path).unwrap();
@@ -1119,7 +1272,7 @@ mod tests {
         let other = SyncState::open(&path).unwrap();
 
         let header = other.contents.header.as_ref().unwrap();
-        other.rewrite(header, &path.with_extension("new")).unwrap();
+        other.replace(header, |_| {}).unwrap();
         let claimed = opened.claim(service).await;
 
         fs::remove_file(&path).unwrap();

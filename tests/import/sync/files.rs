@@ -6,6 +6,8 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use audience::ErrorKind;
+#[cfg(unix)]
+use audience::contacts::OptOutReason;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 #[cfg(unix)]
@@ -683,4 +685,166 @@ async fn a_state_that_a_sync_has_used_is_not_empty() {
     let nights = two_nights().await;
 
     assert!(!SyncState::open(&nights.state).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_state_that_must_exist_is_not_created_and_may_be_empty_before_the_first_night() {
+    let nights = Nights::new().await;
+
+    let error = SyncState::open_existing(&nights.state).unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = error.to_string();
+    assert!(text.starts_with("there is no sync state"), "{text}");
+    assert_eq!(audience::exit_status(&error), 1);
+    assert!(!nights.state.0.exists());
+    drop(fs::File::create(&nights.state).unwrap());
+    let first = SyncState::open_existing(&nights.state).unwrap();
+    let sync = nights.contacts.sync([row(1, "a@x.io")], first);
+    let report = in_time(sync.into_future()).await.unwrap();
+    assert!(report.is_complete(), "{report}");
+    let second = SyncState::open_existing(&nights.state).unwrap();
+    assert!(!second.is_empty());
+}
+
+// On Windows, no state is written anew.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_row_that_is_forgotten_is_not_in_the_state_any_more_and_all_others_are_unchanged() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let nights = two_nights().await;
+    fs::set_permissions(&nights.state, fs::Permissions::from_mode(0o640)).unwrap();
+
+    assert!(nights.state.open().forget("3").unwrap());
+
+    let state = fs::read_to_string(&nights.state).unwrap();
+    for text in ["\"key\":\"3\"", "c@x.io", "c2@x.io"] {
+        assert!(!state.contains(text), "{text} {state}");
+    }
+    let mode = fs::metadata(&nights.state).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    // It is not there any more, so the file stays as it is.
+    assert!(!nights.state.open().forget("3").unwrap());
+    assert_eq!(fs::read_to_string(&nights.state).unwrap(), state);
+    let [first, second, _, fourth] = table();
+    let (report, calls) = nights.run(&[first, second, fourth]).await;
+    assert_eq!(report.unchanged(), 3);
+    assert!(calls.is_empty(), "{calls:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_address_of_a_forgotten_row_stays_with_other_rows_as_long_as_one_has_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.run(&[row(1, "b@x.io")]).await;
+    let table = [row(1, "b@x.io"), row(2, "a@x.io"), row(3, "a@x.io")];
+    nights.run(&table).await;
+    let forget = |key: &str| {
+        assert!(nights.state.open().forget(key).unwrap());
+        let state = fs::read_to_string(&nights.state).unwrap();
+        let with_address = state.lines().filter(|line| line.contains("\"a@x.io\""));
+        with_address.count()
+    };
+
+    // Row 1 had the address, and row 3 has it.
+    assert_eq!(forget("2"), 2);
+    assert_eq!(forget("3"), 0);
+
+    let (report, _) = nights.run(&table[..1]).await;
+    assert_eq!(report.unchanged(), 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_comes_back_after_the_row_was_forgotten_is_new_and_an_opt_in_that_was_sent_stays() {
+    let nights = Nights::new().await;
+    let others = || row(2, "b@x.io");
+    nights.run(&[row(1, "a@x.io"), others()]).await;
+    nights
+        .run_with(&[others()], SyncContacts::deletes_missing)
+        .await;
+    // As `erase` does it if the service does not delete the contact.
+    let opt_out = nights.contacts.unsubscribe("a@x.io");
+    opt_out.reason(OptOutReason::Preferences).await.unwrap();
+    assert!(nights.state.open().forget("1").unwrap());
+
+    let table = [others(), row(3, "a@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+    let is_opted_out = nights.is_opted_out("a@x.io");
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let (after, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(is_opted_out);
+    assert_eq!(report.opted_out_at_service(), ["3"]);
+    assert!(after.opted_out_at_service().is_empty(), "{after}");
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_one_does_not_matter()
+ {
+    let nights = two_nights().await;
+    let state = fs::read(&nights.state).unwrap();
+    let new = nights.state.0.with_extension("sync.new");
+
+    // As if the folder could not be written, which root can always do.
+    fs::create_dir(&new).unwrap();
+    let error = nights.state.open().forget("3").unwrap_err();
+    fs::remove_dir(&new).unwrap();
+
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.to_string(), "could not write the sync state");
+    assert!(fs::read(&nights.state).unwrap() == state);
+    // As after a crash before the new file has replaced the old one.
+    fs::write(&new, &state[..state.len() / 2]).unwrap();
+    assert!(nights.state.open().forget("3").unwrap());
+    assert!(!new.exists());
+    let [first, second, _, fourth] = table();
+    let (report, _) = nights.run(&[first, second, fourth]).await;
+    assert_eq!(report.unchanged(), 3);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_row_is_not_removed_from_a_state_that_a_sync_uses_or_has_changed() {
+    let nights = Nights::new().await;
+    let opened = nights.state.open();
+    nights.run(&[row(1, "a@x.io")]).await;
+    let changed = opened.forget("1").unwrap_err();
+    nights.server.fault(Fault::delay(Duration::from_secs(600)));
+    nights.server.clear_requests();
+    let running = tokio::spawn(nights.sync(&table()).into_future());
+    while nights.server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    let state = nights.state.open();
+    let in_use = tokio::task::spawn_blocking(move || state.forget("1"));
+    let in_use = in_use.await.unwrap().unwrap_err();
+
+    running.abort();
+    for (error, reason) in [
+        (changed, "has changed the sync state"),
+        (in_use, "another sync is using"),
+    ] {
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(audience::exit_status(&error), 75);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_sync_that_has_opened_the_state_before_a_row_was_forgotten_fails() {
+    let nights = two_nights().await;
+    let waited = nights.sync(&table());
+
+    assert!(nights.state.open().forget("3").unwrap());
+    let failed = in_time(waited.into_future()).await.unwrap_err().to_string();
+
+    assert!(failed.contains("another sync has used"), "{failed}");
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(!state.contains("c2@x.io"));
 }
