@@ -702,23 +702,10 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
     options.finish(&result, &same_command, output)
 }
 
-/// Reads the key of a row. Without one, the row is refused.
+/// Reads the key of a row. The sync refuses a row without one.
 fn sync_row(row: ImportRow) -> SyncRow {
-    match row.key_text().map(str::to_owned) {
-        Some(key) if !key.is_empty() => SyncRow::new(key, row),
-        // The row could not be read, and that reason says more than the missing key.
-        _ if row.contact().is_none() => SyncRow::new("", row),
-        _ => {
-            let mut refused = ImportRow::unreadable("the row has no key");
-            if let Some(line) = row.line_number() {
-                refused = refused.line(line);
-            }
-            if let (Some(cells), Some(names)) = (row.input_cells(), row.input_column_names()) {
-                refused = refused.input(cells).input_columns(names);
-            }
-            SyncRow::new("", refused)
-        }
-    }
+    let key = row.key_text().unwrap_or_default().to_owned();
+    SyncRow::new(key, row)
 }
 
 impl SyncOptions {

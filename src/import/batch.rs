@@ -538,6 +538,9 @@ impl Batch<'_> {
             && let Some(key) = row.row.key_text()
         {
             state.note_opted_out(key);
+            if row.row.task_kind() == Some(TaskKind::OptOut) {
+                state.note_address_opted_out(row.row.address());
+            }
         }
     }
 

@@ -66,8 +66,9 @@ impl Kind {
         mut reader: impl BufRead,
         mut add: impl FnMut(R, u64) -> Result<(), &'static str>,
     ) -> Result<Lengths, Error> {
-        let (mut records, mut line) = (0, Vec::new());
-        for number in 1_u64.. {
+        let (mut number, mut records, mut line) = (0_u64, 0, Vec::new());
+        loop {
+            number += 1;
             line.clear();
             let length = reader.read_until(b'\n', &mut line);
             let length = length.map_err(|error| self.unreadable(error))? as u64;
@@ -85,7 +86,6 @@ impl Kind {
             added.map_err(|problem| self.invalid_line(number, problem))?;
             records += length;
         }
-        Err(self.invalid_line(u64::MAX, "there are too many lines"))
     }
 
     /// Returns whether the last line of a file may be a record that was only partly written. Any other file is

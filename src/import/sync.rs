@@ -31,7 +31,8 @@ use super::sync_state::{
 use crate::any_error::{REFUSED, exit_after};
 use crate::client::{CallDeadline, CallOptions, TakesOptions, is_path_segment, wait_for_call};
 use crate::contacts::{
-    Contact, ContactStream, Contacts, FullContactStream, NewContact, Properties, normalized_address,
+    Contact, ContactStream, Contacts, FullContactStream, NewContact, Properties, PropertyValue,
+    normalized_address,
 };
 use crate::sync::lock;
 use crate::{Error, ErrorCode, ErrorKind, Outcome, RetryPolicy};
@@ -53,7 +54,7 @@ impl Contacts {
     /// | has a new topic opt-out | one opt-out for each |
     /// | is new and not subscribed | the entry of a batch, then the opt-out; a contact that existed is retrieved before |
     /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, retrieves the old one again for opt-outs since, and then opts it out |
-    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | retrieves the contact, and opts it out of everything if it is not opted out already: [the interface](crate::interface#4.7) shows no way to delete a contact |
+    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | retrieves the contact, and opts it out of everything if it is not opted out already: [the interface](crate::interface#4.7) shows no way to delete a contact. Sends nothing if another row has the address |
     ///
     /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old
     /// addresses. The requests of each part run in parallel, at the pace of an [import](Contacts::import).
@@ -90,7 +91,8 @@ impl Contacts {
     ///   is opted out, only opt-outs of topics are sent, even if the row has a reason. Write an opt-out from a webhook into the
     ///   table: the sync does not send it again. If the contact cannot be retrieved, the opt-out failed, and the next
     ///   run tries it again. One request serves all opt-outs of a row.
-    /// - If two rows have the same address, an opt-out of either counts.
+    /// - If two rows have the same address, an opt-out of either counts. That one of them is deleted or missing is no
+    ///   opt-out: the contact is the one of the other row. But a new opt-out that the deleted row has itself is sent.
     /// - If a row gets another address, an opt-out that arrives at the old one goes to the new one, too, until the sync
     ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
     ///   as the run's own, unless its reason says that the person made it.
@@ -206,8 +208,8 @@ impl SyncRow {
     /// opt-outs, for example from CSV.
     ///
     /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and
-    /// that no other row has, now or later. If you cannot read the key of a row, pass an empty one with an
-    /// [`ImportRow::unreadable`]: see [`deletes_missing`](SyncContacts::deletes_missing).
+    /// that no other row has, now or later. If you cannot read the key of a row, pass an empty one. The row is refused,
+    /// and no row counts as missing: see [`deletes_missing`](SyncContacts::deletes_missing).
     ///
     /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay,
     /// unless another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
@@ -245,13 +247,15 @@ impl SyncRow {
         self
     }
 
-    /// Sets whether the row is marked as deleted. `true` opts the contact out of everything. Default: `false`.
+    /// Sets whether the row is marked as deleted. `true` opts the contact out of everything, unless another row that is
+    /// not deleted has its address. Default: `false`.
     ///
     /// The names and properties of a deleted row are not sent. It may have lost its address: the opt-out goes to the
     /// address that the row had before.
     ///
     /// If the service has no contact with the address, none is created. So to keep people who have never consented out of
-    /// the service, pass their rows as deleted until they consent.
+    /// the service, pass their rows as deleted until they consent. If the row itself is not
+    /// [subscribed](Self::subscribed), that opt-out is sent, also if another row has the address.
     #[must_use]
     pub fn deleted(mut self, is_deleted: bool) -> Self {
         self.is_deleted = is_deleted;
@@ -272,6 +276,24 @@ impl SyncRow {
 
     fn address(&self) -> &str {
         self.row.address().trim()
+    }
+
+    /// Returns why a sync cannot send the row, although it was read. A row that has lost its address needs none.
+    fn problem(&self, has_lost_address: bool) -> Option<&'static str> {
+        if self.key.is_empty() {
+            return Some("the row has no key");
+        }
+        // With such an address, the service has no path.
+        if !has_lost_address && !is_path_segment(self.address()) {
+            return Some("the row has no usable address");
+        }
+        let contact = self.row.contact().filter(|_| !self.is_deleted);
+        let properties = contact.and_then(|contact| contact.members().properties)?;
+        let is_too_deep = |(_, value): (&str, &PropertyValue)| match value {
+            PropertyValue::Other(value) => is_deeper(value, DEEPEST),
+            _ => false,
+        };
+        properties.iter().any(is_too_deep).then_some(TOO_DEEP)
     }
 
     /// Returns whether the row has no opt-out of everything.
@@ -416,7 +438,7 @@ impl SyncContacts {
     ///
     /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
     /// [A list does not have topics](crate::interface#2.3): [`checks_topics`](Self::checks_topics) compares them, too. A
-    /// deleted row does not count if another row has its address.
+    /// deleted row does not count if another row has its address, as in a run without this check.
     ///
     /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to
     /// its end, for example because the run was [stopped](Self::stop_when), that counts as one row that was [not
@@ -881,10 +903,10 @@ impl Ended {
         }
     }
 
-    /// Returns whether this sync has opted out the contact of a row itself, because of its old address.
+    /// Returns whether this sync has opted out the contact of a row itself, because of its old address or of another row.
     fn has_opted_out(&self, row: &SyncRow) -> bool {
         let writer = self.writer.as_ref();
-        writer.is_some_and(|writer| writer.has_opted_out(&row.key))
+        writer.is_some_and(|writer| writer.has_opted_out(&row.key, row.address()))
     }
 
     fn reject(&mut self, row: &SyncRow, outcome: &RowOutcome) {
@@ -1090,7 +1112,7 @@ fn is_opt_in(row: &ImportRow) -> bool {
 fn opt_in_not_sent() -> RowOutcome {
     told(
         "opt_in_not_sent",
-        "the row is subscribed, but an earlier run has recorded an opt-out; subscribe the contact when the person asks for it",
+        "the row is subscribed, but a sync has recorded an opt-out; subscribe the contact when the person asks for it",
     )
 }
 
@@ -1166,6 +1188,9 @@ struct Plan {
     /// Entries of rows whose contacts have the names and properties of other rows.
     replaced: Vec<Entry>,
     leavers: Vec<Leaver>,
+    /// The rows that are marked as deleted, with their entries. Whether another row has the address is known when the
+    /// whole table was read.
+    gone: Vec<(ImportRow, Entry)>,
     opt_ins: Vec<ImportRow>,
     /// The addresses of the rows that are subscribed after an opt-out of everything which an earlier run has reported,
     /// with the places of their entries if these do not change.
@@ -1180,7 +1205,8 @@ struct Plan {
     freed: HashSet<u64>,
     /// The addresses at which the service may have names and properties of other rows.
     shared_addresses: HashSet<u64>,
-    /// How many known rows are deleted in this table, and were neither deleted nor opted out before.
+    /// How many known rows are deleted in this table, and were neither deleted nor opted out before. Without those whose
+    /// address another row has.
     deleted: u64,
     /// How many contacts are opted out because their rows are missing or have another address.
     left: u64,
@@ -1435,6 +1461,7 @@ impl Plan {
             pending: Vec::new(),
             replaced: Vec::new(),
             leavers: Vec::new(),
+            gone: Vec::new(),
             opt_ins: Vec::new(),
             opted_in: HashMap::new(),
             takers: Vec::new(),
@@ -1477,15 +1504,17 @@ impl Plan {
         Ok(())
     }
 
-    fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
+    fn add(&mut self, mut row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
         if self.columns.is_none() {
             self.columns = row.row.shared_input_columns().cloned();
         }
         let seen = state.known().see(&row.key);
         let has_lost_address = row.is_deleted && matches!(seen, Seen::Before(..));
-        // With such an address, the service has no path.
-        let is_usable = is_path_segment(row.address());
-        if row.row.problem().is_some() || !is_usable && !has_lost_address {
+        if row.row.problem().is_some() {
+            return self.refuse(row, seen);
+        }
+        if let Some(problem) = row.problem(has_lost_address) {
+            row.row = row.row.into_unreadable(problem);
             return self.refuse(row, seen);
         }
         self.note_unwanted(&row, seen);
@@ -1502,7 +1531,7 @@ impl Plan {
             self.addresses.all.push(number_of(row.address()));
         }
         match seen {
-            Seen::Before(found) if row.is_deleted => self.add_deleted(&row.row, found),
+            Seen::Before(found) if row.is_deleted => self.add_deleted(row.row, found),
             Seen::Before(found) => self.add_known(&row, found),
             _ if row.is_deleted => {
                 // An import may have created the contact.
@@ -1512,13 +1541,13 @@ impl Plan {
                     is_gone: true,
                     ..Entry::default()
                 };
-                self.delete(&row.row, entry);
+                self.gone.push((row.row, entry));
                 Ok(())
             }
             _ => {
                 self.addresses.taken.push(number_of(row.address()));
                 if self.takes_opted_out(&row) {
-                    self.add_opt_in(&row.row, Vec::new());
+                    self.add_opt_in(&row.row, vec![EVERYTHING]);
                 }
                 self.second.push(&row, None, false);
                 Ok(())
@@ -1544,10 +1573,7 @@ impl Plan {
             }
             self.refused.push(entry);
         }
-        self.first.push(match row.row.problem() {
-            Some(_) => row.row,
-            None => row.row.into_unreadable("the row has no usable address"),
-        });
+        self.first.push(row.row);
         Ok(())
     }
 
@@ -1693,15 +1719,35 @@ impl Plan {
     }
 
     /// Adds a known row that is deleted.
-    fn add_deleted(&mut self, row: &ImportRow, found: Found) -> Result<(), Error> {
+    fn add_deleted(&mut self, row: ImportRow, found: Found) -> Result<(), Error> {
         if found.fingerprint == DELETED {
             self.unchanged += 1;
             return Ok(());
         }
         let entry = self.reader.read(found.place)?;
-        self.deleted += u64::from(!entry.is_gone && !has(&entry.opt_outs, &EVERYTHING));
-        self.delete(row, entry);
+        self.gone.push((row, entry));
         Ok(())
+    }
+
+    /// Opts out the contacts of the rows that are deleted. If another row has the address, only the opt-outs that the
+    /// deleted row has itself are sent, because the contact is the one of the other row.
+    fn decide_deleted(&mut self) {
+        for (row, mut entry) in std::mem::take(&mut self.gone) {
+            let is_out = has(&entry.opt_outs, &EVERYTHING);
+            if !self.addresses.has(number_of(&entry.address)) {
+                self.deleted += u64::from(!entry.is_gone && !is_out);
+                self.delete(&row, entry);
+                continue;
+            }
+            let new = row.opt_outs().iter();
+            let new = new.filter(|opt_out| !is_out && !has(&entry.opt_outs, opt_out));
+            add_missing(&mut entry.left, new);
+            let is_done = entry.left.is_empty() && entry.to_leave.is_empty();
+            match entry.is_gone && is_done && entry.tried.is_none() {
+                true => self.unchanged += 1,
+                false => self.finish_unseen(&row, entry, true),
+            }
+        }
     }
 
     /// Adds a known row that is not deleted.
@@ -1752,9 +1798,12 @@ impl Plan {
         let has_lost = had.any(|opt_out| !has(opt_outs, opt_out));
         let was_untold = entry.is_untold && row.is_subscribed();
         let takes_opted_out = self.takes_opted_out(row);
-        match has_lost || was_untold || takes_opted_out {
-            true => self.add_opt_in(&row.row, Vec::new()),
-            false => self.note_taker(row),
+        if has_lost || was_untold {
+            self.add_opt_in(&row.row, Vec::new());
+        } else if takes_opted_out {
+            self.add_opt_in(&row.row, vec![EVERYTHING]);
+        } else {
+            self.note_taker(row);
         }
         self.addresses.taken.push(number_of(row.address()));
         let looks_at = Some(entry.address.clone());
@@ -1902,9 +1951,10 @@ impl Plan {
         self.addresses.sort();
         self.shared_addresses.extend(self.addresses.shared());
         self.left = self.decide_old_addresses();
+        self.decide_deleted();
         self.add_unseen(state, deletes_missing).await?;
         for entry in std::mem::take(&mut self.refused) {
-            self.finish_unseen(entry, false);
+            self.finish_unseen(&row_of(&entry), entry, false);
         }
         self.decide_sharing()?;
         if !deletes_missing {
@@ -1942,13 +1992,13 @@ impl Plan {
             } else if is_missing && !is_out {
                 handed_over.push(entry);
             } else {
-                self.finish_unseen(entry, deletes_missing);
+                self.finish_unseen(&row_of(&entry), entry, deletes_missing);
             }
         }
         for entry in handed_over {
             // The row that took the address may have been removed before any run has sent it.
             match self.freed.contains(&number_of(&entry.address)) {
-                true => self.finish_unseen(entry, deletes_missing),
+                true => self.finish_unseen(&row_of(&entry), entry, deletes_missing),
                 false => {
                     self.left += 1;
                     self.delete(&row_of(&entry), entry);
@@ -2123,9 +2173,12 @@ impl Plan {
         }
     }
 
-    /// Adds the rows that are subscribed and take the address of a row that is deleted in the same table.
+    /// Adds the rows that are subscribed and take the address of a deleted or missing row whose opt-out of everything
+    /// this run sends.
     fn add_opt_ins_of_takers(&mut self) {
-        let tasks = self.first.iter().filter_map(ImportRow::task);
+        let opt_outs = self.first.iter();
+        let opt_outs = opt_outs.filter(|row| has(row.opt_outs(), &EVERYTHING));
+        let tasks = opt_outs.filter_map(ImportRow::task);
         let deleted = tasks.filter_map(|task| task.done.as_ref().filter(|entry| entry.is_gone));
         let deleted = deleted.map(|entry| number_of(&entry.address));
         let is_held = |number: &u64| self.addresses.has(*number);
@@ -2151,7 +2204,7 @@ impl Plan {
         let told: HashSet<_> = told.map(str::to_owned).collect();
         for row in takers {
             if row.key_text().is_some_and(|key| !told.contains(key)) {
-                self.add_opt_in(&row, Vec::new());
+                self.add_opt_in(&row, vec![EVERYTHING]);
             }
         }
     }
@@ -2173,9 +2226,8 @@ impl Plan {
     }
 
     /// Plans what an earlier run has left to do for a row that this one has not seen, or whose address another row has.
-    fn finish_unseen(&mut self, entry: Entry, deletes_missing: bool) {
-        let row = row_of(&entry);
-        let entry = match deletes_missing {
+    fn finish_unseen(&mut self, row: &ImportRow, entry: Entry, is_gone: bool) {
+        let entry = match is_gone {
             true => {
                 self.free(&entry, None);
                 Entry {
@@ -2187,12 +2239,12 @@ impl Plan {
             false => entry,
         };
         if !entry.to_leave.is_empty() {
-            self.leave(&row, Some(entry.clone()), None);
+            self.leave(row, Some(entry.clone()), None);
         }
         // An opt-out that was read is sent, even if nothing else is known of its row now.
         if !entry.left.is_empty() {
             let to_send = entry.left.clone();
-            return self.opt_out(&row, entry, to_send);
+            return self.opt_out(row, entry, to_send);
         }
         if let Some(tried) = entry.tried.clone() {
             let mut opt_outs = entry.carried.clone().unwrap_or_default();
@@ -2202,11 +2254,27 @@ impl Plan {
                 let mut done = entry.clone();
                 add_missing(&mut done.taken, &opt_outs);
                 let task = opt_out_task(Some(entry), Some(done));
-                self.first.push(bare(&row, &tried, opt_outs, task));
+                self.first.push(bare(row, &tried, opt_outs, task));
             }
-        } else if deletes_missing {
+        } else if is_gone {
             self.pending.push(entry);
         }
+    }
+}
+
+/// How deep the JSON of a property may be. The queue has rows as JSON, which can be read up to 128 levels, and some of
+/// these are its own.
+const DEEPEST: usize = 100;
+
+const TOO_DEEP: &str = "a property is nested more than 100 levels deep";
+
+/// Returns whether a value has more than this many arrays and objects inside each other.
+fn is_deeper(value: &serde_json::Value, levels: usize) -> bool {
+    let inside = |inner| is_deeper(inner, levels - 1);
+    match value {
+        serde_json::Value::Array(values) => levels == 0 || values.iter().any(inside),
+        serde_json::Value::Object(members) => levels == 0 || members.values().any(inside),
+        _ => false,
     }
 }
 
@@ -2869,7 +2937,7 @@ impl SyncReport {
     }
 
     /// Returns how many rows are subscribed, or subscribed to a topic, although an earlier run has recorded an opt-out,
-    /// or has opted out the address for another row. Each counts in every run until one has ended without being
+    /// or a run has opted out the address for another row. Each counts in every run until one has ended without being
     /// stopped, and later in each run that [checks the list](SyncContacts::checks_list) and finds the contact opted out
     /// of everything.
     ///
@@ -2916,8 +2984,9 @@ impl SyncReport {
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
     /// and sends nothing. A row is not among them if another row with the address is not subscribed. Nor is it if its
-    /// "yes" came after an opt-out in the table, or if a sync has taken an opt-out along to its new address that an
-    /// earlier run may have made: then it counts under [`opt_ins_not_sent`](Self::opt_ins_not_sent).
+    /// "yes" came after an opt-out in the table, if this run has opted out the contact for another row, or if a sync has
+    /// taken an opt-out along to its new address that an earlier run may have made: then it counts under
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent).
     ///
     /// # Example: a click in a mail
     ///

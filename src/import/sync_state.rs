@@ -877,6 +877,8 @@ struct Notes {
     /// The keys of the rows that take an opt-out of everything to their next address, although nothing shows that the
     /// person has made it: an earlier run may have. The value is whether it was sent.
     moved_opt_outs: HashMap<String, bool>,
+    /// The addresses that this sync has opted out of everything without a change of the contact, by their numbers.
+    opted_out: HashSet<u64>,
     /// Whether the plan allows no more contacts.
     is_at_ceiling: bool,
     /// The addresses to leave that other rows are to take in this sync, by their numbers.
@@ -991,10 +993,17 @@ impl StateWriter {
         }
     }
 
-    /// Returns whether this sync has opted out the contact of a row because of its old address, and not because the
-    /// person has opted out.
-    pub(super) fn has_opted_out(&self, key: &str) -> bool {
-        self.notes().moved_opt_outs.get(key) == Some(&true)
+    /// Notes that an address was opted out of everything without a change of its contact.
+    pub(super) fn note_address_opted_out(&self, address: &str) {
+        self.notes().opted_out.insert(number_of(address));
+    }
+
+    /// Returns whether this sync has opted out the contact of a row because of its old address or of another row, and not
+    /// because the person has opted out at the service.
+    pub(super) fn has_opted_out(&self, key: &str, address: &str) -> bool {
+        let notes = self.notes();
+        notes.moved_opt_outs.get(key) == Some(&true)
+            || notes.opted_out.contains(&number_of(address))
     }
 
     /// Notes that the plan allows no more contacts.
@@ -1098,7 +1107,7 @@ impl StateWriter {
         }
         for entry in &mut entries {
             let is_wanted = has(&entry.opt_outs, &EVERYTHING);
-            entry.is_opt_in |= self.has_opted_out(&entry.key) && !is_wanted;
+            entry.is_opt_in |= self.has_opted_out(&entry.key, &entry.address) && !is_wanted;
         }
         self.append(entries.iter()).await?;
         // The last part and the end of the sync look for these.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use url::Url;
 
+use super::mail::DAY;
 use crate::ConfigError;
 use crate::client::builder::is_loopback;
 use crate::client::is_path_segment;
@@ -22,7 +23,6 @@ use crate::contacts::NewContact;
 use crate::secret::{check_secret, is_set, secrets_from_variables};
 use crate::webhooks::{Clock, SystemClock};
 
-const DAY: Duration = Duration::from_secs(24 * 3_600);
 const SHORTEST_SECRET: usize = 32;
 const SHORTEST_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// How long somebody may confirm an address after the mail.

@@ -139,9 +139,10 @@ mod keeping_in_step {
         let path = folder.join("users.sqlite");
         let database = Connection::open(&path).unwrap();
         database.execute_batch(super::schema()).unwrap();
-        let insert = "INSERT INTO users (id, email, first_name, plan, newsletter, deleted_at) VALUES
-            (1, 'ada@example.com', 'Ada', 'pro', 1, NULL),
-            (2, 'bob@example.com', NULL, 'free', 0, NULL), (3, 'cem@example.com', NULL, 'free', 1, NULL)";
+        let insert = "INSERT INTO users (id, email, address_key, first_name, plan, newsletter, deleted_at) VALUES
+            (1, 'ada@example.com', 'ada@example.com', 'Ada', 'pro', 1, NULL),
+            (2, 'bob@example.com', 'bob@example.com', NULL, 'free', 0, NULL),
+            (3, 'cem@example.com', 'cem@example.com', NULL, 'free', 1, NULL)";
         database.execute_batch(insert).unwrap();
         let server = audience::mock::MockServer::start().await;
         let contacts = server.client().contacts();
@@ -178,8 +179,10 @@ mod opt_outs_for_the_table {
         let database = Connection::open(&path).unwrap();
         database.execute_batch(super::schema()).unwrap();
         // The second row changes after the run has begun.
-        let insert = "INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
-            (1, 'ada@example.com', 'pro', 1, '2020-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 1, '9999-11-23 03:00:00')";
+        let insert =
+            "INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
+            (1, 'ada@example.com', 'ada@example.com', 'pro', 1, '2020-11-23 03:00:00'),
+            (2, 'bob@example.com', 'bob@example.com', 'pro', 1, '9999-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
         let read_users = |_: &Path| {
             let mut rows = vec![SyncRow::new("", ImportRow::unreadable("half a line"))];
@@ -214,8 +217,9 @@ mod opt_outs_for_the_table {
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(super::schema()).unwrap();
         let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 1;
-            INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
-            (1, ' Ada@X.io', 'pro', 1, '2026-11-23 03:00:00'), (2, 'bob@x.io', 'pro', 1, '2026-11-23 03:00:00')";
+            INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
+            (1, ' Ada@X.io', 'ada@x.io', 'pro', 1, '2026-11-23 03:00:00'),
+            (2, 'bob@x.io', 'bob@x.io', 'pro', 1, '2026-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
         let sync = || {
             let rows = [SyncRow::new(1, " Ada@X.io"), SyncRow::new(2, "bob@x.io")];
@@ -229,6 +233,9 @@ mod opt_outs_for_the_table {
         let report = sync().await.unwrap();
         let keys = report.opted_out_of("weekly");
         write_opt_outs(&database, "weekly", keys, "2026-11-23 03:00:01").unwrap();
+        let too_many = vec!["2".to_owned(); 11];
+        let refused = write_opt_outs(&database, "weekly", &too_many, "2026-11-23 03:00:01");
+        assert!(refused.unwrap_err().to_string().contains("a person"));
 
         std::fs::remove_file(&state).unwrap();
         let rows = "SELECT group_concat(weekly || newsletter) FROM users ORDER BY id";
@@ -249,8 +256,9 @@ mod opt_ins_for_the_table {
         database.execute_batch(super::schema()).unwrap();
         let insert = "ALTER TABLE users ADD COLUMN weekly INTEGER NOT NULL DEFAULT 0;
             ALTER TABLE users ADD COLUMN weekly_at TEXT;
-            INSERT INTO users (id, email, plan, newsletter, updated_at) VALUES
-            (1, 'Ada@Example.com', 'pro', 0, '2026-11-23 03:00:00'), (2, 'bob@example.com', 'pro', 0, '2026-11-23 03:00:00')";
+            INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
+            (1, 'Äda@Example.com', 'äda@example.com', 'pro', 0, '2026-11-23 03:00:00'),
+            (2, 'bob@example.com', 'bob@example.com', 'pro', 0, '2026-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
         let rows = || -> String {
             let rows = "SELECT group_concat(newsletter || weekly) FROM users ORDER BY id";
@@ -259,11 +267,11 @@ mod opt_ins_for_the_table {
         let now = Timestamp::now().as_unix();
         let opt_out = |topic, made_at| {
             let opt_out =
-                OptOutRecord::new("ada@example.com", topic, Timestamp::from_unix(made_at));
+                OptOutRecord::new("Äda@example.com", topic, Timestamp::from_unix(made_at));
             save_opt_out(&database, &opt_out).unwrap()
         };
 
-        let consent = Consent::new("ada@example.com", ["weekly"], ConsentPage::Confirmation);
+        let consent = Consent::new("Äda@example.com", ["weekly"], ConsentPage::Confirmation);
         for _ in 0..2 {
             assert_eq!(save_opt_in(&database, &consent).unwrap(), 1);
             assert_eq!(rows(), "11,00");
@@ -278,7 +286,7 @@ mod opt_ins_for_the_table {
         // One save of the page checks a box, and empties another one.
         let weekly = "UPDATE users SET weekly = 1, weekly_at = '2020-01-01 00:00:00' WHERE id = 1";
         database.execute(weekly, []).unwrap();
-        let other = Consent::new("ada@example.com", ["offers"], ConsentPage::Preferences);
+        let other = Consent::new("Äda@example.com", ["offers"], ConsentPage::Preferences);
         assert_eq!(save_opt_in(&database, &other).unwrap(), 1);
         assert_eq!(opt_out(None, now - 60), 0);
         assert_eq!(opt_out(Some("weekly"), now - 60), 1);

@@ -352,10 +352,12 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
 
 /// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
 pub(crate) fn number_or_text(cell: &str) -> PropertyValue {
-    serde_json::from_str::<serde_json::Number>(cell)
-        .ok()
-        .filter(|number| number.to_string() == cell)
-        .map_or_else(|| cell.into(), PropertyValue::from)
+    let number = serde_json::from_str::<serde_json::Number>(cell).ok();
+    // Before they are compared: with the feature `arbitrary_precision` of `serde_json`, a `Number` prints the text that
+    // it was read from, and not the number that is sent.
+    let number = number.map(PropertyValue::from);
+    let number = number.filter(|number| number.to_string() == cell);
+    number.unwrap_or_else(|| cell.into())
 }
 
 #[cfg(test)]

@@ -792,18 +792,66 @@ async fn a_contact_that_was_removed_from_the_service_comes_back_with_its_opt_out
 }
 
 #[tokio::test]
-async fn a_row_that_was_missing_and_comes_back_as_deleted_is_opted_out() {
+async fn a_row_that_was_missing_and_comes_back_as_deleted_is_opted_out_once_no_row_has_its_address()
+{
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
     let held = [row(2, "a@x.io")];
     nights.run_with(&held, SyncContacts::deletes_missing).await;
     assert!(!nights.is_opted_out("a@x.io"));
+    let deleted = row(1, "a@x.io").deleted(true);
 
-    nights
-        .run(&[row(1, "a@x.io").deleted(true), row(2, "a@x.io")])
-        .await;
+    nights.run(&[deleted.clone(), row(2, "a@x.io")]).await;
+    assert!(!nights.is_opted_out("a@x.io"));
+    nights.run(&[deleted, row(2, "b@x.io")]).await;
+
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_deleted_row_does_not_opt_out_the_contact_of_another_row_with_its_address() {
+    for is_reversed in [true, false] {
+        for is_new in [true, false] {
+            let nights = Nights::new().await;
+            let both = [row(1, "a@x.io"), row(2, "a@x.io")];
+            nights.run(&both[usize::from(is_new)..]).await;
+            let mut table = [row(1, "a@x.io"), row(2, "a@x.io").deleted(true)];
+            if is_reversed {
+                table.reverse();
+            }
+            let checks = |sync: SyncContacts| sync.checks_list().deletes_missing();
+
+            for night in 0..2 {
+                let (report, _) = nights.run_with(&table, checks).await;
+
+                assert!(!nights.is_opted_out("a@x.io"), "night {night}");
+                assert!(report.opted_out_at_service().is_empty());
+                assert_eq!((report.opted_out(), report.opt_ins_not_sent()), (0, 0));
+            }
+            let (report, calls) = nights.run(&table).await;
+            assert_eq!((report.unchanged(), calls.len()), (2, 0));
+            // Nobody has the address any more.
+            let table = table.map(|row| row.deleted(true));
+            nights.run(&table).await;
+            assert!(nights.is_opted_out("a@x.io"));
+            assert_eq!(nights.run(&table).await.0.unchanged(), 2);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_row_that_is_opted_out_itself_opts_out_the_contact_of_another_row() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let no = row(2, "a@x.io").subscribed(false).deleted(true);
+
+    let table = [row(1, "a@x.io"), no];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
 
     assert!(nights.is_opted_out("a@x.io"));
+    // Nobody has opted out at the service.
+    assert!(report.opted_out_at_service().is_empty());
+    assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
 }
 
 #[tokio::test]
@@ -1027,21 +1075,23 @@ async fn an_address_that_a_sync_has_opted_out_and_a_row_takes_is_an_opt_in_that_
 }
 
 #[tokio::test]
-async fn a_row_that_takes_the_address_of_one_that_is_deleted_in_the_same_night_is_told() {
-    for order in [[1, 2, 3], [3, 2, 1]] {
-        let nights = Nights::new().await;
-        nights.run(&[row(1, "a@x.io"), row(3, "c@x.io")]).await;
-        let table = order.map(|key| match key {
-            1 => row(1, "a@x.io").deleted(true),
-            _ => row(key, "a@x.io"),
-        });
+async fn a_row_that_takes_the_address_of_one_that_is_deleted_with_an_opt_out_is_told() {
+    for is_out in [true, false] {
+        for order in [[1, 2, 3], [3, 2, 1]] {
+            let nights = Nights::new().await;
+            nights.run(&[row(1, "a@x.io"), row(3, "c@x.io")]).await;
+            let table = order.map(|key| match key {
+                1 => row(1, "a@x.io").subscribed(!is_out).deleted(true),
+                _ => row(key, "a@x.io"),
+            });
 
-        // One row is new, and one had another address.
-        let (report, _) = nights.run(&table).await;
+            // One row is new, and one had another address.
+            let (report, _) = nights.run(&table).await;
 
-        assert_eq!(report.opt_ins_not_sent(), 2);
-        assert!(nights.is_opted_out("a@x.io"));
-        assert_eq!(nights.run(&table).await.0.opt_ins_not_sent(), 0);
+            assert_eq!(report.opt_ins_not_sent(), if is_out { 2 } else { 0 });
+            assert_eq!(nights.is_opted_out("a@x.io"), is_out);
+            assert_eq!(nights.run(&table).await.0.opt_ins_not_sent(), 0);
+        }
     }
     // Without the row, the contact is the one of the row that takes the address.
     let nights = Nights::new().await;
@@ -1377,13 +1427,15 @@ async fn an_opt_out_that_the_sync_sends_late_is_not_told_as_one_of_the_service()
 }
 
 #[tokio::test]
-async fn a_new_row_with_the_address_of_a_deleted_one_is_told_in_any_order_if_the_contact_existed() {
+async fn a_new_row_with_the_address_of_an_opted_out_one_that_is_deleted_is_told_if_the_contact_existed()
+ {
     for (exists, is_reversed) in [(true, false), (true, true), (false, false), (false, true)] {
         let nights = Nights::new().await;
         if exists {
             nights.contacts.create("a@x.io").await.unwrap();
         }
-        let mut table = [row(1, "a@x.io").deleted(true), row(2, "a@x.io")];
+        let deleted = row(1, "a@x.io").subscribed(false).deleted(true);
+        let mut table = [deleted, row(2, "a@x.io")];
         if is_reversed {
             table.reverse();
         }
@@ -1395,6 +1447,42 @@ async fn a_new_row_with_the_address_of_a_deleted_one_is_told_in_any_order_if_the
         assert_eq!(report.opt_ins_not_sent(), u64::from(exists));
         assert_eq!(again.opt_ins_not_sent(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_topic_that_is_off_by_default_is_no_opt_out_of_the_address_that_a_row_takes() {
+    let nights = Nights::new().await;
+    nights.server.topic("weekly", false);
+    // No run before has recorded anything.
+    let deleted = row(7, "a@x.io").deleted(true);
+    let (report, _) = nights.run(&[row(1, "a@x.io"), deleted]).await;
+    assert_eq!(report.changes().created(), 1);
+    assert_eq!(report.opt_ins_not_sent(), 0);
+    // The person has opted in again since the row before was opted out.
+    nights.run(&[row(2, "b@x.io").subscribed(false)]).await;
+    nights.contacts.subscribe("b@x.io").await.unwrap();
+
+    let (report, _) = nights.run(&[row(3, "b@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 0);
+}
+
+#[tokio::test]
+async fn an_opt_out_that_the_sync_sends_late_for_another_row_is_not_told_as_one_of_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    nights.server.fault(Fault::status(500).path("/contacts/*"));
+    let no = row(2, "a@x.io").subscribed(false);
+    nights.run(&[row(1, "a@x.io"), no]).await;
+    nights.server.clear_faults();
+    assert!(!nights.is_opted_out("a@x.io"));
+
+    let table = [row(1, "a@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("a@x.io"));
+    assert!(report.opted_out_at_service().is_empty());
+    assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
 }
 
 #[tokio::test]

@@ -181,7 +181,9 @@ impl Reference {
         }
         for (key, row) in table {
             let known = before.get(key);
-            if row.is_deleted {
+            if row.is_deleted && held.contains(&known.unwrap_or(row).address) {
+                calls += self.hand_over(*key, row, known);
+            } else if row.is_deleted {
                 calls += self.delete(*key, known.unwrap_or(row));
             } else if let Some(known) = known.filter(|known| known.address == row.address) {
                 let new = row.no.difference(&known.no);
@@ -346,6 +348,26 @@ impl Reference {
             keys.insert(*key);
         }
         calls
+    }
+
+    /// Deletes a row whose address another row has. Only its own opt-outs are sent.
+    fn hand_over(&mut self, key: u64, row: &Row, known: Option<&Row>) -> usize {
+        let mut gone = known.cloned().unwrap_or_else(|| Row {
+            address: row.address.clone(),
+            name: Some(NEVER_SENT.to_owned()),
+            ..Row::default()
+        });
+        let is_out = gone.no.contains(EVERYTHING);
+        let new = row.no.difference(&gone.no).filter(|_| !is_out);
+        let new: BTreeMap<_, _> = new.map(|no| (no.clone(), "manual".to_owned())).collect();
+        if known.is_none() && new.is_empty() {
+            return 0;
+        }
+        gone.is_deleted = true;
+        gone.no.extend(new.keys().cloned());
+        let address = gone.address.clone();
+        self.known.insert(key, gone);
+        self.opt_out_after_look(&address, new)
     }
 
     fn delete(&mut self, key: u64, row: &Row) -> usize {
