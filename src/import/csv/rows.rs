@@ -353,10 +353,13 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
 /// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
 pub(crate) fn number_or_text(cell: &str) -> PropertyValue {
     let number = serde_json::from_str::<serde_json::Number>(cell).ok();
-    // Before they are compared: with the feature `arbitrary_precision` of `serde_json`, a `Number` prints the text that
-    // it was read from, and not the number that is sent.
+    // With the feature `arbitrary_precision` of `serde_json`, a `Number` prints the text that it was read from, and not
+    // the number that is sent.
     let number = number.map(PropertyValue::from);
-    let number = number.filter(|number| number.to_string() == cell);
+    let number = number.filter(|number| {
+        let sent = number.to_string();
+        sent == cell
+    });
     number.unwrap_or_else(|| cell.into())
 }
 
