@@ -61,6 +61,10 @@ pub(super) struct ImportOptions {
     /// a folder for such files with the same names
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
+    /// Import the corrected rejects in this folder in place of the files of the same names, which must be finished; can be
+    /// repeated, with the newest folder last
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["verify", "journal", "mock"])]
+    corrected: Vec<PathBuf>,
     /// Check every row without sending anything
     #[arg(long)]
     dry_run: bool,
@@ -91,16 +95,16 @@ Of several files, those without the column need no mapping";
 const IMPORT_HELP: &str = "\
 After a crash, an outage or Ctrl-C, run the same command with --resume.
 
-With --resume, refused rows are refused again. Fix them in the rejects, and import those: of several files, in place of
-the files that they are from, together with the others. The command prints how. Give a dry run other --rejects than the
-import.
+With --resume, refused rows are refused again. Fix them in the rejects, and import those: of several files, with the same
+command and --corrected. The command prints how. Give a dry run other --rejects than the import.
 
 Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1, 75 or 143: see audience --help. With
 --verify, 1 if an opt-out is missing, and otherwise 3 if a contact is missing.
 
 Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
-  audience import subscribed.csv unsubscribed.csv cleaned.csv";
+  audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects
+  audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects --resume --corrected corrected";
 
 fn parse_map(text: &str) -> Result<(String, Column), String> {
     // A column, a topic and a property may have a `=` in their names.
@@ -120,6 +124,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let files = options.open()?;
     let connection = options.service.connect().await?;
     let mut import = options.set_up(connection.contacts.import_files(files))?;
+    import.replace_files()?;
     for rejects in import.rejects() {
         check_trial(Some(rejects), &options.service)?;
         options.input.check_rejects(rejects, None)?;
@@ -339,6 +344,9 @@ impl ImportOptions {
         if self.verify {
             import = import.verify();
         }
+        for folder in &self.corrected {
+            import = import.corrected(folder);
+        }
         // What the mock has is gone when the program ends, and a pipe cannot be read again.
         let can_resume = self.service.mock.is_none() && self.input.is_file();
         import = match &self.journal {
@@ -426,11 +434,13 @@ impl ImportOptions {
         // A run that continues writes the rejects anew.
         let is_to_continue =
             report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
+        // Nothing is left to continue: the mock is gone, and has no journals.
+        let is_trial = self.service.mock.is_some() && !self.more.is_empty();
         match &self.rejects {
             _ if !has_rejects || is_to_continue => {}
             None => lines.push(SEE_REJECTS.to_owned()),
             Some(_) if self.verify => {}
-            Some(path) if self.dry_run => lines.push(format!(
+            Some(path) if self.dry_run || is_trial => lines.push(format!(
                 "fix these rows before the import; {} says what is wrong",
                 path.display()
             )),
@@ -444,7 +454,7 @@ impl ImportOptions {
             )),
             // The rejects may lack rows.
             Some(_) if error.is_some() => {}
-            Some(folder) => lines.push(self.recipe(report, is_misspelled, folder)),
+            Some(folder) => lines.push(recipe(is_misspelled, folder)),
         }
         if report.quota_exceeded() {
             lines.push(
@@ -470,43 +480,32 @@ impl ImportOptions {
         });
         below_each_other(&lines)
     }
+}
 
-    /// Returns how to import the rejects of several files, with the command.
-    fn recipe(&self, report: &ImportReport, is_misspelled: bool, folder: &Path) -> String {
-        let mut corrected = folder.with_file_name("corrected");
-        for number in 2.. {
-            if !corrected.exists() {
-                break;
-            }
-            corrected.set_file_name(format!("corrected-{number}"));
+/// Returns how to import the rejects of several files, with the command.
+fn recipe(is_misspelled: bool, folder: &Path) -> String {
+    let mut corrected = folder.with_file_name("corrected");
+    for number in 2.. {
+        if !corrected.exists() {
+            break;
         }
-        // The mock has no journals.
-        let resume = self.service.mock.is_none().then_some("--resume");
-        let mut words = words_with(resume);
-        for file in [&self.input.file].into_iter().chain(&self.more) {
-            let name = file.file_name().unwrap_or_default();
-            let is_sent = !report
-                .files_not_sent()
-                .contains(&file.display().to_string());
-            let rejects = std::fs::metadata(folder.join(name));
-            if is_sent && rejects.is_ok_and(|rejects| rejects.len() > 0) {
-                let file = file.to_string_lossy();
-                for word in words.iter_mut().filter(|word| **word == file) {
-                    *word = corrected.join(name).to_string_lossy().into_owned();
-                }
-            }
-        }
-        let (folder, corrected) = (folder.display(), corrected.display());
-        match is_misspelled {
-            // The command has the misspelled topic. Not with the mock, which has each topic.
-            true => format!(
-                "{CORRECT_TOPIC}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume and these files in place of those that they are from"
-            ),
-            false => format!(
-                "rename {folder} to {corrected}, fix the rows in it, create an empty folder {folder}, and run: {}",
-                as_shell_line(&words)
-            ),
-        }
+        corrected.set_file_name(format!("corrected-{number}"));
+    }
+    let mut words = words_with(Some("--resume"));
+    let end = words.iter().position(|word| word == "--");
+    let end = end.unwrap_or(words.len());
+    let folder_to_read = corrected.to_string_lossy().into_owned();
+    words.splice(end..end, ["--corrected".to_owned(), folder_to_read]);
+    let (folder, corrected) = (folder.display(), corrected.display());
+    match is_misspelled {
+        // The command has the misspelled topic.
+        true => format!(
+            "{CORRECT_TOPIC}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume --corrected {corrected}"
+        ),
+        false => format!(
+            "rename {folder} to {corrected}, fix the rows in it, create an empty folder {folder}, and run: {}",
+            as_shell_line(&words)
+        ),
     }
 }
 

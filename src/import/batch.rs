@@ -146,6 +146,13 @@ impl Sender {
         }
     }
 
+    pub(super) fn journal(&self) -> Option<&JournalWriter> {
+        match &self.log {
+            Log::Journal(journal) => Some(journal),
+            Log::Nowhere | Log::State(_) => None,
+        }
+    }
+
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         let batch = Batch {

@@ -11,7 +11,7 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, Sleep};
 
 use super::batch::{ListedAddresses, Sender, SentBatch, Stop};
-use super::journal::{Resumed, ResumedRow, fingerprint_of};
+use super::journal::{JournalWriter, Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{
@@ -664,6 +664,10 @@ impl Run {
             retries: self.pace.retries(),
             waiting: self.pace.waiting(),
         }
+    }
+
+    pub(super) fn journal(&self) -> Option<&JournalWriter> {
+        self.sender.journal()
     }
 
     /// Returns whether the caller has asked to stop, or nothing more can be done.

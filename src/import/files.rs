@@ -30,8 +30,8 @@ impl Contacts {
     ///   the files after it are not sent. So no contact is created before an opt-out of an earlier file is recorded.
     /// - **Refused opt-outs.** If rows of a file in which everybody opted out are refused, only the other files of this kind
     ///   are sent: the same people may be in the rest as subscribed. [`finished`](ImportReport::finished) then returns an
-    ///   error that names the files that are not sent. Correct the rejects, and pass them in place of the file that they
-    ///   are from, with the other files; call [`opt_out_all`](CsvInput::opt_out_all) again if you did so for that file.
+    ///   error that names the files that are not sent. Correct the rejects, and run the same import with
+    ///   [`corrected`](ImportFiles::corrected).
     /// - **Journals.** Each file has a [`Journal`] beside it, with `.journal` after its name, as in `list.csv.journal`. After
     ///   a crash or an outage, run the same import again: it continues, and its report covers all files. The program
     ///   `audience` uses the same journals.
@@ -43,8 +43,9 @@ impl Contacts {
     ///
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): a file is given twice, or one of the errors of
     ///   [`CsvInput::rows`].
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): a journal cannot be read, or the
-    ///   [rejects](ImportFiles::rejects_folder) would replace a file that the import reads or writes.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): a journal cannot be read, the
+    ///   [rejects](ImportFiles::rejects_folder) would replace a file that the import reads or writes, or a file that
+    ///   [corrected](ImportFiles::corrected) rejects would replace is not finished.
     ///
     /// # Example: contacts, and those who unsubscribed
     ///
@@ -77,6 +78,7 @@ impl Contacts {
             journal: Some(with_suffix(path.as_ref(), ".journal")),
             opened: None,
             rejects: None,
+            replaced: Vec::new(),
         });
         let mut files: Vec<_> = files.collect();
         // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
@@ -84,6 +86,7 @@ impl Contacts {
         ImportFiles {
             contacts: self.clone(),
             files,
+            corrected: Vec::new(),
             concurrency: DEFAULT_CONCURRENCY,
             work: Work::Send,
             dry_run: Arc::default(),
@@ -100,6 +103,8 @@ impl Contacts {
 pub struct ImportFiles {
     contacts: Contacts,
     files: Vec<ListFile>,
+    /// The folders of corrected rejects that are not in place of their files yet.
+    corrected: Vec<PathBuf>,
     concurrency: usize,
     work: Work,
     dry_run: Arc<Mutex<DryRun>>,
@@ -115,6 +120,8 @@ struct ListFile {
     /// The journal, once it is open.
     opened: Option<Journal>,
     rejects: Option<PathBuf>,
+    /// The files that this one is in place of.
+    replaced: Vec<PathBuf>,
 }
 
 impl ImportFiles {
@@ -186,8 +193,8 @@ impl ImportFiles {
     /// read nor written. All files together list the contacts at most once: the first 200 rows without an opt-out are those
     /// of all files. See [`Import::verify`].
     ///
-    /// It looks at the files that are given. If you corrected rejects in several folders, verify the files of each folder by
-    /// a call of its own.
+    /// It looks at the files that are given. If you corrected rejects, verify the files of each folder by a call of its own:
+    /// with [`corrected`](Self::corrected), it fails.
     ///
     /// # Example: before the first broadcast
     ///
@@ -225,9 +232,7 @@ impl ImportFiles {
     /// a dry run, has written for this file.
     ///
     /// When nothing is left but refused rows and the files that were not sent because of them, one more call imports both:
-    /// rename the folder, create it again for the next rejects, correct the rows, and run the same import with each rejects
-    /// file in place of the file that it is from. The columns stay the same, because the four columns that say what was
-    /// wrong are ignored. The journals know what the other files have finished.
+    /// see [`corrected`](Self::corrected).
     ///
     /// # Example: a row to correct
     ///
@@ -256,6 +261,63 @@ impl ImportFiles {
             let name = file.path.file_name().unwrap_or_default();
             file.rejects = Some(folder.as_ref().join(name));
         }
+        self
+    }
+
+    /// Imports the corrected rejects in this folder: each file is replaced by the file of the same name in the folder, if
+    /// there is one that is not empty. Default: each file itself is imported.
+    ///
+    /// Run the import until nothing is left but refused rows and the files that were not sent because of them. Then rename
+    /// the [`rejects_folder`](Self::rejects_folder), create it again for the next rejects, correct the rows in the renamed
+    /// one, and run the same import with it. If rows are refused again, do the same once more, and call this method for both
+    /// folders, the newest one last: its files replace those of the earlier one.
+    ///
+    /// - **No row is lost.** A file is replaced only if its journal says that its last run has read all its rows and has left
+    ///   none to the next run: the rejects of a run that was killed or stopped may lack rows. So it needs the journals, and
+    ///   fails with [`no_journals`](Self::no_journals).
+    /// - **Columns.** Everything that was said about a file also applies to its corrected rejects, such as its mapping and
+    ///   [`opt_out_all`](CsvInput::opt_out_all), but not its delimiter. So correct the misspelled name of a topic in the
+    ///   mapping, or in the first line of the rejects if there is no mapping. The four columns that say what was wrong are
+    ///   ignored.
+    /// - **Journals.** Corrected rejects have a journal of their own beside them. The report does not count the rows of the
+    ///   files that they replace.
+    ///
+    /// The import fails before anything is sent, with an error of the kind [`Config`](crate::ErrorKind::Config), if a file to
+    /// replace is not finished, if this is no folder, or if it is to [`verify`](Self::verify). A [`dry_run`](Self::dry_run)
+    /// fails in the same way.
+    ///
+    /// # Example: a row that was corrected
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let folder = std::env::temp_dir().join(format!("audience-corrected-files-{}", std::process::id()));
+    /// # let (rejects, corrected) = (folder.join("rejects"), folder.join("corrected"));
+    /// # std::fs::create_dir_all(&rejects)?;
+    /// # let paths = ["a.csv", "b.csv"].map(|name| folder.join(name));
+    /// # std::fs::write(&paths[0], "email\nada@example.com\n")?;
+    /// # std::fs::write(&paths[1], "email\nno address\n")?;
+    /// use audience::import::CsvInput;
+    ///
+    /// let import = || {
+    ///     let files = CsvInput::open_all(&paths, &[])?; // a.csv and b.csv
+    ///     Ok::<_, audience::Error>(contacts.import_files(files).rejects_folder(&rejects))
+    /// };
+    /// assert_eq!(import()?.await?.finished()?.refused(), 1);
+    ///
+    /// std::fs::rename(&rejects, &corrected)?; // now correct the row in the renamed folder
+    /// # let text = std::fs::read_to_string(corrected.join("b.csv"))?;
+    /// # std::fs::write(corrected.join("b.csv"), text.replace("no address", "bob@example.com"))?;
+    /// std::fs::create_dir(&rejects)?;
+    /// let report = import()?.corrected(&corrected).await?.finished()?;
+    ///
+    /// assert_eq!((report.created(), report.refused()), (2, 0));
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn corrected(mut self, folder: impl AsRef<Path>) -> Self {
+        self.corrected.push(folder.as_ref().to_owned());
         self
     }
 
@@ -336,8 +398,32 @@ impl ImportFiles {
 }
 
 impl ImportFiles {
+    /// Puts the corrected rejects in place of the files that they are from.
+    pub(crate) fn replace_files(&mut self) -> Result<(), Error> {
+        for folder in std::mem::take(&mut self.corrected) {
+            if self.work == Work::Verify {
+                return Err(Error::config(
+                    "a verification takes no corrected files; verify the original files, and the files of each folder by a run \
+                     of its own",
+                ));
+            }
+            if !folder.is_dir() {
+                let folder = folder.display();
+                return Err(Error::config(format!(
+                    "{folder} is not a folder of corrected files"
+                )));
+            }
+            for file in &mut self.files {
+                file.replace(&folder)?;
+            }
+        }
+        self.files.sort_by_key(|file| !file.input.opts_out_all());
+        Ok(())
+    }
+
     /// Finds what can be found before a journal is created and before anything is sent.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.replace_files()?;
         for file in &mut self.files {
             let checked = file.input.check();
             checked.map_err(|error| error.about(&file.path.display().to_string()))?;
@@ -350,8 +436,15 @@ impl ImportFiles {
                 return Err(Error::input(format!("{path} is given twice")));
             }
         }
+        self.check_rejects(used)
+    }
+
+    /// Checks that the rejects replace nothing else that is `used`, and that they do not replace each other.
+    fn check_rejects(&self, mut used: HashSet<PathBuf>) -> Result<(), Error> {
         let journals = self.files.iter().filter_map(|file| file.journal.as_deref());
         used.extend(journals.map(real_path));
+        let replaced = self.files.iter().flat_map(|file| &file.replaced);
+        used.extend(replaced.map(|path| real_path(path)));
         let mut written = HashSet::new();
         for rejects in self.rejects() {
             let path = real_path(rejects);
@@ -515,6 +608,54 @@ struct OpenFile {
 }
 
 impl ListFile {
+    /// Puts the file of the same name in this folder in place of this one, if there is one.
+    fn replace(&mut self, folder: &Path) -> Result<(), Error> {
+        let corrected = folder.join(self.path.file_name().unwrap_or_default());
+        // On Windows, the rejects of a file without any are an empty file.
+        let has_rows =
+            std::fs::metadata(&corrected).is_ok_and(|file| file.is_file() && file.len() > 0);
+        if !has_rows {
+            return Ok(());
+        }
+        if !self.is_finished()? {
+            return Err(self.not_finished(&corrected, folder));
+        }
+        let opened = self.input.open_corrected(&corrected);
+        self.input = opened.map_err(|error| error.about(&corrected.display().to_string()))?;
+        self.journal = Some(with_suffix(&corrected, ".journal"));
+        self.replaced
+            .push(std::mem::replace(&mut self.path, corrected));
+        Ok(())
+    }
+
+    /// Returns whether the last run with the journal has read all rows of the file, and has left none to the next one.
+    fn is_finished(&self) -> Result<bool, Error> {
+        // A journal that does not exist would be created.
+        let Some(path) = self.journal.as_deref().filter(|path| path.exists()) else {
+            return Ok(false);
+        };
+        let opened = Journal::open(path);
+        let journal = opened.map_err(|error| error.about(&self.path.display().to_string()))?;
+        let Some(rows) = journal.rows_at_end() else {
+            return Ok(false);
+        };
+        Ok(CsvInput::count_rows(&self.path, self.input.delimiter_char()) == Some(rows))
+    }
+
+    fn not_finished(&self, corrected: &Path, folder: &Path) -> Error {
+        let (path, corrected, folder) =
+            (self.path.display(), corrected.display(), folder.display());
+        Error::config(match self.journal {
+            None => format!(
+                "{corrected} cannot replace {path}, because no journal says that {path} is finished; import with journals"
+            ),
+            Some(_) => format!(
+                "{path} is not finished, so {corrected} cannot replace it: rows would be lost; run the import again without \
+                 the corrected files of {folder} until nothing is left but refused rows, and correct the rejects of that run"
+            ),
+        })
+    }
+
     /// Opens the journal, unless it is open.
     fn open_journal(&mut self, work: Work) -> Result<(), Error> {
         // Only what was sent may be marked as finished.

@@ -22,8 +22,8 @@ use crate::{Error, ErrorCode};
 /// The file has one JSON object on each line, and is only appended to. A record is synced to disk before its rows count
 /// as finished. Rows with opt-outs, and rows with `OnConflict::Error`, are also recorded before they are sent. It
 /// contains no contacts, only row numbers, a fingerprint of the rows, their outcomes, the service's messages about
-/// refused rows, and until when the service has asked to wait after a 429. A message may quote an address, so only the
-/// owner can read a new file (on Unix).
+/// refused rows, until when the service has asked to wait after a 429, and whether a run has left no row to the next one. A
+/// message may quote an address, so only the owner can read a new file (on Unix).
 ///
 /// Only one import at a time can use a journal. While it runs, it holds a lock on the file, which ends with the process
 /// at the latest. Another import waits 5 s for the lock, and then fails.
@@ -78,6 +78,7 @@ const JOURNAL: Kind = Kind {
         "{\"opt_outs_left\":",
         "{\"batch\":",
         "{\"held_until\":",
+        "{\"ended\":",
     ],
 };
 
@@ -156,6 +157,11 @@ impl Journal {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns how many rows the last run has read, if it has left none of them to the next run.
+    pub(super) fn rows_at_end(&self) -> Option<u64> {
+        self.contents.resumed.rows_at_end
     }
 
     /// Starts an import into this service: a new journal gets a header, any other must have the header of this import.
@@ -289,6 +295,22 @@ impl JournalWriter {
         self.append(&Record::HeldUntil(hold_until(wait))).await
     }
 
+    /// Records that a run has begun, if an earlier one has left no row to it. Call it before the rejects are emptied: until
+    /// this run has ended, they lack rows.
+    pub(super) async fn record_begun(&self, resumed: &Resumed) -> Result<(), Error> {
+        if resumed.rows_at_end.is_none() {
+            return Ok(());
+        }
+        let written = self.append(&Record::Ended(None)).await;
+        written.map_err(|error| JOURNAL.unwritable(error))
+    }
+
+    /// Records that a run has read this many rows, and has left none of them to the next run. Call it when the rejects are
+    /// written.
+    pub(super) async fn record_ended(&self, rows: u64) -> Result<(), Arc<io::Error>> {
+        self.append(&Record::Ended(Some(rows))).await
+    }
+
     /// Appends a record. When this returns, the record is on disk.
     async fn append(&self, record: &Record) -> Result<(), Arc<io::Error>> {
         let line = to_line(record).map_err(|error| Arc::new(error.into()))?;
@@ -316,6 +338,8 @@ enum Record {
     Batch(Vec<Record>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
+    /// A run has read this many rows, and has left none of them to the next run. `None`: another run has begun since.
+    Ended(Option<u64>),
 }
 
 /// A row whose contact was sent and whose opt-outs are not recorded.
@@ -570,6 +594,8 @@ pub(super) struct Resumed {
     opt_outs_left: BTreeMap<u64, Unfinished>,
     /// Until when the service has asked to wait, in Unix seconds; 0 if it has not.
     held_until: u64,
+    /// How many rows the last run has read, if it has left none of them to the next run.
+    rows_at_end: Option<u64>,
 }
 
 /// Rows that follow each other in the input and in a batch.
@@ -643,6 +669,10 @@ impl Resumed {
             Record::Batch(records) => records.into_iter().try_for_each(|record| self.add(record)),
             Record::HeldUntil(until) => {
                 self.held_until = self.held_until.max(believable(until));
+                Ok(())
+            }
+            Record::Ended(rows) => {
+                self.rows_at_end = rows;
                 Ok(())
             }
         }
@@ -942,6 +972,19 @@ mod tests {
 
         assert_eq!(first.row(3, || 3), ResumedRow::ToSend);
         assert_eq!(second.row(3, || 3), ResumedRow::Started);
+    }
+
+    #[test]
+    fn a_run_that_begins_after_the_end_of_another_one_has_not_ended() {
+        let records = [Record::Ended(Some(2)), Record::Ended(None)];
+        let text = records.map(|record| serde_json::to_string(&record).unwrap());
+        let read = |count| {
+            let records = text.iter().take(count);
+            let records = records.map(|text| serde_json::from_str(text).unwrap());
+            resumed(records).unwrap().rows_at_end
+        };
+
+        assert_eq!([read(0), read(1), read(2)], [None, Some(2), None]);
     }
 
     #[test]

@@ -11,15 +11,16 @@ use crate::{Error, ErrorCode};
 /// Counts the rows of an import by outcome.
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`. If opt-outs
-/// failed, because the service refused them or could not be reached, it ends with the number of their rows, which are not
+/// failed, because the service refused them or could not be reached, the number of their rows follows, which are not
 /// among the refused ones: `, 2 whose opt-out failed`. If the run [was stopped](Self::is_stopped), most of these opt-outs are
-/// only not sent yet: `, 2 whose opt-out is not recorded yet`.
+/// only not sent yet: `, 2 whose opt-out is not recorded yet`. If [files were not sent](Self::files_not_sent), it ends with
+/// their number: `, 1 file not sent`.
 /// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
 /// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
 /// without opt-outs have a contact, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of
 /// rows that were applied, it has the counts of an import, and ends with `, 1 without their opt-out`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
+#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and look at `refused`"]
 #[non_exhaustive]
 pub struct ImportReport {
     created: u64,
@@ -188,7 +189,8 @@ impl ImportReport {
         self.opt_out_missing
     }
 
-    /// Returns how many rows were not sent, for example because the import stopped before them or was a dry run.
+    /// Returns how many rows were not sent, for example because the import stopped before them or was a dry run. The rows of
+    /// [files that were not sent](Self::files_not_sent) are not counted.
     ///
     /// # Example: the plan allows fewer contacts than the list has
     ///
@@ -357,7 +359,8 @@ impl ImportReport {
             // The rejects lack the valid rows, and nothing was sent.
             true => "before the import",
             false => {
-                "in the rejects, and run the import again with the rejects in place of the files that they are from"
+                "in the rejects, rename the folder of the rejects, and run the import again with `corrected` and this folder \
+                 (in the program: `--corrected`)"
             }
         };
         let reason = format!(
@@ -399,7 +402,10 @@ impl ImportReport {
                 "some rows were not sent, or their outcome is unknown; mend what failed, then repeat the run"
             }
             true => "an opt-out failed; repeat the run",
-            false => "an opt-out failed; mend what its message says, then repeat the run",
+            false => {
+                "an opt-out failed; mend what its message says, then repeat the run; or, if the name of a topic is misspelled, \
+                 correct it in the first line of the rejects, and import those"
+            }
         };
         let is_retryable = self.is_stopped || self.may_succeed;
         let reason = match &self.first_failure {
@@ -407,6 +413,15 @@ impl ImportReport {
             None => reason.to_owned(),
         };
         Some(Error::unfinished(reason, is_retryable))
+    }
+
+    /// Returns whether the next run would have no row to send, unless somebody mends something. The rejects then have all
+    /// rows that were not applied, and may be imported in place of the input.
+    pub(super) fn leaves_no_row(&self) -> bool {
+        let may_help = self
+            .unfinished_rows()
+            .is_some_and(|left| left.is_retryable());
+        self.not_sent == 0 && !may_help && !self.quota_exceeded()
     }
 
     /// Returns whether [`stop_when`](super::Import::stop_when) ended the import. [`finished`](Self::finished)
@@ -690,9 +705,13 @@ impl fmt::Display for ImportReport {
             };
             write!(f, ", {} whose opt-out {what}", self.opt_out_failed)?;
         }
-        match self.opt_out_missing {
+        if self.opt_out_missing > 0 {
+            write!(f, ", {} without their opt-out", self.opt_out_missing)?;
+        }
+        match self.files_not_sent.len() {
             0 => Ok(()),
-            missing => write!(f, ", {missing} without their opt-out"),
+            1 => f.write_str(", 1 file not sent"),
+            files => write!(f, ", {files} files not sent"),
         }
     }
 }
@@ -1048,6 +1067,23 @@ mod tests {
         let text = "1 created, 0 updated, 0 skipped, 0 refused, 2 not sent (2 of them valid), 0 unknown, 1 without their \
                     opt-out";
         assert_eq!(both.to_string(), text);
+    }
+
+    #[test]
+    fn the_text_of_a_report_ends_with_the_number_of_the_files_that_were_not_sent() {
+        let report = |files: &[&str]| ImportReport {
+            files_not_sent: files.iter().map(|file| (*file).to_owned()).collect(),
+            ..ImportReport::default()
+        };
+
+        for (files, end) in [
+            (&[][..], " unknown"),
+            (&["a.csv"][..], " unknown, 1 file not sent"),
+            (&["a.csv", "b.csv"][..], " unknown, 2 files not sent"),
+        ] {
+            let text = report(files).to_string();
+            assert!(text.ends_with(end), "{text}");
+        }
     }
 
     #[test]

@@ -336,16 +336,14 @@ impl Mapping {
         self.added = 1;
     }
 
-    /// Applies everything that was said about the columns that another delimiter gives. Otherwise, a column that was
-    /// mapped to an opt-out would be a property again.
+    /// Applies everything that was said about the columns of another header: that of another delimiter, or that of the file
+    /// whose rejects these are. Otherwise, a column that was mapped to an opt-out would be a property again.
     pub(super) fn replacing(mut self, other: Self) -> Result<Self, Error> {
         self.is_named_as_opt_outs = other.is_named_as_opt_outs;
         self.refuses_unmapped = other.refuses_unmapped;
         for said in other.said {
             match said {
-                Said::Meaning(name, column) => self
-                    .set(&name, column)
-                    .map_err(|error| error.about("with this delimiter"))?,
+                Said::Meaning(name, column) => self.set(&name, column)?,
                 Said::OptOutAll => self.opt_out_all(),
                 Said::IgnoreUnmapped => self.ignore_unmapped(),
             }

@@ -267,7 +267,8 @@ impl CsvInput {
                 )
             })?;
         let mapping = read_header(&mut self.records, self.delimiter)?;
-        self.mapping = mapping.replacing(self.mapping)?;
+        let mapping = mapping.replacing(self.mapping);
+        self.mapping = mapping.map_err(|error| error.about("with this delimiter"))?;
         Ok(self)
     }
 
@@ -455,6 +456,14 @@ impl CsvInput {
         let first = self.records.first(self.delimiter).map_err(unreadable)?;
         self.mapping.doubt_by_cells(&first);
         self.mapping.check()
+    }
+
+    /// Opens the corrected rejects of this file. What was said about its columns applies to them, too.
+    pub(super) fn open_corrected(&self, path: &Path) -> Result<Self, Error> {
+        let mut corrected = Self::open(path)?;
+        corrected.mapping = corrected.mapping.replacing(self.mapping.clone())?;
+        corrected.on_conflict = self.on_conflict;
+        Ok(corrected)
     }
 
     /// Counts the rows of a file with this delimiter. Returns `None` if the file cannot be read a second time.

@@ -294,8 +294,6 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
     ];
     let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
     std::fs::create_dir(&rejects).unwrap();
-    // Not those of this import.
-    folder.file("rejects/subscribed.csv", "email\nnobody\n");
     let mut arguments: Vec<&str> = files.iter().map(String::as_str).collect();
     arguments.extend(["--map", "Hints=topic:news", "--rejects", &rejects]);
 
@@ -308,6 +306,8 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
     let stdout = stdout(&first);
     let (_, command) = stdout.split_once(&recipe).unwrap();
     let command = command.lines().next().unwrap();
+    let end = format!(" --resume --corrected {corrected}");
+    assert!(command.ends_with(&end), "{command}");
     std::fs::rename(&rejects, &corrected).unwrap();
     std::fs::create_dir(&rejects).unwrap();
     let path = Path::new(&corrected).join("unsubscribed.csv");
@@ -327,6 +327,40 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
     assert!(ada.unsubscribed && !ada.answers["news"], "{ada:?}");
     assert!(server.contact("bob@x.io").unwrap().unsubscribed);
     assert_eq!(server.contact_count(), 3);
+}
+
+#[test]
+fn corrected_rejects_of_files_that_are_not_finished_are_refused_and_nothing_is_sent() {
+    let folder = Folder::new("several-unfinished");
+    let server = MockServer::builder().start_blocking();
+    let files = ["a", "b"].map(|name| {
+        let text = format!("email\n{name}@x.io\n");
+        folder.file(&format!("{name}.csv"), &text)
+    });
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    std::fs::create_dir(&rejects).unwrap();
+    let arguments = [files[0].as_str(), &files[1], "--rejects", &rejects];
+    let with_corrected = [&arguments[..], &["--resume", "--corrected", &corrected]].concat();
+    server.fault(Fault::status(501).path("/contacts/batch"));
+    let first = run(Some(&server), &arguments);
+    assert_eq!(first.status.code(), Some(1), "{first:?}");
+    server.clear_faults();
+    server.clear_requests();
+    std::fs::rename(&rejects, &corrected).unwrap();
+    std::fs::create_dir(&rejects).unwrap();
+
+    let output = run(Some(&server), &with_corrected);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = format!("{} is not finished, so {corrected}", files[0]);
+    assert!(stderr.contains(&said), "{stderr}");
+    assert!(server.requests().is_empty());
+    for other in ["--verify", "--mock"] {
+        let both = ["import", &files[0], "--corrected", &corrected, other];
+        let output = Command::new(program("audience")).args(both).output();
+        assert_eq!(output.unwrap().status.code(), Some(2), "{other}");
+    }
 }
 
 #[test]
@@ -379,32 +413,23 @@ fn after_a_failed_opt_out_without_topics_the_advice_is_to_continue_and_not_to_fi
 }
 
 #[test]
-fn the_command_of_a_trial_with_the_mock_has_no_resume() {
+fn after_a_trial_with_the_mock_the_advice_is_to_fix_the_rows_before_the_import() {
     let folder = Folder::new("several-mock");
     let unsubscribed = "Email Address,UNSUB_TIME,LEID,EUID\nnobody,2024,1,a\n";
     let files = [
         folder.file("subscribed.csv", "Email Address,LEID,EUID\nada@x.io,1,a\n"),
         folder.file("unsubscribed.csv", unsubscribed),
     ];
-    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    let rejects = folder.path("rejects");
     std::fs::create_dir(&rejects).unwrap();
 
-    let first = run(None, &[&files[0], &files[1], "--rejects", &rejects]);
+    let trial = run(None, &[&files[0], &files[1], "--rejects", &rejects]);
 
-    let stdout = stdout(&first);
-    let (_, command) = stdout.split_once(", and run: ").unwrap();
-    let command = command.lines().next().unwrap();
-    std::fs::rename(&rejects, &corrected).unwrap();
-    std::fs::create_dir(&rejects).unwrap();
-    let path = Path::new(&corrected).join("unsubscribed.csv");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("nobody", "bob@x.io")).unwrap();
-    // The program, `import`, and what `run` adds.
-    let words = command.split_whitespace().skip(2);
-    let words: Vec<&str> = words.filter(|word| *word != "--mock").collect();
-    let second = run(None, &words);
-    assert_eq!(second.status.code(), Some(0), "{second:?}");
-    assert!(last_line(&second).starts_with("2 created, "), "{second:?}");
+    assert_eq!(trial.status.code(), Some(1), "{trial:?}");
+    let stdout = stdout(&trial);
+    let advice = format!("fix these rows before the import; {rejects} says what is wrong");
+    assert!(stdout.contains(&advice), "{stdout}");
+    assert!(!stdout.contains("and run: "), "{stdout}");
 }
 
 #[test]

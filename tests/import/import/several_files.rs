@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use audience::ErrorKind;
+use audience::contacts::OnConflict;
 use audience::import::{Column, CsvInput, ImportError, ImportFiles};
 use audience::mock::{Fault, MockServer};
 use serde_json::json;
@@ -218,24 +220,28 @@ async fn corrected_rejects_are_imported_by_one_call_in_place_of_their_files_with
     ];
     let rejects = folder.path("rejects");
     let columns = [("Weekly", Column::Topic("news".to_owned()))];
-    let run = async |files: &[String]| {
+    let corrected = ["corrected", "corrected-2"].map(|name| folder.path(name));
+    let import = |corrected: &[String], rejects: &str| {
+        let opened = CsvInput::open_all(&files, &columns).unwrap();
+        let import = contacts(&server).import_files(opened);
+        let import = import.rejects_folder(rejects);
+        corrected.iter().fold(import, ImportFiles::corrected)
+    };
+    let run = async |corrected: &[String]| {
         std::fs::create_dir(&rejects).unwrap();
         server.clear_requests();
-        let opened = CsvInput::open_all(files, &columns).unwrap();
-        let import = contacts(&server).import_files(opened);
-        in_time(import.rejects_folder(&rejects)).await.unwrap()
+        in_time(import(corrected, &rejects)).await.unwrap()
     };
     let correct = |to: &str, rows: &[(&str, &str)]| {
-        let to = folder.path(to);
-        std::fs::rename(&rejects, &to).unwrap();
+        std::fs::rename(&rejects, to).unwrap();
         for (name, address) in rows {
-            let path = Path::new(&to).join(name);
+            let path = Path::new(to).join(name);
             let text = std::fs::read_to_string(&path).unwrap();
             std::fs::write(path, text.replace("nobody", address)).unwrap();
         }
     };
 
-    let first = run(&files[..]).await;
+    let first = run(&[]).await;
 
     assert_eq!(counts(&first), [2, 0, 0, 2, 0, 0]);
     assert_eq!(first.files_not_sent(), [files[0].as_str()]);
@@ -243,16 +249,8 @@ async fn corrected_rejects_are_imported_by_one_call_in_place_of_their_files_with
         ("unsubscribed.csv", "dan@x.io"),
         ("cleaned.csv", "eve@x.io"),
     ];
-    correct("corrected", &rows);
-    let mut files = [
-        files[0].clone(),
-        folder.path("corrected/unsubscribed.csv"),
-        folder.path("corrected/cleaned.csv"),
-    ];
-
-    // These two have no such column, and the header of rejects says what their columns mean.
-    assert!(CsvInput::open_all(&files[1..], &columns).is_ok());
-    let second = run(&files[..]).await.finished().unwrap();
+    correct(&corrected[0], &rows);
+    let second = run(&corrected[..1]).await.finished().unwrap();
 
     assert_eq!(counts(&second), [3, 0, 0, 1, 0, 0]);
     let sent = [
@@ -261,10 +259,15 @@ async fn corrected_rejects_are_imported_by_one_call_in_place_of_their_files_with
         vec!["ada@x.io", "nobody"],
     ];
     assert_eq!(batches(&server), sent);
-    correct("corrected-again", &[("subscribed.csv", "fay@x.io")]);
-    files[0] = folder.path("corrected-again/subscribed.csv");
+    correct(&corrected[1], &[("subscribed.csv", "fay@x.io")]);
+    server.clear_requests();
+    for own in [&corrected[0], &folder.path("")] {
+        let error = refused(import(&corrected, own)).await.to_string();
+        assert!(error.contains("the rejects would replace"), "{error}");
+    }
+    assert!(server.requests().is_empty());
 
-    let third = run(&files[..]).await.finished().unwrap();
+    let third = run(&corrected).await.finished().unwrap();
 
     assert_eq!(counts(&third), [3, 0, 0, 0, 0, 0]);
     assert_eq!(batches(&server), [["fay@x.io"]]);
@@ -274,6 +277,142 @@ async fn corrected_rejects_are_imported_by_one_call_in_place_of_their_files_with
     }
     let fay = server.contact("fay@x.io").unwrap();
     assert_eq!(fay.answers.get("news"), Some(&false));
+}
+
+#[tokio::test]
+async fn corrected_rejects_of_a_killed_run_are_refused_until_a_run_has_got_to_its_end() {
+    let folder = Folder::new("files-killed");
+    let server = MockServer::start().await;
+    let rows: String = (0..1_000).map(|n| format!("{n}@x.io\n")).collect();
+    let files = [folder.file("list.csv", &format!("email\nnobody\n{rows}"))];
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    let rejected = Path::new(&corrected).join("list.csv");
+    let own = || import(&server, &files).rejects_folder(&rejects);
+    let rename = || {
+        let _ = std::fs::remove_dir_all(&corrected);
+        std::fs::rename(&rejects, &corrected).unwrap();
+        std::fs::create_dir(&rejects).unwrap();
+        let text = std::fs::read_to_string(&rejected).unwrap();
+        std::fs::write(&rejected, text.replace("nobody", "ada@x.io")).unwrap();
+    };
+    std::fs::create_dir(&rejects).unwrap();
+    let slow = Fault::delay(Duration::from_secs(600)).path("/contacts/batch");
+    server.fault(slow.after(2));
+    let killed = tokio::spawn(own().concurrency(1).into_future());
+    while server.contact_count() < 150 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    killed.abort();
+    assert!(killed.await.unwrap_err().is_cancelled());
+    server.clear_faults();
+    server.clear_requests();
+    rename();
+
+    for (import, advice) in [
+        (own(), "run the import again without the corrected files"),
+        (own().dry_run(), "run the import again without"),
+        (own().no_journals(), "import with journals"),
+    ] {
+        let stopped = refused(import.corrected(&corrected)).await;
+        let error = stopped.error().to_string();
+        assert_eq!(stopped.error().kind(), ErrorKind::Config);
+        assert!(
+            error.contains(&files[0]) && error.contains(advice),
+            "{error}"
+        );
+        assert!(!error.contains("@x.io"), "{error}");
+    }
+
+    assert!(server.requests().is_empty());
+    let whole = in_time(own()).await.unwrap().finished().unwrap();
+    assert_eq!(
+        (whole.created() + whole.updated(), whole.refused()),
+        (1_000, 1)
+    );
+    rename();
+    server.clear_requests();
+    let report = in_time(own().corrected(&corrected)).await.unwrap();
+    assert_eq!(counts(&report.finished().unwrap()), [1, 0, 0, 0, 0, 0]);
+    assert_eq!(batches(&server), [["ada@x.io"]]);
+}
+
+#[tokio::test]
+async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_has_grown_or_is_verified() {
+    let folder = Folder::new("files-grown");
+    let server = MockServer::start().await;
+    let files = [folder.file("list.csv", "email\nada@x.io\nnobody\n")];
+    std::fs::create_dir(folder.path("corrected")).unwrap();
+    folder.file("corrected/list.csv", "email\nbob@x.io\n");
+    let corrected = || import(&server, &files).corrected(folder.path("corrected"));
+
+    let stopped = in_time(import(&server, &files).stop_when(async {})).await;
+    assert_eq!(stopped.unwrap().not_sent(), 2);
+    let unfinished = refused(corrected()).await;
+    let done = in_time(import(&server, &files)).await.unwrap();
+    assert!(done.finished().is_ok());
+    folder.file("list.csv", "email\nada@x.io\nnobody\ncy@x.io\n");
+    let grown = refused(corrected()).await;
+    let verified = refused(corrected().verify()).await;
+    let nowhere = import(&server, &files).corrected(folder.path("corected"));
+    let nowhere = refused(nowhere).await;
+
+    for (stopped, said) in [
+        (unfinished, "list.csv is not finished"),
+        (grown, "list.csv is not finished"),
+        (verified, "a verification takes no corrected files"),
+        (nowhere, "corected is not a folder of corrected files"),
+    ] {
+        assert_eq!(stopped.error().kind(), ErrorKind::Config);
+        assert!(stopped.to_string().contains(said), "{stopped}");
+    }
+    assert!(server.contact("bob@x.io").is_none());
+    let rest = in_time(import(&server, &files)).await.unwrap();
+    assert!(rest.finished().is_ok());
+    assert!(in_time(corrected()).await.unwrap().finished().is_ok());
+    assert!(server.contact("bob@x.io").is_some() && server.contact("cy@x.io").is_some());
+}
+
+#[tokio::test]
+async fn what_was_said_about_a_file_applies_to_its_corrected_rejects() {
+    let folder = Folder::new("files-said");
+    let server = MockServer::start().await;
+    server.seed_contact("ada@x.io");
+    let files = [
+        folder.file("blocked.csv", "email\nnobody\n"),
+        folder.file("list.csv", "email\ncy@x.io\n"),
+    ];
+    let rejects = folder.path("rejects");
+    let corrected = ["corrected", "corrected-2"].map(|name| folder.path(name));
+    let run = async |corrected: &[String]| {
+        std::fs::create_dir(&rejects).unwrap();
+        let opened = CsvInput::open_all(&files, &[]).unwrap().into_iter();
+        let opened = opened.map(|(path, input)| match path.ends_with("blocked.csv") {
+            true => (path, input.opt_out_all().on_conflict(OnConflict::Skip)),
+            false => (path, input),
+        });
+        let import = contacts(&server).import_files(opened);
+        let import = import.rejects_folder(&rejects);
+        in_time(corrected.iter().fold(import, ImportFiles::corrected))
+            .await
+            .unwrap()
+    };
+
+    assert_eq!(run(&[]).await.files_not_sent(), [files[1].as_str()]);
+    // Nothing is corrected yet.
+    std::fs::rename(&rejects, &corrected[0]).unwrap();
+    let second = run(&corrected[..1]).await;
+    std::fs::rename(&rejects, &corrected[1]).unwrap();
+    folder.file("corrected-2/blocked.csv", "email\nada@x.io\n");
+    let third = run(&corrected).await.finished().unwrap();
+
+    assert_eq!(second.refused(), 1);
+    assert_eq!(second.files_not_sent(), [files[1].as_str()]);
+    assert!(
+        second.to_string().ends_with(", 1 file not sent"),
+        "{second}"
+    );
+    assert_eq!(counts(&third), [1, 0, 1, 0, 0, 0]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
 }
 
 #[tokio::test]
