@@ -1308,7 +1308,6 @@ impl Inbox {
     }
 
     /// Counts a task that a [`Worker`] waits for when it shuts down, until the returned value is dropped.
-    #[cfg(feature = "unsubscribe")]
     pub(crate) fn start_task(&self) -> impl Send + use<> {
         self.0.running.start()
     }
