@@ -21,8 +21,8 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, ReadBuf, join};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, join};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -39,6 +39,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// proxy has just sent a request. So this is longer than 600 s, after which the load balancers of Google close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(620);
 
+/// How long a response may wait until the peer accepts another part of it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How long running requests and handlers may continue after a shutdown, unless the program says otherwise.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
 
@@ -53,14 +56,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// way, so that a supervisor restarts the program: a program without its worker would accept events that nobody
 /// handles.
 ///
-/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. Between
-/// two requests, it stays open for 620 s. That is longer than proxies usually wait (nginx and AWS 60 s, Google Cloud
-/// 600 s): a proxy that waits longer than the server may send a request on a connection that is just being closed, and
-/// respond with a 502. A [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService`
-/// limit the time of a body, too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate
-/// `tower-http`: the body arrives while the handler reads it, so the layer limits the time of both, and drops a handler
-/// that takes longer. `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body.
-/// Limit the number of connections at the proxy in front, which also adds TLS.
+/// A connection may take 5 s to send the headers of a request, so slow senders cannot hold connections forever. It is
+/// closed if its peer accepts no part of a response for 30 s. Between two requests, it stays open for 620 s. That is
+/// longer than proxies usually wait (nginx and AWS 60 s, Google Cloud 600 s): a proxy that waits longer than the server
+/// may send a request on a connection that is just being closed, and respond with a 502. A
+/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) and the pages of an `UnsubscribeService` limit the time of a body,
+/// too. For a form of your own, do it with a layer, such as `TimeoutLayer` of the crate `tower-http`: the body arrives
+/// while the handler reads it, so the layer limits the time of both, and drops a handler that takes longer.
+/// `RequestBodyTimeoutLayer` is not enough: it limits only the pauses between the parts of a body. Limit the number of
+/// connections at the proxy in front, which also adds TLS.
 ///
 /// The extensions of each request have its peer, as a [`SocketAddr`].
 ///
@@ -340,13 +344,17 @@ impl Connections {
             reader,
             reads: reads.clone(),
         };
+        let writer = TimedWriter {
+            writer,
+            timeout: None,
+        };
         let connection = http1::Builder::new()
             .timer(HeaderTimer(reads))
             .header_read_timeout(HEADER_TIMEOUT)
             .serve_connection(TokioIo::new(join(reader, writer)), service);
         let connection = self.graceful.watch(connection);
         self.running.spawn(async {
-            // The peer closed the connection, or it sent no valid request.
+            // The peer closed the connection, or it sent no valid request, or it read no response.
             let _ = connection.await;
         });
     }
@@ -375,6 +383,62 @@ impl AsyncRead for CountingReader {
         let read = ready!(Pin::new(&mut self.reader).poll_read(context, buffer));
         self.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(read)
+    }
+}
+
+/// Fails if the peer accepts nothing for `WRITE_TIMEOUT`.
+struct TimedWriter {
+    writer: OwnedWriteHalf,
+    /// Runs while a write waits for the peer.
+    timeout: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl TimedWriter {
+    fn in_time(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.timeout = None;
+            return written;
+        }
+        let start = || Box::pin(tokio::time::sleep(WRITE_TIMEOUT));
+        let timeout = self.timeout.get_or_insert_with(start);
+        ready!(timeout.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for TimedWriter {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.writer).poll_write(context, bytes);
+        self.in_time(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.writer).poll_write_vectored(context, slices);
+        self.in_time(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.writer.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(context)
     }
 }
 

@@ -1,12 +1,10 @@
 //! The counters and the backlog as text for Prometheus.
 
 use std::fmt::Write;
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use super::error::StoreError;
-use super::store::Backlog;
+use super::store::{Backlog, all};
 use super::{Inbox, InboxMetrics};
 
 /// Prometheus waits ten seconds for the response to a scrape.
@@ -61,24 +59,8 @@ pub async fn prometheus<'a>(inboxes: impl IntoIterator<Item = &'a Inbox>) -> Str
 
 /// Asks all stores simultaneously, so that one that does not respond takes no time from the others.
 async fn backlogs(inboxes: &[&Inbox]) -> Vec<Option<Backlog>> {
-    let asked = inboxes.iter().map(|inbox| backlog(inbox));
-    let mut asked: Vec<_> = asked.map(|backlog| Some(Box::pin(backlog))).collect();
-    let mut backlogs = vec![None; asked.len()];
-    poll_fn(|context| {
-        for (asked, result) in asked.iter_mut().zip(&mut backlogs) {
-            if let Some(asking) = asked
-                && let Poll::Ready(backlog) = asking.as_mut().poll(context)
-            {
-                (*asked, *result) = (None, backlog);
-            }
-        }
-        match asked.iter().all(Option::is_none) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
-    backlogs
+    let asked: Vec<_> = inboxes.iter().map(|inbox| backlog(inbox)).collect();
+    all(asked).await
 }
 
 async fn backlog(inbox: &Inbox) -> Option<Backlog> {

@@ -73,29 +73,46 @@ struct Moment {
     room: usize,
 }
 
-/// Since when a limit has been reached.
-#[derive(Debug)]
-struct Full {
-    since: SystemTime,
-    reported: SystemTime,
-    /// How many events were refused since the last report.
+/// What is logged about a limit. A store may be full and have room again many times a minute.
+#[derive(Debug, Default)]
+struct Limit {
+    /// Since when events are refused.
+    full_since: Option<SystemTime>,
+    /// How much room the event needs that was refused last.
+    needed: usize,
+    warned_at: Option<SystemTime>,
+    /// Whether the last message says that it is full.
+    is_warned: bool,
+    /// How many events were refused since the last warning.
     refused: u64,
 }
 
-/// Notes a refused event. Returns how many were refused since the last report, if another report is due.
-fn refuse(full: &mut Option<Full>, now: SystemTime) -> Option<u64> {
-    let is_first = full.is_none();
-    let full = full.get_or_insert(Full {
-        since: now,
-        reported: now,
-        refused: 0,
-    });
-    full.refused += 1;
-    let quiet = now.duration_since(full.reported).unwrap_or_default();
-    (is_first || quiet >= REPORT_INTERVAL).then(|| {
-        full.reported = now;
-        std::mem::take(&mut full.refused)
-    })
+impl Limit {
+    /// Notes a refused event. Returns how many were refused since the last warning, if another warning is due.
+    fn refuse(&mut self, needed: usize, now: SystemTime) -> Option<u64> {
+        self.full_since = self.full_since.or(Some(now));
+        self.needed = needed;
+        self.refused += 1;
+        let quiet = |last| now.duration_since(last).unwrap_or_default();
+        let is_due = self
+            .warned_at
+            .is_none_or(|last| quiet(last) >= REPORT_INTERVAL);
+        is_due.then(|| {
+            self.warned_at = Some(now);
+            self.is_warned = true;
+            std::mem::take(&mut self.refused)
+        })
+    }
+
+    /// Notes how much room there is. Returns since when events were refused, if none would be now and the last message
+    /// says otherwise.
+    fn note_room(&mut self, room: usize) -> Option<SystemTime> {
+        if room < self.needed {
+            return None;
+        }
+        let full_since = self.full_since.take()?;
+        std::mem::take(&mut self.is_warned).then_some(full_since)
+    }
 }
 
 // This is logged without the lock: a subscriber is the caller's code.
@@ -106,9 +123,9 @@ fn report_full(limit: &str, largest: usize, refused: Option<u64>) {
     }
 }
 
-fn report_room(limit: &str, full: Option<Full>, now: SystemTime) {
-    if let Some(full) = full {
-        let seconds = now.duration_since(full.since).unwrap_or_default().as_secs();
+fn report_room(limit: &str, full_since: Option<SystemTime>, now: SystemTime) {
+    if let Some(since) = full_since {
+        let seconds = now.duration_since(since).unwrap_or_default().as_secs();
         report!(info, limit, seconds, "memory store has room again");
     }
 }
@@ -191,31 +208,27 @@ impl MemoryStore {
         if contents.entries >= self.settings.capacity && !contents.has(key) {
             // Before an event is refused, forgotten entries of all endpoints are deleted. That takes longer, so not
             // each call does it.
-            contents.purge_all(now);
+            contents.purge_all(usize::MAX, now);
             let capacity = self.settings.capacity;
             if contents.entries >= capacity {
-                let refused = refuse(&mut contents.too_many, now);
+                let refused = contents.too_many.refuse(1, now);
                 drop(contents);
                 report_full("capacity", capacity, refused);
                 return Err(StoreError::full(format!("it holds {capacity} events")));
             }
         }
-        let room = self
-            .settings
-            .body_memory
-            .saturating_sub(contents.body_bytes);
-        let (entries, body_bytes) = (contents.entries, contents.body_bytes);
+        let room = contents.body_room(&self.settings);
         let result = contents.change_or_insert(key, now, |entry| {
             entry.forget_if_past(now);
             change(entry, Moment { now, room })
         });
-        let (has_new_entry, has_new_body) =
-            (contents.entries > entries, contents.body_bytes > body_bytes);
-        let too_many = contents.too_many.take_if(|_| has_new_entry);
-        let too_large = contents.too_large.take_if(|_| has_new_body);
+        let free = self.settings.capacity.saturating_sub(contents.entries);
+        let too_many_since = contents.too_many.note_room(free);
+        let room = contents.body_room(&self.settings);
+        let too_large_since = contents.too_large.note_room(room);
         drop(contents);
-        report_room("capacity", too_many, now);
-        report_room("body_memory", too_large, now);
+        report_room("capacity", too_many_since, now);
+        report_room("body_memory", too_large_since, now);
         Ok(result)
     }
 
@@ -354,7 +367,7 @@ impl Store for MemoryStore {
         })?;
         accepted.ok_or_else(|| {
             let limit = self.settings.body_memory;
-            let refused = refuse(&mut self.contents().too_large, now);
+            let refused = self.contents().too_large.refuse(body.len(), now);
             report_full("body_memory", limit, refused);
             StoreError::full(format!(
                 "the accepted bodies would take more than {limit} bytes"
@@ -395,13 +408,7 @@ impl Store for MemoryStore {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let now = self.settings.clock.now();
-        let mut contents = self.contents();
-        let mut purged = 0;
-        for shelf in contents.shelves.values_mut() {
-            purged += shelf.purge(limit - purged, now);
-        }
-        contents.entries -= purged;
-        Ok(purged)
+        Ok(self.contents().purge_all(limit, now))
     }
 
     async fn state(
@@ -456,13 +463,16 @@ struct Contents {
     entries: usize,
     /// How many bytes all bodies have.
     body_bytes: usize,
-    /// Since when it holds as many entries as it may.
-    too_many: Option<Full>,
-    /// Since when it has had no room for the body of an event.
-    too_large: Option<Full>,
+    too_many: Limit,
+    too_large: Limit,
 }
 
 impl Contents {
+    /// Returns how many bytes another body may have.
+    fn body_room(&self, settings: &MemoryStoreBuilder) -> usize {
+        settings.body_memory.saturating_sub(self.body_bytes)
+    }
+
     fn has(&self, key: EventKey<'_>) -> bool {
         let shelf = self.shelves.get(key.endpoint);
         shelf.is_some_and(|shelf| shelf.contains(key.id))
@@ -504,12 +514,11 @@ impl Contents {
         }
     }
 
-    fn purge_all(&mut self, now: SystemTime) -> usize {
-        let purged = self
-            .shelves
-            .values_mut()
-            .map(|shelf| shelf.purge(usize::MAX, now))
-            .sum();
+    fn purge_all(&mut self, limit: usize, now: SystemTime) -> usize {
+        let mut purged = 0;
+        for shelf in self.shelves.values_mut() {
+            purged += shelf.purge(limit - purged, now);
+        }
         self.entries -= purged;
         purged
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{poll_fn, ready};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -215,42 +215,43 @@ pub(super) async fn turn_over<S: Store + ?Sized>(
     retention: Duration,
     take: Take<'_>,
 ) -> Turnover {
-    let mut results = Vec::with_capacity(completed.len());
-    let mut completing: Vec<_> = completed
-        .iter()
-        .map(|held| Some(Box::pin(store.complete(*held, retention))))
-        .collect();
-    results.resize_with(completing.len(), || None);
-    let mut taking = pin!(async {
+    let completing = completed.iter();
+    let completing = completing.map(|held| store.complete(*held, retention));
+    let completing: Vec<_> = completing.collect();
+    let taking = async {
         match take.limit {
             0 => Ok(Vec::new()),
             _ => store.take(take).await,
         }
-    });
-    let mut taken = None;
+    };
+    let (completed, taken) = tokio::join!(all(completing), taking);
+    Turnover {
+        completed: completed.into_iter().collect(),
+        taken,
+    }
+}
+
+/// Runs these futures simultaneously, and returns their results in the same order.
+pub(super) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let futures = futures.into_iter();
+    let mut futures: Vec<_> = futures.map(|future| Some(Box::pin(future))).collect();
+    let mut results = Vec::with_capacity(futures.len());
+    results.resize_with(futures.len(), || None);
     poll_fn(|context| {
-        for (call, result) in completing.iter_mut().zip(&mut results) {
-            if let Some(running) = call
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if let Some(running) = future
                 && let Poll::Ready(ended) = running.as_mut().poll(context)
             {
-                (*call, *result) = (None, Some(ended));
+                (*future, *result) = (None, Some(ended));
             }
         }
-        if taken.is_none()
-            && let Poll::Ready(ended) = taking.as_mut().poll(context)
-        {
-            taken = Some(ended);
-        }
-        match taken.is_some() && completing.iter().all(Option::is_none) {
+        match futures.iter().all(Option::is_none) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
     })
     .await;
-    Turnover {
-        completed: results.into_iter().flatten().collect(),
-        taken: taken.unwrap_or_else(|| Ok(Vec::new())),
-    }
+    results.into_iter().flatten().collect()
 }
 
 fn unsupported(method: &str) -> StoreError {

@@ -101,55 +101,88 @@ async fn a_store_in_memory_passes_all_cases_in_a_time_of_its_own() {
     assert!(all_ran, "{report}");
 }
 
-#[tokio::test]
-async fn a_full_store_says_so_once_a_minute_and_when_it_has_room_again() {
-    let log = Log::start();
-    let clock = TestClock::new();
-    let store = clock.builder().capacity(2).body_memory(10).build();
-    let accept = async |name: &str, body: &[u8]| {
-        let id = EventId::try_from(name).unwrap();
-        let key = EventKey::new("main", &id);
-        let delivery = NewDelivery::new(key, body, Fingerprint::of(body));
-        store.accept(delivery).await.is_ok()
-    };
-    let lines = || {
-        let events = log.events().into_iter();
-        let of_store = events.filter(|line| line.fields["message"].contains("memory store"));
-        let text = of_store.map(|line| {
-            let of = |field: &str| line.fields.get(field).cloned().unwrap_or_default();
-            format!(
-                "{} {} {} {}",
-                line.level,
-                of("limit"),
-                of("refused"),
-                of("seconds")
-            )
-        });
-        text.collect::<Vec<_>>()
-    };
+async fn accept(store: &MemoryStore, name: &str, body: &[u8]) -> bool {
+    let id = EventId::try_from(name).unwrap();
+    let key = EventKey::new("main", &id);
+    let delivery = NewDelivery::new(key, body, Fingerprint::of(body));
+    store.accept(delivery).await.is_ok()
+}
 
-    // The bodies: for 90 s, an event each second.
-    assert!(accept("one", &[0; 8]).await);
-    for _ in 0..90 {
-        assert!(!accept("two", &[0; 8]).await);
-        clock.advance(Duration::from_secs(1));
-    }
-    assert_eq!(lines(), ["WARN body_memory 1 ", "WARN body_memory 60 "]);
-    assert!(accept("two", &[0; 2]).await);
-    assert_eq!(lines()[2..], ["INFO body_memory  90"]);
-
-    // The number of events. A duplicate is not refused, and is no sign of room.
-    assert!(!accept("three", b"").await);
-    assert!(accept("one", &[0; 8]).await);
-    assert!(!accept("three", b"").await);
-    assert_eq!(lines()[3..], ["WARN capacity 1 "]);
+/// Completes all events that wait. They are forgotten immediately.
+async fn complete_all(store: &MemoryStore) {
     let token = Token::random();
     let take = Take::new("main", token, Duration::from_secs(60), 10);
     for event in store.take(take).await.unwrap() {
         let held = HeldClaim::new(EventKey::new("main", &event.id), token);
         assert!(store.complete(held, Duration::ZERO).await.unwrap());
     }
+}
+
+/// What the stores of this test logged, as level, limit, refused events and seconds.
+fn lines(log: &Log) -> Vec<String> {
+    let events = log.events().into_iter();
+    let of_store = events.filter(|line| line.fields["message"].contains("memory store"));
+    let text = of_store.map(|line| {
+        let of = |field: &str| line.fields.get(field).cloned().unwrap_or_default();
+        format!(
+            "{} {} {} {}",
+            line.level,
+            of("limit"),
+            of("refused"),
+            of("seconds")
+        )
+    });
+    text.collect()
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_once_a_minute_and_when_it_has_room_again() {
+    let log = Log::start();
+    let clock = TestClock::new();
+    let store = clock.builder().capacity(2).body_memory(10).build();
+
+    // The bodies: for 90 s, an event each second.
+    assert!(accept(&store, "one", &[0; 8]).await);
+    for _ in 0..90 {
+        assert!(!accept(&store, "two", &[0; 8]).await);
+        clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(lines(&log), ["WARN body_memory 1 ", "WARN body_memory 60 "]);
+
+    // The number of events. A duplicate is not refused, and is no sign of room. Neither is a body that is short enough.
+    assert!(accept(&store, "two", &[0; 2]).await);
+    assert!(!accept(&store, "three", b"").await);
+    assert!(accept(&store, "one", &[0; 8]).await);
+    assert!(!accept(&store, "three", b"").await);
+    assert_eq!(lines(&log)[2..], ["WARN capacity 1 "]);
+    complete_all(&store).await;
     clock.advance(Duration::from_secs(5));
-    assert!(accept("three", b"").await);
-    assert_eq!(lines()[4..], ["INFO capacity  5"]);
+    assert!(accept(&store, "three", b"").await);
+    assert_eq!(
+        lines(&log)[3..],
+        ["INFO capacity  5", "INFO body_memory  95"]
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_is_full_each_second_says_so_no_more_often() {
+    let log = Log::start();
+    let clock = TestClock::new();
+    let store = clock.builder().capacity(2).build();
+
+    for n in 0..90 {
+        assert!(accept(&store, &format!("evt_{n}"), b"").await);
+        assert!(accept(&store, &format!("other_{n}"), b"").await);
+        assert!(!accept(&store, &format!("refused_{n}"), b"").await);
+        complete_all(&store).await;
+        clock.advance(Duration::from_secs(1));
+    }
+
+    let expected = [
+        "WARN capacity 1 ",
+        "INFO capacity  1",
+        "WARN capacity 60 ",
+        "INFO capacity  1",
+    ];
+    assert_eq!(lines(&log), expected);
 }

@@ -176,6 +176,27 @@ async fn a_connection_that_does_not_continue_its_second_request_is_closed_after_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_whose_peer_reads_no_response_is_closed() {
+    // More than the system keeps for a connection.
+    const LENGTH: usize = 32 * 1024 * 1024;
+    let (listener, address) = listen().await;
+    let router = Router::new().route("/", get(async || vec![b'x'; LENGTH]));
+    let server = tokio::spawn(audience::serve(listener, router).run_until(pending()));
+    let mut connection = connect(address).await;
+    connection.write_all(REQUEST).await.unwrap();
+    // Now the response has begun.
+    connection.read_exact(&mut [0; 15]).await.unwrap();
+
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let mut rest = Vec::new();
+    // Some systems report an error after the last byte.
+    connection.read_to_end(&mut rest).await.ok();
+
+    assert!(rest.len() < LENGTH, "{}", rest.len());
+    server.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_handle_events_beside_the_server_and_release_what_the_shutdown_cuts_off() {
     let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
     let other = Inbox::builder(store_in_test_time()).build().unwrap();

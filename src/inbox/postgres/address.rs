@@ -86,12 +86,24 @@ fn limit_statements(mut config: Config, timeout: Duration) -> Config {
     let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
     let mut options = config.get_options().unwrap_or_default().to_owned();
     for name in ["statement_timeout", "lock_timeout"] {
-        if !options.contains(name) {
+        if !sets(&options, name) {
             options += &format!(" -c {name}={milliseconds}");
         }
     }
     config.options(options.trim_start());
     config
+}
+
+/// Returns whether these options set a parameter: as `-c name=value`, `-cname=value` or `--name=value`.
+fn sets(options: &str, parameter: &str) -> bool {
+    options.split_whitespace().any(|word| {
+        let word = word
+            .strip_prefix("-c")
+            .or_else(|| word.strip_prefix("--"))
+            .unwrap_or(word);
+        word.split_once('=')
+            .is_some_and(|(name, _)| name == parameter)
+    })
 }
 
 /// How connections and requests to cancel a statement are encrypted.
@@ -408,6 +420,17 @@ mod tests {
         assert_eq!(
             options("postgres://localhost/db?options=-cstatement_timeout%3D7s"),
             "-cstatement_timeout=7s -c lock_timeout=3000"
+        );
+        assert_eq!(
+            options(
+                "postgres://localhost/db?options=-c%20statement_timeout%3D7s%20--lock_timeout%3D1s"
+            ),
+            "-c statement_timeout=7s --lock_timeout=1s"
+        );
+        // Another parameter, whose name ends in the same way.
+        assert_eq!(
+            options("postgres://localhost/db?options=-cdeadlock_timeout%3D7s"),
+            "-cdeadlock_timeout=7s -c statement_timeout=3000 -c lock_timeout=3000"
         );
     }
 

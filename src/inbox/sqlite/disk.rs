@@ -13,8 +13,8 @@ use crate::sync::lock;
 use rusqlite::{Error, ffi};
 
 /// How large the reserve is. Deleting it must make room in the file for everything in the log. The log is copied into
-/// the file when it has `LOG_PAGES`. If there is no room for that, it may grow to twice that size before it is full,
-/// too.
+/// the file when it has `LOG_FULL_BYTES`, to which the last commit adds up to `BATCH_BYTES`, or one longer body. If
+/// there is not enough room for that, the log may still grow by less than its own length before it is full, too.
 const RESERVE_BYTES: usize = 8 * 1024 * 1024;
 /// How often the store tries to write an absent reserve again.
 const RETRY: Duration = Duration::from_secs(1);

@@ -22,9 +22,9 @@ use crate::secret::for_owner_only;
 use crate::sync::lock;
 use crate::webhooks::Clock;
 
-/// How many pages the write-ahead log has before it is copied into the file. The reserve for a full disk has room for
-/// twice as many.
-const LOG_PAGES: i64 = 800;
+/// How long the write-ahead log is before it is copied into the file: 800 pages of the usual size. The reserve for a
+/// full disk has room for more than twice as much.
+const LOG_FULL_BYTES: i64 = 800 * 4096;
 /// The log is cut to this size once it is copied.
 const LOG_BYTES: i64 = 4 * 1024 * 1024;
 const CACHE_KIB: i64 = 16 * 1024;
@@ -121,7 +121,10 @@ fn configure(
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Bodies hold personal data: a deleted one is overwritten.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
-    connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
+    // A database that another program created may have larger pages.
+    let page_size: i64 = connection.query_row("PRAGMA page_size", (), |row| row.get(0))?;
+    let pages = LOG_FULL_BYTES / page_size;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", pages, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))
 }
 

@@ -323,7 +323,7 @@ impl Store for SqliteStore {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
         let reason = reason.to_owned();
         self.writer
-            .run(Purpose::Always, move |entries| {
+            .run_long(Purpose::Always, reason.len(), move |entries| {
                 entries.park(owned.held(token), &reason)
             })
             .await
@@ -332,7 +332,7 @@ impl Store for SqliteStore {
     async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
         let owned = OwnedKey::new(delivery.key);
         let body: Box<[u8]> = delivery.body.into();
-        let fingerprint = delivery.fingerprint;
+        let (length, fingerprint) = (body.len(), delivery.fingerprint);
         let accept = move |entries: &Entries<'_, '_>| {
             entries.accept(&NewDelivery {
                 key: owned.key(),
@@ -341,7 +341,7 @@ impl Store for SqliteStore {
             })
         };
         // The event is not stored if the caller has gone: the service got no response, and delivers it again.
-        self.writer.run(Purpose::Add, accept).await
+        self.writer.run_long(Purpose::Add, length, accept).await
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {

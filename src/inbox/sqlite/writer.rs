@@ -18,6 +18,9 @@ use crate::inbox::error::StoreError;
 const QUEUE: usize = 256;
 /// How many operations share a transaction.
 const BATCH: usize = 256;
+/// How many bytes they write together, unless one of them writes more alone. One commit may make the log longer by as
+/// much, and the reserve for a full disk must have room for all of it.
+const BATCH_BYTES: usize = 1024 * 1024;
 
 /// A handle of the thread. The thread ends when the last one is dropped, after the operations that wait.
 #[derive(Clone)]
@@ -48,7 +51,17 @@ impl Writer {
         purpose: Purpose,
         work: impl Fn(&Entries<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (operation, reply) = Operation::new(work, purpose);
+        self.run_long(purpose, 0, work).await
+    }
+
+    /// Does the same for an operation that writes this many bytes beside its entry.
+    pub(super) async fn run_long<T: Send + 'static>(
+        &self,
+        purpose: Purpose,
+        length: usize,
+        work: impl Fn(&Entries<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (operation, reply) = Operation::new(work, purpose, length);
         self.send(Request::Job(Box::new(operation))).await?;
         reply.await.map_err(|_| ended())?
     }
@@ -103,19 +116,28 @@ fn ended() -> StoreError {
 fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<Request>) {
     let session = Session::new(connection);
     let mut list = List::default();
-    while let Some(first) = requests.blocking_recv() {
+    let mut left = None;
+    while let Some(first) = left.take().or_else(|| requests.blocking_recv()) {
         if shared.should_reserve() {
             session.without_waiting(|| shared.reserve(&session));
         }
-        let mut batch = Vec::new();
+        let (mut batch, mut length) = (Vec::new(), 0);
         let mut next = Some(first);
         while let Some(request) = next.take() {
             match request {
+                Request::Job(job) if length > 0 && length + job.length() > BATCH_BYTES => {
+                    left = Some(Request::Job(job));
+                    break;
+                }
                 // The job is not run yet: another one that comes a moment later shares its write to the disk.
-                Request::Job(job) => batch.push(job),
+                Request::Job(job) => {
+                    length += job.length();
+                    batch.push(job);
+                }
                 Request::Exclusive(work) => {
                     // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
+                    length = 0;
                     guard(connection, || commit(&session, shared, &mut list, before));
                     // The closure may change anything.
                     list = List::default();
@@ -225,6 +247,9 @@ trait Job: Send {
     /// Returns whether it is useless because its caller no longer waits.
     fn is_abandoned(&self) -> bool;
 
+    /// Returns how many bytes it writes beside its entry.
+    fn length(&self) -> usize;
+
     /// Runs it, maybe a second time if the transaction was rolled back. Returns whether it succeeded.
     fn run(&mut self, entries: &Entries<'_, '_>) -> bool;
 
@@ -241,6 +266,7 @@ trait Job: Send {
 struct Operation<F, T> {
     work: F,
     purpose: Purpose,
+    length: usize,
     result: Option<rusqlite::Result<T>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -259,11 +285,12 @@ pub(super) enum Purpose {
 type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
 
 impl<F, T> Operation<F, T> {
-    fn new(work: F, purpose: Purpose) -> (Self, Reply<T>) {
+    fn new(work: F, purpose: Purpose, length: usize) -> (Self, Reply<T>) {
         let (reply, receiver) = oneshot::channel();
         let operation = Self {
             work,
             purpose,
+            length,
             result: None,
             reply,
         };
@@ -278,6 +305,10 @@ where
 {
     fn is_abandoned(&self) -> bool {
         self.purpose != Purpose::Always && self.reply.is_closed()
+    }
+
+    fn length(&self) -> usize {
+        self.length
     }
 
     fn run(&mut self, entries: &Entries<'_, '_>) -> bool {
@@ -470,7 +501,7 @@ mod tests {
             (Purpose::Always, ffi::SQLITE_IOERR_READ, false),
             (Purpose::Always, ffi::SQLITE_BUSY, false),
         ] {
-            let (mut operation, _reply) = Operation::<_, ()>::new(work, purpose);
+            let (mut operation, _reply) = Operation::<_, ()>::new(work, purpose, 0);
 
             operation.fail(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
 

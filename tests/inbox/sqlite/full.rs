@@ -93,6 +93,66 @@ async fn an_event_that_does_not_fit_does_not_take_others_of_its_commit_with_it()
     assert_eq!(bodies, 32);
 }
 
+/// Accepts events, all of which wait before the store's thread begins with the first.
+async fn accept_together(store: &SqliteStore, events: usize, length: usize) {
+    let (resume, resumed) = std::sync::mpsc::channel::<()>();
+    let busy = store.transaction(move |_| {
+        resumed.recv().ok();
+        Ok::<_, String>(())
+    });
+    let body = vec![b'x'; length];
+    let accepts = (0..events).map(|n| {
+        let body = &body;
+        async move { accept(store, &id(format!("evt_{n}")), body).await }
+    });
+    let accepts = futures_util::future::join_all(accepts);
+    let (busy, accepted, ()) = tokio::join!(busy, accepts, async { drop(resume) });
+    busy.unwrap();
+    for state in accepted {
+        assert_eq!(state.unwrap(), AcceptState::Accepted);
+    }
+}
+
+/// The reserve must have room for what is in the log.
+const RESERVE: u64 = 8 * 1024 * 1024;
+
+fn log_length(folder: &Folder) -> u64 {
+    let log = folder.0.join("inbox.db-wal");
+    log.metadata().unwrap().len()
+}
+
+#[tokio::test]
+async fn the_log_stays_shorter_than_the_reserve_if_many_long_events_arrive_together() {
+    let folder = Folder::new("full-long");
+    let store = folder.open();
+
+    accept_together(&store, 20, 800_000).await;
+
+    let length = log_length(&folder);
+    assert!(length < RESERVE, "{length}");
+}
+
+#[tokio::test]
+async fn the_log_stays_shorter_than_the_reserve_if_the_database_has_large_pages() {
+    let folder = Folder::new("full-pages");
+    let large = "PRAGMA page_size = 65536; CREATE TABLE mine (x)";
+    folder.connect().execute_batch(large).unwrap();
+    let store = folder.open();
+
+    for n in 0..100 {
+        let state = accept(&store, &id(format!("evt_{n}")), &[b'x'; 3_000]).await;
+        assert_eq!(state.unwrap(), AcceptState::Accepted);
+    }
+
+    let page_size = "PRAGMA page_size";
+    let page_size = folder
+        .connect()
+        .query_row(page_size, (), |row| row.get::<_, i64>(0));
+    assert_eq!(page_size.unwrap(), 65_536);
+    let length = log_length(&folder);
+    assert!(length < RESERVE, "{length}");
+}
+
 #[tokio::test]
 async fn a_transaction_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_retry() {
     let folder = Folder::new("full-transaction");
@@ -350,6 +410,19 @@ async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_onc
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_full_disk_long_events_that_arrived_together_are_handled() {
+    let Some(disk) = SmallDisk::mount("disk-full-long", 48 << 20) else {
+        return;
+    };
+    let store = disk.0.open();
+    accept_together(&store, 40, 800_000).await;
+    disk.fill();
+
+    assert_eq!(drain(&store).await, 40);
 }
 
 #[cfg(target_os = "linux")]
