@@ -199,8 +199,8 @@ impl Error {
     ///
     /// It is [`is_retryable`](Error::is_retryable), but `false` for each opt-in, even if it was not sent, because the
     /// person has to be asked again. It is also `false` for a mail, a create with
-    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) or a raw request that may have been applied. A job, such
-    /// as an import, sends nothing twice that must not be: if it ended with an error, see
+    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) or a raw request that may have been applied, unless
+    /// `.idempotent()` was set on the call. A job, such as an import, sends nothing twice that must not be: if it ended with an error, see
     /// [`exit_status`](crate::exit_status).
     ///
     /// # Example: put a task back into its queue
@@ -325,9 +325,14 @@ impl Error {
         };
         let is_opt_in = self.is_opt_in();
         // Nobody can mend it by another click.
-        let is_refused = self.api().is_some() && !self.is_retryable();
+        let is_refused = self.api().is_some_and(|api| {
+            let outcome = Outcome::from_status(api.status(), &Method::POST);
+            !self.is_retryable() && outcome == Outcome::Refused
+        });
+        let is_confirmation =
+            self.0.is_part_of_opt_in || self.0.operation == Some("confirm_opt_in");
         match self.outcome() {
-            Outcome::Unknown if is_refused && self.0.operation == Some("confirm_opt_in") => {
+            Outcome::Unknown if is_refused && is_confirmation => {
                 text += "; a part of the change may have been made: look at the contact";
             }
             Outcome::Unknown if self.sends_opt_in() => {

@@ -987,7 +987,10 @@ impl Unsubscribe {
 fn concerns_only_its_address(error: &Error) -> bool {
     let is_refused = error.is_not_found() || error.is_validation_error();
     let is_unusable = error.kind() == ErrorKind::Input;
-    let is_unread = error.is_malformed_contact() || error.outcome() == Outcome::Applied;
+    // The last: the contact does not show a change that was accepted.
+    let is_unread = error.is_malformed_contact()
+        || error.outcome() == Outcome::Applied
+        || error.kind() == ErrorKind::Decode && error.is_retryable();
     (is_refused || is_unusable || is_unread) && error.missing() != Some(Missing::Topic)
 }
 

@@ -45,7 +45,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`Error::is_complaint_locked`] if the contact reported spam. If there is a topic, nothing was changed.
+    /// - [`Error::is_complaint_locked`] if the contact reported spam. If it has done so before the call, and there is a
+    ///   topic, nothing was changed: the outcome is [`Outcome::Refused`].
     /// - [`Error::is_not_found`] if the service has no such topic. The contact may exist by then.
     /// - `quota_exceeded` (402) if the plan's contact ceiling is reached.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is new or opted out of everything, and the

@@ -266,8 +266,8 @@ impl Unsubscribe {
     ///
     /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
     /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
-    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent: a lost opt-out would be worse
-    /// than a lost reason. All requests share the deadline.
+    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still
+    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline.
     ///
     /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
     /// be the topic's default, which can change.
@@ -301,8 +301,8 @@ impl Unsubscribe {
     ///
     /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
     /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
-    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent: a lost opt-out would be worse
-    /// than a lost reason. All requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any case,
+    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still
+    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any case,
     /// because it has no reason.
     ///
     /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
@@ -494,20 +494,10 @@ impl Consent {
         options: CallOptions,
     ) -> Result<(Response<Contact>, bool), Error> {
         let options = client.start_deadline(options);
-        let is_unreadable = match self.looked(client, &options).await {
-            Ok(Some(left)) => return Ok((left, false)),
-            Ok(None) => false,
-            // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
-            Err(error) if error.is_malformed_contact() => true,
-            Err(error) => return Err(error),
-        };
-        let written = self.write(client, false, &options).await;
-        let written = written.map_err(|error| match error.kind() {
-            // For the same reason.
-            ErrorKind::Decode if is_unreadable => error.malformed_contact(),
-            _ => error,
-        });
-        Ok((written?, true))
+        match self.looked(client, &options).await? {
+            Some(left) => Ok((left, false)),
+            None => Ok((self.write(client, false, &options).await?, true)),
+        }
     }
 
     /// Looks whether the contact is left as it is. Then nothing has to be sent.
@@ -523,8 +513,28 @@ impl Consent {
         let contacts = client.contacts();
         match contacts.response_surely(&self.address, options).await {
             Ok(response) => Ok(is_left(response.value()).then_some(response)),
+            // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
+            Err(error) if error.is_malformed_contact() && !self.shows_spam_report(&error) => {
+                Ok(None)
+            }
             Err(error) => Err(error.at(self.operation().name)),
         }
+    }
+
+    /// Returns whether the contact in a body that cannot be read as one has certainly reported spam.
+    fn shows_spam_report(&self, error: &Error) -> bool {
+        #[derive(Deserialize)]
+        struct Shown {
+            email: String,
+            unsubscribe_reason: String,
+        }
+
+        let body = error.body().map(without_mark);
+        let shown = body.and_then(|body| serde_json::from_slice::<Shown>(body).ok());
+        shown.is_some_and(|shown| {
+            let is_own = !are_different(&shown.email, &self.address);
+            is_own && shown.unsubscribe_reason == "complaint"
+        })
     }
 
     /// Sends the change and, if the contact in the response is no proof, retrieves the contact. `is_repeated` says that

@@ -985,8 +985,13 @@ impl Write for RejectsFile {
         self.file.write(text)
     }
 
+    /// At the end: after a power failure, the rejects must not have fewer rows than the journal has finished.
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        match self.is_locked {
+            true => self.file.sync_data(),
+            // A device, such as a terminal.
+            false => Ok(()),
+        }
     }
 }
 

@@ -154,7 +154,8 @@ impl ImportFiles {
         self
     }
 
-    /// Checks all rows of all files and sends nothing. Journals are neither read nor written. See [`Import::dry_run`].
+    /// Checks all rows of all files and sends nothing. No journal is written, and none is read but those of
+    /// files that [`corrected`](Self::corrected) rejects replace. See [`Import::dry_run`].
     ///
     /// The report counts only the rows as [valid](ImportReport::valid) that the import would send. It also has the refused
     /// rows of the files that the import would not send, because rows before them are refused.
@@ -272,9 +273,10 @@ impl ImportFiles {
     /// one, and run the same import with it. If rows are refused again, do the same once more, and call this method for both
     /// folders, the newest one last: its files replace those of the earlier one.
     ///
-    /// - **No row is lost.** A file is replaced only if its journal says that its last run has read all its rows and has left
-    ///   none to the next run: the rejects of a run that was killed or stopped may lack rows. So it needs the journals, and
-    ///   fails with [`no_journals`](Self::no_journals).
+    /// - **Only the rejects of the last run.** The rejects of a run that was killed or stopped may lack rows. So a file is
+    ///   replaced only if its journal says that its last run into this service has read all its rows and has left none to the
+    ///   next run. With [`no_journals`](Self::no_journals), this fails. It cannot see which run has written the rejects: put
+    ///   those of an earlier run, a dry run or a verification away, and always pass all folders.
     /// - **Columns.** Everything that was said about a file also applies to its corrected rejects, such as its mapping and
     ///   [`opt_out_all`](CsvInput::opt_out_all), but not its delimiter. So correct the misspelled name of a topic in the
     ///   mapping, or in the first line of the rejects if there is no mapping. The four columns that say what was wrong are
@@ -413,8 +415,9 @@ impl ImportFiles {
                     "{folder} is not a folder of corrected files"
                 )));
             }
+            let service = self.contacts.base_url();
             for file in &mut self.files {
-                file.replace(&folder)?;
+                file.replace(&folder, &service)?;
             }
         }
         self.files.sort_by_key(|file| !file.input.opts_out_all());
@@ -609,7 +612,7 @@ struct OpenFile {
 
 impl ListFile {
     /// Puts the file of the same name in this folder in place of this one, if there is one.
-    fn replace(&mut self, folder: &Path) -> Result<(), Error> {
+    fn replace(&mut self, folder: &Path, service: &str) -> Result<(), Error> {
         let corrected = folder.join(self.path.file_name().unwrap_or_default());
         // On Windows, the rejects of a file without any are an empty file.
         let has_rows =
@@ -617,7 +620,7 @@ impl ListFile {
         if !has_rows {
             return Ok(());
         }
-        if !self.is_finished()? {
+        if !self.is_finished(service)? {
             return Err(self.not_finished(&corrected, folder));
         }
         let opened = self.input.open_corrected(&corrected);
@@ -628,15 +631,15 @@ impl ListFile {
         Ok(())
     }
 
-    /// Returns whether the last run with the journal has read all rows of the file, and has left none to the next one.
-    fn is_finished(&self) -> Result<bool, Error> {
+    /// Returns whether the last run into this service has read all rows of the file, and has left none to the next one.
+    fn is_finished(&self, service: &str) -> Result<bool, Error> {
         // A journal that does not exist would be created.
         let Some(path) = self.journal.as_deref().filter(|path| path.exists()) else {
             return Ok(false);
         };
         let opened = Journal::open(path);
         let journal = opened.map_err(|error| error.about(&self.path.display().to_string()))?;
-        let Some(rows) = journal.rows_at_end() else {
+        let Some(rows) = journal.rows_at_end(service) else {
             return Ok(false);
         };
         Ok(CsvInput::count_rows(&self.path, self.input.delimiter_char()) == Some(rows))
@@ -649,9 +652,13 @@ impl ListFile {
             None => format!(
                 "{corrected} cannot replace {path}, because no journal says that {path} is finished; import with journals"
             ),
+            Some(ref journal) if !journal.exists() => format!(
+                "{path} was not sent yet, so {corrected} is not from its import; remove {corrected}"
+            ),
             Some(_) => format!(
-                "{path} is not finished, so {corrected} cannot replace it: rows would be lost; run the import again without \
-                 the corrected files of {folder} until nothing is left but refused rows, and correct the rejects of that run"
+                "{path} is not finished, so {corrected} cannot replace it: rows would be lost; put {folder} away, because its \
+                 rejects may lack rows; run the import again without it until nothing is left but refused rows, and correct \
+                 the rejects of that run"
             ),
         })
     }

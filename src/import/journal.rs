@@ -159,9 +159,12 @@ impl Journal {
         &self.path
     }
 
-    /// Returns how many rows the last run has read, if it has left none of them to the next run.
-    pub(super) fn rows_at_end(&self) -> Option<u64> {
-        self.contents.resumed.rows_at_end
+    /// Returns how many rows the last run into this service has read, if it has left none of them to the next run.
+    pub(super) fn rows_at_end(&self, service: &str) -> Option<u64> {
+        let resumed = &self.contents.resumed;
+        let header = resumed.header.as_ref();
+        let is_same = header.is_some_and(|header| header.service == service);
+        resumed.rows_at_end.filter(|_| is_same)
     }
 
     /// Starts an import into this service: a new journal gets a header, any other must have the header of this import.

@@ -14,11 +14,11 @@ use crate::{Error, ErrorCode};
 /// failed, because the service refused them or could not be reached, the number of their rows follows, which are not
 /// among the refused ones: `, 2 whose opt-out failed`. If the run [was stopped](Self::is_stopped), most of these opt-outs are
 /// only not sent yet: `, 2 whose opt-out is not recorded yet`. If [files were not sent](Self::files_not_sent), it ends with
-/// their number: `, 1 file not sent`.
+/// their number: `, 1 file not sent`. After a verification, it does not.
 /// After a dry run, it says how many rows are valid: `3 not sent (3 of them valid)`.
 /// After [`verify`](super::Import::verify), it says what was found: `opt-outs recorded for 3 rows, missing for 1; 4 rows
 /// without opt-outs have a contact, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of
-/// rows that were applied, it has the counts of an import, and ends with `, 1 without their opt-out`.
+/// rows that were applied, it has the counts of an import, and then `, 1 without their opt-out`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and look at `refused`"]
 #[non_exhaustive]
@@ -404,7 +404,7 @@ impl ImportReport {
             true => "an opt-out failed; repeat the run",
             false => {
                 "an opt-out failed; mend what its message says, then repeat the run; or, if the name of a topic is misspelled, \
-                 correct it in the first line of the rejects, and import those"
+                 correct it in the mapping or, without one, in the first line of the rejects, and import the rejects"
             }
         };
         let is_retryable = self.is_stopped || self.may_succeed;

@@ -315,6 +315,17 @@ async fn an_address_is_not_changed_if_the_service_does_not_show_the_topics_of_th
 }
 
 #[tokio::test]
+async fn the_opt_out_goes_along_although_the_new_contact_cannot_be_read() {
+    let (server, contacts) = start(Some(Reason::Preferences), Some(None)).await;
+    let topics = json!({"news": "yes"});
+    server.fault(retrieved(NEW, shown(NEW, "", &topics)));
+
+    contacts.change_address(ADA, NEW).await.unwrap_err();
+
+    assert!(server.contact(NEW).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_topic_whose_answer_is_null_goes_along_as_an_opt_out() {
     let (server, contacts) = start(None, None).await;
     let topics = json!({"news": true, "deals": null});

@@ -443,6 +443,31 @@ async fn an_opt_out_that_looks_first_is_sent_to_a_contact_that_cannot_be_read() 
 }
 
 #[tokio::test]
+async fn an_opt_out_that_looks_first_does_not_replace_a_spam_report_of_a_contact_that_cannot_be_read()
+ {
+    let server = audience::mock::MockServer::builder().seed_contact(ADA);
+    let server = server.start().await;
+    let locked = with(contact(), "topics", json!({"news": "yes"}));
+    let locked = with(
+        with(locked, "unsubscribed", true),
+        "unsubscribe_reason",
+        "complaint",
+    );
+    let look = Fault::wrong_body(locked.to_string()).method("GET");
+    server.fault(look.path("/contacts/*"));
+    let contacts = server.client().contacts();
+
+    let error = contacts
+        .unsubscribe(ADA)
+        .unless_complaint_locked()
+        .await
+        .unwrap_err();
+
+    assert!(error.is_malformed_contact(), "{error}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn an_opt_in_of_somebody_else_after_the_contact_was_retrieved_does_not_win_over_a_person() {
     let server = audience::mock::MockServer::builder().seed_contact(ADA);
     let server = server.start().await;

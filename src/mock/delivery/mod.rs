@@ -482,11 +482,16 @@ impl Event {
 
     /// Returns the timestamp of the next attempt at `endpoint`: the first second from now on that no attempt has.
     ///
-    /// If attempts have all seconds up to [`MOST_AHEAD`], it is now.
+    /// If attempts have all seconds up to [`MOST_AHEAD`], it begins anew with now.
     fn next_timestamp(&mut self, endpoint: u64, now: i64) -> i64 {
         let used = self.timestamps.entry(endpoint).or_default();
         let mut seconds = now..=now.saturating_add(MOST_AHEAD);
-        let next = seconds.find(|second| !used.contains(second)).unwrap_or(now);
+        let next = seconds
+            .find(|second| !used.contains(second))
+            .unwrap_or_else(|| {
+                used.clear();
+                now
+            });
         used.insert(next);
         next
     }

@@ -350,6 +350,9 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_has_grown_or_i
     let unfinished = refused(corrected()).await;
     let done = in_time(import(&server, &files)).await.unwrap();
     assert!(done.finished().is_ok());
+    let other = MockServer::start().await;
+    let elsewhere = import(&other, &files).corrected(folder.path("corrected"));
+    let elsewhere = refused(elsewhere).await;
     folder.file("list.csv", "email\nada@x.io\nnobody\ncy@x.io\n");
     let grown = refused(corrected()).await;
     let verified = refused(corrected().verify()).await;
@@ -358,6 +361,7 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_has_grown_or_i
 
     for (stopped, said) in [
         (unfinished, "list.csv is not finished"),
+        (elsewhere, "list.csv is not finished"),
         (grown, "list.csv is not finished"),
         (verified, "a verification takes no corrected files"),
         (nowhere, "corected is not a folder of corrected files"),
