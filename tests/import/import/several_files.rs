@@ -309,7 +309,7 @@ async fn corrected_rejects_of_a_killed_run_are_refused_until_a_run_has_got_to_it
     rename();
 
     for (import, advice) in [
-        (own(), "run the import again without the corrected files"),
+        (own(), "run the import again without it"),
         (own().dry_run(), "run the import again without"),
         (own().no_journals(), "import with journals"),
     ] {
