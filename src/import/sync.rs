@@ -54,7 +54,7 @@ impl Contacts {
     /// | has a new topic opt-out | one opt-out for each |
     /// | is new and not subscribed | the entry of a batch, then the opt-out; a contact that existed is retrieved before |
     /// | has another address | retrieves the contact of the old address, creates the new one with all its opt-outs, retrieves the old one again for opt-outs since, and then opts it out |
-    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | retrieves the contact, and opts it out of everything if it is not opted out already: [the interface](crate::interface#4.7) shows no way to delete a contact. Sends nothing if another row has the address |
+    /// | was deleted, or is missing with [`deletes_missing`](SyncContacts::deletes_missing) | retrieves the contact, and opts it out of everything if it is not opted out already: [the interface](crate::interface#4.7) shows no way to delete a contact. Sends nothing if another row has the address. Rows of earlier runs that are not in the table count as well, unless the run deletes missing rows |
     ///
     /// First come the opt-outs of rows that are known, then everything else, and at the end the opt-outs of old
     /// addresses. The requests of each part run in parallel, at the pace of an [import](Contacts::import).
@@ -84,15 +84,18 @@ impl Contacts {
     /// - **An opt-out that was read is sent, whatever happens afterwards.** It is written to the state file first. If
     ///   it fails, or the program is killed, the next run sends it, even if the row has changed or is missing. There
     ///   are three exceptions: the opt-out of a new row is written when its batch starts, that of a row whose old
-    ///   address another row has when the old contact was retrieved, and that of a key that occurs twice is not
-    ///   written. If the run ends before it has sent such an opt-out, pass the row again.
+    ///   address another row has when the old contact was retrieved, and that of a row whose key is empty or occurs
+    ///   twice, or of a new row with a property that cannot be sent, is not written. If the run ends before it has sent
+    ///   such an opt-out, pass the row again.
     /// - **A contact that is opted out already keeps its reason.** Another opt-out of everything would replace the reason
     ///   `preferences` by `manual`, and could lift the lock after a spam report. So the contact is retrieved first. If it
     ///   is opted out, only opt-outs of topics are sent, even if the row has a reason. Write an opt-out from a webhook into the
     ///   table: the sync does not send it again. If the contact cannot be retrieved, the opt-out failed, and the next
     ///   run tries it again. One request serves all opt-outs of a row.
     /// - If two rows have the same address, an opt-out of either counts. That one of them is deleted or missing is no
-    ///   opt-out: the contact is the one of the other row. But a new opt-out that the deleted row has itself is sent.
+    ///   opt-out: the contact is the one of the other row. But a new opt-out that the deleted row has itself is sent,
+    ///   unless an earlier run has opted out the contact for this row after it was deleted. If another row creates the
+    ///   contact, the contact gets all opt-outs that the deleted row has itself.
     /// - If a row gets another address, an opt-out that arrives at the old one goes to the new one, too, until the sync
     ///   opts the old one out. If a run was interrupted when it may have done so, an opt-out of the old address counts
     ///   as the run's own, unless its reason says that the person made it.
@@ -209,7 +212,7 @@ impl SyncRow {
     ///
     /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and
     /// that no other row has, now or later. If you cannot read the key of a row, pass an empty one. The row is refused,
-    /// and no row counts as missing: see [`deletes_missing`](SyncContacts::deletes_missing).
+    /// but its opt-outs are sent, and no row counts as missing: see [`deletes_missing`](SyncContacts::deletes_missing).
     ///
     /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay,
     /// unless another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
@@ -248,7 +251,8 @@ impl SyncRow {
     }
 
     /// Sets whether the row is marked as deleted. `true` opts the contact out of everything, unless another row that is
-    /// not deleted has its address. Default: `false`.
+    /// not deleted has its address. Rows of earlier runs that are not in the table count as well, unless the run
+    /// [deletes missing rows](SyncContacts::deletes_missing). Default: `false`.
     ///
     /// The names and properties of a deleted row are not sent. It may have lost its address: the opt-out goes to the
     /// address that the row had before.
@@ -1191,6 +1195,8 @@ struct Plan {
     /// The rows that are marked as deleted, with their entries. Whether another row has the address is known when the
     /// whole table was read.
     gone: Vec<(ImportRow, Entry)>,
+    /// The rows that are marked as deleted and whose keys occur twice, with the opt-outs that they have themselves.
+    gone_again: Vec<ImportRow>,
     opt_ins: Vec<ImportRow>,
     /// The addresses of the rows that are subscribed after an opt-out of everything which an earlier run has reported,
     /// with the places of their entries if these do not change.
@@ -1223,14 +1229,16 @@ struct Plan {
     columns: Option<Arc<[String]>>,
     /// The entries of known rows that cannot be sent.
     refused: Vec<Entry>,
-    /// The opt-outs of the rows that keep their address. If another row creates its contact again, they are sent.
+    /// The opt-outs of the rows that keep their address, and of those that are deleted. If another row creates the
+    /// contact, they are sent.
     kept: KeptOptOuts,
     /// The addresses whose rows are not subscribed, with their keys and whether the rows are deleted. `None` if the
     /// list is not checked.
     unwanted: Option<HashMap<u64, (String, bool)>>,
     /// The rows that are subscribed, if the list is checked.
     wanted: Queue,
-    /// The addresses that some row has which is neither subscribed nor deleted, if the list is checked.
+    /// The addresses that some row has which is not subscribed, if the list is checked. That a row is deleted does not
+    /// count.
     off: HashSet<u64>,
     /// The names of the topics to compare.
     topics: Vec<String>,
@@ -1238,7 +1246,7 @@ struct Plan {
 }
 
 /// The addresses whose rows are opted out of a topic, with the place of the topic among those to compare. The value is
-/// the key of such a row; `None` if the first part sends the opt-out.
+/// the key of such a row; `None` if the first part sends the opt-out, or if only deleted rows have it.
 type UnwantedTopics = HashMap<(u64, usize), Option<String>>;
 
 /// The addresses of all rows that are not deleted, by their numbers.
@@ -1462,6 +1470,7 @@ impl Plan {
             replaced: Vec::new(),
             leavers: Vec::new(),
             gone: Vec::new(),
+            gone_again: Vec::new(),
             opt_ins: Vec::new(),
             opted_in: HashMap::new(),
             takers: Vec::new(),
@@ -1504,18 +1513,17 @@ impl Plan {
         Ok(())
     }
 
-    fn add(&mut self, mut row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
+    fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
         if self.columns.is_none() {
             self.columns = row.row.shared_input_columns().cloned();
         }
         let seen = state.known().see(&row.key);
         let has_lost_address = row.is_deleted && matches!(seen, Seen::Before(..));
         if row.row.problem().is_some() {
-            return self.refuse(row, seen);
+            return self.refuse(row, None, seen);
         }
         if let Some(problem) = row.problem(has_lost_address) {
-            row.row = row.row.into_unreadable(problem);
-            return self.refuse(row, seen);
+            return self.refuse(row, Some(problem), seen);
         }
         self.note_unwanted(&row, seen);
         let is_again = match seen {
@@ -1527,8 +1535,9 @@ impl Plan {
             self.add_duplicate(&row);
             return Ok(());
         }
-        if !row.is_deleted {
-            self.addresses.all.push(number_of(row.address()));
+        match row.is_deleted {
+            true => self.kept.note(number_at(&row, seen), row.row.opt_outs()),
+            false => self.addresses.all.push(number_of(row.address())),
         }
         match seen {
             Seen::Before(found) if row.is_deleted => self.add_deleted(row.row, found),
@@ -1555,8 +1564,10 @@ impl Plan {
         }
     }
 
-    /// Refuses a row that cannot be sent. If its key is known, it keeps the address that it had before.
-    fn refuse(&mut self, row: SyncRow, seen: Seen) -> Result<(), Error> {
+    /// Refuses a row that cannot be sent, because of this problem or of one that the row itself has. If its key is known,
+    /// it keeps the address that it had before. Otherwise, no entry can keep its opt-outs, so they are sent to its
+    /// address.
+    fn refuse(&mut self, mut row: SyncRow, problem: Option<&str>, seen: Seen) -> Result<(), Error> {
         self.has_unknown_key |= row.key.is_empty() || row.row.is_cut_off();
         if let Seen::Before(Found { place, .. }) = seen {
             let mut entry = self.reader.read(place)?;
@@ -1572,6 +1583,14 @@ impl Plan {
                 self.kept.note(number, &[&known[..], &entry.left].concat());
             }
             self.refused.push(entry);
+        } else if !row.row.opt_outs().is_empty() && is_path_segment(row.address()) {
+            let opt_outs = row.row.opt_outs().to_vec();
+            let task = opt_out_task(None, None);
+            self.first
+                .push(bare(&row.row, row.address(), opt_outs, task));
+        }
+        if let Some(problem) = problem {
+            row.row = row.row.into_unreadable(problem);
         }
         self.first.push(row.row);
         Ok(())
@@ -1598,15 +1617,14 @@ impl Plan {
         let Some(unwanted) = &mut self.unwanted else {
             return;
         };
-        let number = match seen {
-            // It may have lost its address.
-            Seen::Before(found) if row.is_deleted => found.address.number(),
-            _ => number_of(row.address()),
-        };
-        if !row.is_deleted {
-            for place in places(&self.topics, row.row.opt_outs()) {
-                let key = Some(row.key.clone());
-                self.unwanted_topics.insert((number, place), key);
+        let number = number_at(row, seen);
+        if !row.is_subscribed() {
+            self.off.insert(number);
+        }
+        for place in places(&self.topics, row.row.opt_outs()) {
+            let key = self.unwanted_topics.entry((number, place)).or_default();
+            if !row.is_deleted {
+                *key = Some(row.key.clone());
             }
         }
         if !row.is_deleted && !row.is_subscribed() {
@@ -1707,14 +1725,13 @@ impl Plan {
         let refused = row.row.clone();
         let refused = refused.into_unreadable("an earlier row has the same key");
         self.first.push(refused.with_opt_outs(Vec::new()));
-        let mut opt_outs = row.row.opt_outs().to_vec();
+        let opt_outs = row.row.opt_outs().to_vec();
+        let task = opt_out_task(None, None);
+        let opt_outs = bare(&row.row, row.address(), opt_outs, task);
         if row.is_deleted {
-            add_missing(&mut opt_outs, [&EVERYTHING]);
-        }
-        if !opt_outs.is_empty() {
-            let task = opt_out_task(None, None);
-            self.first
-                .push(bare(&row.row, row.address(), opt_outs, task));
+            self.gone_again.push(opt_outs);
+        } else if !row.row.opt_outs().is_empty() {
+            self.first.push(opt_outs);
         }
     }
 
@@ -1734,18 +1751,32 @@ impl Plan {
     fn decide_deleted(&mut self) {
         for (row, mut entry) in std::mem::take(&mut self.gone) {
             let is_out = has(&entry.opt_outs, &EVERYTHING);
-            if !self.addresses.has(number_of(&entry.address)) {
+            let number = number_of(&entry.address);
+            if !self.addresses.has(number) {
                 self.deleted += u64::from(!entry.is_gone && !is_out);
                 self.delete(&row, entry);
                 continue;
             }
+            if !row.opt_outs().is_empty() {
+                self.shared_addresses.insert(number);
+            }
+            let is_over = entry.is_gone && is_out;
             let new = row.opt_outs().iter();
-            let new = new.filter(|opt_out| !is_out && !has(&entry.opt_outs, opt_out));
+            let new = new.filter(|opt_out| !is_over && !has(&entry.opt_outs, opt_out));
             add_missing(&mut entry.left, new);
             let is_done = entry.left.is_empty() && entry.to_leave.is_empty();
             match entry.is_gone && is_done && entry.tried.is_none() {
                 true => self.unchanged += 1,
                 false => self.finish_unseen(&row, entry, true),
+            }
+        }
+        for row in std::mem::take(&mut self.gone_again) {
+            let mut opt_outs = row.opt_outs().to_vec();
+            if !self.addresses.has(number_of(row.address())) {
+                add_missing(&mut opt_outs, [&EVERYTHING]);
+            }
+            if !opt_outs.is_empty() {
+                self.first.push(row.with_opt_outs(opt_outs));
             }
         }
     }
@@ -2155,8 +2186,6 @@ impl Plan {
         let Some(unwanted) = &mut self.unwanted else {
             return;
         };
-        let off = unwanted.iter().filter(|(_, (_, is_deleted))| !is_deleted);
-        self.off = off.map(|(number, _)| *number).collect();
         unwanted.retain(|number, (_, is_deleted)| !*is_deleted || !self.addresses.has(*number));
         for row in &self.first {
             if row.task_kind() != Some(TaskKind::OptOut) {
@@ -2275,6 +2304,14 @@ fn is_deeper(value: &serde_json::Value, levels: usize) -> bool {
         serde_json::Value::Array(values) => levels == 0 || values.iter().any(inside),
         serde_json::Value::Object(members) => levels == 0 || members.values().any(inside),
         _ => false,
+    }
+}
+
+/// Returns the number of the address to which the opt-outs of a row go: a deleted row may have lost its address.
+fn number_at(row: &SyncRow, seen: Seen) -> u64 {
+    match seen {
+        Seen::Before(found) if row.is_deleted => found.address.number(),
+        _ => number_of(row.address()),
     }
 }
 
@@ -2893,7 +2930,7 @@ impl UpsertOptOuts {
 /// are any, it ends with `; 1 opted out at the service, but not in the table`, and with a part such as
 /// `; 1 opted out of "weekly" at the service, but not in the table` for each topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and print the report"]
+#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and look at `changes().refused()`"]
 #[non_exhaustive]
 pub struct SyncReport {
     unchanged: u64,
@@ -2983,10 +3020,12 @@ impl SyncReport {
     /// are none unless the sync [checks the list](SyncContacts::checks_list).
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
-    /// and sends nothing. A row is not among them if another row with the address is not subscribed. Nor is it if its
-    /// "yes" came after an opt-out in the table, if this run has opted out the contact for another row, or if a sync has
-    /// taken an opt-out along to its new address that an earlier run may have made: then it counts under
-    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent).
+    /// and sends nothing. A row is not among them if another row with the address is not
+    /// [subscribed](SyncRow::subscribed), even if that one is deleted. Nor is it if its "yes" came after an opt-out in
+    /// the table, if this run has opted out the contact for another row, or if a sync has taken an opt-out along to its
+    /// new address that an earlier run may have made: then it counts under
+    /// [`opt_ins_not_sent`](Self::opt_ins_not_sent). An opt-out for another row counts so in one run only: a later run
+    /// that checks the list has the key, unless the other row is in the table and is not subscribed.
     ///
     /// # Example: a click in a mail
     ///

@@ -285,8 +285,13 @@ impl Reference {
             }
             entries += 1;
             let is_new = !self.audience.contains_key(&row.address);
+            // Those that deleted rows with the address have themselves count, too.
+            let of_deleted = table.iter().filter(|(other, now)| {
+                now.is_deleted && before.get(other).unwrap_or(now).address == row.address
+            });
+            let of_deleted: Vec<_> = of_deleted.flat_map(|(_, now)| &now.no).collect();
             if !is_refused {
-                let is_full = was_shared || is_shared(&row.address);
+                let is_full = was_shared || is_shared(&row.address) || !of_deleted.is_empty();
                 let contact = self.audience.entry(row.address.clone()).or_default();
                 match (&row.name, known.and_then(|known| known.name.as_ref())) {
                     (Some(name), _) => contact.name.clone_from(name),
@@ -310,6 +315,7 @@ impl Reference {
                     }
                 })
                 .flat_map(|(other, then)| &table.get(other).unwrap_or(then).no)
+                .chain(of_deleted)
                 .filter(|opt_out| is_new && !row.no.contains(*opt_out))
                 .map(|opt_out| (opt_out.clone(), "manual".to_owned()))
                 .collect();
@@ -357,8 +363,8 @@ impl Reference {
             name: Some(NEVER_SENT.to_owned()),
             ..Row::default()
         });
-        let is_out = gone.no.contains(EVERYTHING);
-        let new = row.no.difference(&gone.no).filter(|_| !is_out);
+        let is_over = gone.is_deleted && gone.no.contains(EVERYTHING);
+        let new = row.no.difference(&gone.no).filter(|_| !is_over);
         let new: BTreeMap<_, _> = new.map(|no| (no.clone(), "manual".to_owned())).collect();
         if known.is_none() && new.is_empty() {
             return 0;
@@ -770,13 +776,19 @@ async fn nights_with_killed_runs_end_as_nights_without() {
             // After a kill, the wishes of a row are sent again, also if the person took one back. So are those of a row
             // that is not passed, if a row with its address may have created the contact again.
             let unseen = live(&known).filter(|(key, _)| kills > 0 && !table.contains_key(key));
-            for row in live(&table).chain(unseen).map(|(_, row)| row) {
-                let now = service.get(&row.address).cloned().unwrap_or_default();
-                if row.no.contains(EVERYTHING) && now.reason == "manual" {
-                    reference.opt_out(&row.address, EVERYTHING, "manual");
+            let there = live(&table).chain(unseen);
+            let there = there.map(|(_, row)| (&row.address, &row.no));
+            // A deleted row may have lost its address.
+            let deleted = table.iter().filter(|(_, row)| kills > 0 && row.is_deleted);
+            let deleted =
+                deleted.map(|(key, row)| (&known.get(key).unwrap_or(row).address, &row.no));
+            for (address, no) in there.chain(deleted) {
+                let now = service.get(address).cloned().unwrap_or_default();
+                if no.contains(EVERYTHING) && now.reason == "manual" {
+                    reference.opt_out(address, EVERYTHING, "manual");
                 }
-                for topic in row.no.intersection(&now.no) {
-                    reference.opt_out(&row.address, topic, "manual");
+                for topic in no.intersection(&now.no) {
+                    reference.opt_out(address, topic, "manual");
                 }
             }
             // And of several rows that had one address, the wishes of one may go with another.

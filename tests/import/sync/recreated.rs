@@ -28,12 +28,17 @@ async fn deleted(table: &[SyncRow]) -> Nights {
 }
 
 /// Returns the tables of a second night in which a row creates the contact again, with the table of the first.
-fn nights() -> [[Vec<SyncRow>; 2]; 4] {
+fn nights() -> [[Vec<SyncRow>; 2]; 5] {
     [
         // The row has changed.
         [
             vec![opted_out(1), row(2, "a@x.io")],
             vec![opted_out(1), changed(2)],
+        ],
+        // The other row is deleted.
+        [
+            vec![opted_out(1), row(2, "a@x.io")],
+            vec![opted_out(1).deleted(true), changed(2)],
         ],
         // Only the row that has changed is passed.
         [vec![opted_out(1), row(2, "a@x.io")], vec![changed(2)]],

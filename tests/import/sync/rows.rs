@@ -242,6 +242,26 @@ async fn rows_without_a_key_are_refused_and_no_row_counts_as_missing() {
 }
 
 #[tokio::test]
+async fn the_opt_out_of_a_row_without_a_key_or_with_a_property_that_cannot_be_sent_is_sent() {
+    let nest = |inner, _| serde_json::Value::Array(vec![inner]);
+    let deep = (0..101).fold(serde_json::Value::Null, nest);
+    let rows = [
+        SyncRow::new("", contact("a@x.io")),
+        SyncRow::new(1, contact("a@x.io").property("plan", deep)),
+        SyncRow::new(1, contact("a@x.io").property("plan", f64::NAN)),
+    ];
+    for row in rows {
+        let nights = Nights::new().await;
+        nights.contacts.create("a@x.io").await.unwrap();
+
+        let (report, _) = nights.run(&[row.subscribed(false)]).await;
+
+        assert_eq!((report.opted_out(), report.changes().refused()), (1, 1));
+        assert!(nights.is_opted_out("a@x.io"));
+    }
+}
+
+#[tokio::test]
 async fn a_row_with_a_property_that_is_nested_too_deeply_is_a_reject_with_its_key_and_line() {
     let nights = Nights::new().await;
     nights.run(&[row(7, "a@x.io")]).await;

@@ -280,6 +280,20 @@ async fn a_topic_opt_out_that_the_sync_sends_late_is_not_told_as_one_of_the_serv
 }
 
 #[tokio::test]
+async fn a_topic_opt_out_of_a_deleted_row_is_not_told_as_one_of_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [row(1, "a@x.io"), no_news(2, "a@x.io").deleted(true)];
+
+    for sent in [&["POST /a@x.io/unsubscribe news"][..], &[]] {
+        let (report, calls) = nights.run_with(&table, checks_news).await;
+
+        assert_eq!(posts(&calls), sent);
+        assert!(report.opted_out_of("news").is_empty(), "{report}");
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_of_tonight_and_one_that_is_missing_count_once_each_and_are_sent_once() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), no_news(2, "b@x.io")]).await;
