@@ -212,7 +212,8 @@ impl SyncRow {
     ///
     /// The key tells the sync that a row has another address now. It is text or a number that stays with the row and
     /// that no other row has, now or later. If you cannot read the key of a row, pass an empty one. The row is refused,
-    /// but its opt-outs are sent, and no row counts as missing: see [`deletes_missing`](SyncContacts::deletes_missing).
+    /// but each run sends its opt-outs, and no row counts as missing: see
+    /// [`deletes_missing`](SyncContacts::deletes_missing).
     ///
     /// All properties of the contact are sent, and replace those of the service. Without any, the service's stay,
     /// unless another row has or had the address: see [`Contacts::sync`]. A name that a row no longer has is cleared.
@@ -1571,7 +1572,9 @@ impl Plan {
         self.has_unknown_key |= row.key.is_empty() || row.row.is_cut_off();
         if let Seen::Before(Found { place, .. }) = seen {
             let mut entry = self.reader.read(place)?;
-            if !entry.is_gone {
+            if entry.is_gone {
+                self.add_bare_opt_outs(&row);
+            } else {
                 let number = number_of(&entry.address);
                 self.addresses.all.push(number);
                 let known = entry.opt_outs.clone();
@@ -1583,17 +1586,35 @@ impl Plan {
                 self.kept.note(number, &[&known[..], &entry.left].concat());
             }
             self.refused.push(entry);
-        } else if !row.row.opt_outs().is_empty() && is_path_segment(row.address()) {
-            let opt_outs = row.row.opt_outs().to_vec();
-            let task = opt_out_task(None, None);
-            self.first
-                .push(bare(&row.row, row.address(), opt_outs, task));
+        } else {
+            self.add_bare_opt_outs(&row);
         }
         if let Some(problem) = problem {
             row.row = row.row.into_unreadable(problem);
         }
         self.first.push(row.row);
         Ok(())
+    }
+
+    /// Adds the opt-outs of a row that no entry can keep. If another row creates the contact, it gets them, too.
+    fn add_bare_opt_outs(&mut self, row: &SyncRow) {
+        if row.row.opt_outs().is_empty() || !is_path_segment(row.address()) {
+            return;
+        }
+        self.share_opt_outs(row);
+        let opt_outs = row.row.opt_outs().to_vec();
+        let task = opt_out_task(None, None);
+        self.first
+            .push(bare(&row.row, row.address(), opt_outs, task));
+    }
+
+    fn share_opt_outs(&mut self, row: &SyncRow) {
+        let number = number_of(row.address());
+        self.kept.note(number, row.row.opt_outs());
+        self.shared_addresses.insert(number);
+        if self.unwanted.is_some() && !row.is_subscribed() {
+            self.off.insert(number);
+        }
     }
 
     /// Notes that a row has an address that it did not have. Returns whether the row is subscribed, but the address is
@@ -1618,13 +1639,17 @@ impl Plan {
             return;
         };
         let number = number_at(row, seen);
-        if !row.is_subscribed() {
-            self.off.insert(number);
-        }
-        for place in places(&self.topics, row.row.opt_outs()) {
-            let key = self.unwanted_topics.entry((number, place)).or_default();
-            if !row.is_deleted {
-                *key = Some(row.key.clone());
+        let is_finished = matches!(seen, Seen::Before(found) if found.fingerprint == DELETED);
+        // Otherwise, no later opt-out of the person who has the address now would be told.
+        if !(row.is_deleted && is_finished) {
+            if !row.is_subscribed() {
+                self.off.insert(number);
+            }
+            for place in places(&self.topics, row.row.opt_outs()) {
+                let key = self.unwanted_topics.entry((number, place)).or_default();
+                if !row.is_deleted {
+                    *key = Some(row.key.clone());
+                }
             }
         }
         if !row.is_deleted && !row.is_subscribed() {
@@ -1725,14 +1750,16 @@ impl Plan {
         let refused = row.row.clone();
         let refused = refused.into_unreadable("an earlier row has the same key");
         self.first.push(refused.with_opt_outs(Vec::new()));
+        if !row.is_deleted {
+            return self.add_bare_opt_outs(row);
+        }
+        if !row.row.opt_outs().is_empty() {
+            self.share_opt_outs(row);
+        }
         let opt_outs = row.row.opt_outs().to_vec();
         let task = opt_out_task(None, None);
-        let opt_outs = bare(&row.row, row.address(), opt_outs, task);
-        if row.is_deleted {
-            self.gone_again.push(opt_outs);
-        } else if !row.row.opt_outs().is_empty() {
-            self.first.push(opt_outs);
-        }
+        self.gone_again
+            .push(bare(&row.row, row.address(), opt_outs, task));
     }
 
     /// Adds a known row that is deleted.
@@ -3021,11 +3048,11 @@ impl SyncReport {
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
     /// and sends nothing. A row is not among them if another row with the address is not
-    /// [subscribed](SyncRow::subscribed), even if that one is deleted. Nor is it if its "yes" came after an opt-out in
+    /// [subscribed](SyncRow::subscribed), even if that one is deleted, until a run has recorded its opt-out. Nor is it if its "yes" came after an opt-out in
     /// the table, if this run has opted out the contact for another row, or if a sync has taken an opt-out along to its
     /// new address that an earlier run may have made: then it counts under
     /// [`opt_ins_not_sent`](Self::opt_ins_not_sent). An opt-out for another row counts so in one run only: a later run
-    /// that checks the list has the key, unless the other row is in the table and is not subscribed.
+    /// that checks the list has the key, unless the other row is not deleted and not subscribed.
     ///
     /// # Example: a click in a mail
     ///

@@ -216,7 +216,8 @@ impl SyncState {
     /// - A sync uses the file, and has not ended within 5 s. Try again later.
     /// - A sync has changed the file since it was [opened](Self::open). Open it again.
     /// - The file cannot be read, or no file can be created in its folder.
-    /// - On Windows, always. Delete the lines of the row there, while no sync runs.
+    /// - On Windows, always. Delete the lines of the row there, and its address from the lines of other rows, while no sync
+    ///   runs.
     ///
     /// # Example: after the run that has not found the row any more
     ///
@@ -245,7 +246,7 @@ impl SyncState {
         // As for `shrink`, no other sync would notice it.
         if cfg!(not(unix)) {
             return Err(Error::config(
-                "a sync state cannot be written anew on this system; delete the lines of the row from the file, while no sync runs",
+                "a sync state cannot be written anew on this system; delete the lines of the row from the file, and its address from other lines, while no sync runs",
             ));
         }
         if !block_for_lock(&self.file) {

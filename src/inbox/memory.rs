@@ -367,7 +367,7 @@ impl Store for MemoryStore {
         })?;
         accepted.ok_or_else(|| {
             let limit = self.settings.body_memory;
-            let refused = self.contents().too_large.refuse(body.len(), now);
+            let refused = self.contents().too_large.refuse(body.len().min(limit), now);
             report_full("body_memory", limit, refused);
             StoreError::full(format!(
                 "the accepted bodies would take more than {limit} bytes"

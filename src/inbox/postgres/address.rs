@@ -94,7 +94,8 @@ fn limit_statements(mut config: Config, timeout: Duration) -> Config {
     config
 }
 
-/// Returns whether these options set a parameter: as `-c name=value`, `-cname=value` or `--name=value`.
+/// Returns whether these options set a parameter: as `-c name=value`, `-cname=value` or `--name=value`. Postgres takes
+/// `-` for `_`, and ignores case.
 fn sets(options: &str, parameter: &str) -> bool {
     options.split_whitespace().any(|word| {
         let word = word
@@ -102,7 +103,7 @@ fn sets(options: &str, parameter: &str) -> bool {
             .or_else(|| word.strip_prefix("--"))
             .unwrap_or(word);
         word.split_once('=')
-            .is_some_and(|(name, _)| name == parameter)
+            .is_some_and(|(name, _)| name.replace('-', "_").eq_ignore_ascii_case(parameter))
     })
 }
 
@@ -426,6 +427,10 @@ mod tests {
                 "postgres://localhost/db?options=-c%20statement_timeout%3D7s%20--lock_timeout%3D1s"
             ),
             "-c statement_timeout=7s --lock_timeout=1s"
+        );
+        assert_eq!(
+            options("postgres://localhost/db?options=--Lock-Timeout%3D7s"),
+            "--Lock-Timeout=7s -c statement_timeout=3000"
         );
         // Another parameter, whose name ends in the same way.
         assert_eq!(

@@ -18,8 +18,9 @@ use crate::inbox::error::StoreError;
 const QUEUE: usize = 256;
 /// How many operations share a transaction.
 const BATCH: usize = 256;
-/// How many bytes they write together, unless one of them writes more alone. One commit may make the log longer by as
-/// much, and the reserve for a full disk must have room for all of it.
+/// How many bytes of new bodies they add together, unless one of them adds more alone: on a full disk, the reserve must
+/// have room for what one commit adds to the file. The body of a done event is overwritten in the log, too, but needs no
+/// new room in the file.
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// A handle of the thread. The thread ends when the last one is dropped, after the operations that wait.

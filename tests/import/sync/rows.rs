@@ -262,6 +262,26 @@ async fn the_opt_out_of_a_row_without_a_key_or_with_a_property_that_cannot_be_se
 }
 
 #[tokio::test]
+async fn a_contact_that_a_row_creates_gets_the_opt_outs_of_a_refused_row_with_its_address() {
+    let refused = |key: &str| SyncRow::new(key, contact("a@x.io")).subscribed(false);
+    for table in [
+        vec![row(1, "a@x.io"), refused("")],
+        vec![row(1, "a@x.io"), row(2, "b@x.io"), refused("2")],
+        vec![
+            row(1, "a@x.io"),
+            row(2, "b@x.io"),
+            refused("2").deleted(true),
+        ],
+    ] {
+        let nights = Nights::new().await;
+
+        nights.run(&table).await;
+
+        assert!(nights.is_opted_out("a@x.io"));
+    }
+}
+
+#[tokio::test]
 async fn a_row_with_a_property_that_is_nested_too_deeply_is_a_reject_with_its_key_and_line() {
     let nights = Nights::new().await;
     nights.run(&[row(7, "a@x.io")]).await;
