@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn read(text: impl Into<Vec<u8>>) -> Vec<Record> {

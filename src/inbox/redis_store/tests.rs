@@ -1,4 +1,3 @@
-
 use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::future::ready;

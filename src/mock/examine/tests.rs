@@ -1,4 +1,3 @@
-
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU32;
 

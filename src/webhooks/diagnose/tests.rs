@@ -1,4 +1,3 @@
-
 use std::time::SystemTime;
 
 use base64::Engine;
