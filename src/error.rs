@@ -200,8 +200,8 @@ impl Error {
     /// It is [`is_retryable`](Error::is_retryable), but `false` for each opt-in, even if it was not sent, because the
     /// person has to be asked again. It is also `false` for a mail, a create with
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) or a raw request that may have been applied, unless
-    /// `.idempotent()` was set on the call. A job, such as an import, sends nothing twice that must not be: if it ended with an error, see
-    /// [`exit_status`](crate::exit_status).
+    /// `.idempotent()` was set on the call. A job, such as an import, sends nothing twice that must not be: if it ended
+    /// with an error, see [`exit_status`](crate::exit_status).
     ///
     /// # Example: put a task back into its queue
     ///
@@ -219,7 +219,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn may_repeat(&self) -> bool {
-        let maybe_sent = matches!(self.outcome(), Outcome::Unknown | Outcome::Applied);
+        let maybe_sent = self.outcome().may_be_applied();
         let is_harmful = self.is_opt_in() || maybe_sent && !self.0.is_repeatable;
         self.is_retryable() && !is_harmful
     }
@@ -1477,6 +1477,10 @@ impl Outcome {
             Self::Unknown => "unknown",
             Self::Applied => "applied",
         }
+    }
+
+    pub(crate) fn may_be_applied(self) -> bool {
+        matches!(self, Self::Unknown | Self::Applied)
     }
 
     /// Returns the outcome of a request that got a response with this status, which is not 2xx.

@@ -169,7 +169,7 @@ impl ConfirmOptIn {
             // The contact may be new.
             Err(error) if error.outcome() == Outcome::Applied => None,
             created => Some(created.inspect_err(|error| {
-                *has_defaults = may_have_written(error.outcome());
+                *has_defaults = error.outcome().may_be_applied();
                 self.has_written = *has_defaults;
             })?),
         };
@@ -222,7 +222,7 @@ impl ConfirmOptIn {
         match set_topics.options(self.options.clone()).await {
             Ok(saved) => Ok(saved.contact),
             Err(error) => {
-                self.has_written |= may_have_written(error.form_outcome());
+                self.has_written |= error.form_outcome().may_be_applied();
                 Err(error.into_error())
             }
         }
@@ -246,15 +246,11 @@ impl ConfirmOptIn {
         let results = calls.join_all().await;
         self.has_written |= results.iter().any(|set| match set {
             Ok(_) => true,
-            Err(error) => may_have_written(error.outcome()),
+            Err(error) => error.outcome().may_be_applied(),
         });
         let mut results = results.into_iter();
         results.try_for_each(|set| set.map(drop).map_err(Error::before_others))
     }
-}
-
-fn may_have_written(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Unknown | Outcome::Applied)
 }
 
 /// Returns the error of a request for a contact that exists: a 404 that says otherwise does not come from the service.

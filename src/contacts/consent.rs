@@ -302,8 +302,8 @@ impl Unsubscribe {
     /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
     /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
     /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still
-    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline. With [`topic`](Self::topic), the opt-out is sent in any case,
-    /// because it has no reason.
+    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline. With
+    /// [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
     ///
     /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
     /// If a spam report arrives between them, the opt-out may replace its reason, as an opt-out without this setting may.

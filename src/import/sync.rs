@@ -1602,10 +1602,7 @@ impl Plan {
             return;
         }
         self.share_opt_outs(row);
-        let opt_outs = row.row.opt_outs().to_vec();
-        let task = opt_out_task(None, None);
-        self.first
-            .push(bare(&row.row, row.address(), opt_outs, task));
+        self.first.push(bare_opt_outs(row));
     }
 
     fn share_opt_outs(&mut self, row: &SyncRow) {
@@ -1756,10 +1753,7 @@ impl Plan {
         if !row.row.opt_outs().is_empty() {
             self.share_opt_outs(row);
         }
-        let opt_outs = row.row.opt_outs().to_vec();
-        let task = opt_out_task(None, None);
-        self.gone_again
-            .push(bare(&row.row, row.address(), opt_outs, task));
+        self.gone_again.push(bare_opt_outs(row));
     }
 
     /// Adds a known row that is deleted.
@@ -2332,6 +2326,12 @@ fn is_deeper(value: &serde_json::Value, levels: usize) -> bool {
         serde_json::Value::Object(members) => levels == 0 || members.values().any(inside),
         _ => false,
     }
+}
+
+/// Returns a row that has only the opt-outs of this one, and that no entry is about.
+fn bare_opt_outs(row: &SyncRow) -> ImportRow {
+    let opt_outs = row.row.opt_outs().to_vec();
+    bare(&row.row, row.address(), opt_outs, opt_out_task(None, None))
 }
 
 /// Returns the number of the address to which the opt-outs of a row go: a deleted row may have lost its address.
@@ -3048,8 +3048,8 @@ impl SyncReport {
     ///
     /// Nothing is sent for them. Write these opt-outs into the table: the next run then finds the contacts opted out,
     /// and sends nothing. A row is not among them if another row with the address is not
-    /// [subscribed](SyncRow::subscribed), even if that one is deleted, until a run has recorded its opt-out. Nor is it if its "yes" came after an opt-out in
-    /// the table, if this run has opted out the contact for another row, or if a sync has taken an opt-out along to its
+    /// [subscribed](SyncRow::subscribed), even if that one is deleted, until a run has recorded its opt-out. Nor is it if
+    /// its "yes" came after an opt-out in the table, if this run has opted out the contact for another row, or if a sync has taken an opt-out along to its
     /// new address that an earlier run may have made: then it counts under
     /// [`opt_ins_not_sent`](Self::opt_ins_not_sent). An opt-out for another row counts so in one run only: a later run
     /// that checks the list has the key, unless the other row is not deleted and not subscribed.

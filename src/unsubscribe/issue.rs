@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::links::Target;
 use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
+use crate::Error;
 use crate::any_error::exit_after;
 use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
@@ -27,7 +28,6 @@ use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::sync::lock;
 use crate::webhooks::{Event, EventId, MailEvent};
-use crate::{Error, Outcome};
 
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -1115,11 +1115,10 @@ impl StdError for IssueError {
 impl ConsentError {
     /// Returns whether a mail or an opt-in that failed may have been sent.
     pub(super) fn maybe_sent(&self) -> bool {
-        let outcome = match self {
-            Self::Service(error) => error.outcome(),
-            _ => return false,
-        };
-        matches!(outcome, Outcome::Unknown | Outcome::Applied)
+        match self {
+            Self::Service(error) => error.outcome().may_be_applied(),
+            _ => false,
+        }
     }
 
     /// Returns whether another run of an issue may get further without a change to the program or its settings.
