@@ -62,11 +62,12 @@ impl UnsubscribeService {
     /// issue stops, run it again with the same name: it goes on with those who have not got the issue. After 30 days,
     /// the store has forgotten who got it. So put the date into the name, and use no name again.
     ///
-    /// A mail is sent at most once. If an error does not tell whether it was sent ([`Outcome::Unknown`]), if it was sent
-    /// and the response is not as expected ([`Outcome::Applied`]), or if the program is killed while the service has its
-    /// request, this mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. If the reader has not
-    /// got it, call [`send_issue_to`](Self::send_issue_to) with another name of the issue. After any other error, the next
-    /// run sends it, unless the store failed before it could note that.
+    /// A mail is sent at most once. If an error does not tell whether it was sent
+    /// ([`Outcome::Unknown`](crate::Outcome::Unknown)), if it was sent and the response is not as expected
+    /// ([`Outcome::Applied`](crate::Outcome::Applied)), or if the program is killed while the service has its request, this
+    /// mail is not sent again, and later runs [report](IssueReport::maybe_not_sent) it. If the reader has not got it, call
+    /// [`send_issue_to`](Self::send_issue_to) with another name of the issue. After any other error, the next run sends it,
+    /// unless the store failed before it could note that.
     ///
     /// That holds for as long as the store keeps what it has confirmed. Redis keeps only what its `appendonly` setting
     /// keeps. After a restart of Redis that lost data, or after a restore of a backup, do not finish the issue under its
@@ -1000,7 +1001,8 @@ pub struct IssueFailure {
 
 impl IssueFailure {
     /// Returns whether the contact may have got the mail: the [outcome](Error::outcome) of the error is
-    /// [`Outcome::Unknown`] or [`Outcome::Applied`]. Then no later run sends it. Otherwise, the next one does.
+    /// [`Outcome::Unknown`](crate::Outcome::Unknown) or [`Outcome::Applied`](crate::Outcome::Applied). Then no later run
+    /// sends it. Otherwise, the next one does.
     ///
     /// # Example: what to do about each
     ///
