@@ -71,10 +71,11 @@
 //! # Redirects
 //!
 //! The client follows a redirect only within the scheme, host and port of the base URL, so the key goes nowhere else.
-//! It follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. One
-//! attempt follows at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api)
-//! that says why it is not followed. Its outcome is [`Refused`](crate::Outcome::Refused). After a 303 in response to a
-//! write, the outcome is [`Unknown`](crate::Outcome::Unknown): a service that has applied a write may respond so.
+//! It follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. The target
+//! must have the query of the request: without its filter or cursor, a list would have other contacts. One attempt follows
+//! at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api) that says why it is
+//! not followed. Its outcome is [`Refused`](crate::Outcome::Refused). After a 303 in response to a write, the outcome is
+//! [`Unknown`](crate::Outcome::Unknown): a service that has applied a write may respond so.
 //!
 //! # Your own HTTP client
 //!

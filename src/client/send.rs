@@ -462,7 +462,7 @@ const MAX_REDIRECTS: u32 = 5;
 /// A 307 or a 308 asks for the same request at another URL. A 301 or a 302 does so only for a GET: clients send a GET
 /// after any other request, so it is not clear what the service wants. The target must have the origin of the URL,
 /// which is its scheme, host and port. So the key reaches nobody else, and is never sent in clear text instead of over
-/// TLS.
+/// TLS. It must have the query of the URL: without it, a list would have every contact, or begin anew.
 ///
 /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
 /// Only the host of the base URL is named.
@@ -503,6 +503,8 @@ fn redirect(
         format!("{host} after {followed} others, {unfollowed}")
     } else if matches!(code, 301 | 302) && method != Method::GET {
         format!("{host}, {unfollowed} (a {code} is followed only for a GET)")
+    } else if target.query() != url.query() {
+        format!("{host} with another query than the request's, {unfollowed}")
     } else if target.as_str().len() > LONGEST_URL {
         format!("{host}, {unfollowed} (its URL is longer than {LONGEST_URL} bytes)")
     } else {

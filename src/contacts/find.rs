@@ -9,9 +9,10 @@ impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
     /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
-    /// `None` only if the refusal has the service's code `not_found`. After any other 404, the call lists the contacts with
-    /// this address, and returns `None` if it is not among them. A status such as 503 is an error, whatever its code. A
-    /// contact with another address, for example of a wrong cache, is an error.
+    /// `None` only if the refusal has the service's code `not_found`. After any other 404, and after each 404 for an address
+    /// with letters outside ASCII, the call lists the contacts with this address, and returns `None` if it is not among
+    /// them. A status such as 503 is an error, whatever its code. A contact with another address, for example of a wrong
+    /// cache, is an error.
     ///
     /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
     /// program once with a call that lists, such as [`list`](Self::list).
@@ -84,15 +85,16 @@ impl Contacts {
         }
     }
 
-    /// Retrieves a contact. Believes a refusal with the service's code `not_found`, and makes sure of any other one that
-    /// says that the contact does not exist.
+    /// Retrieves a contact. Believes a refusal with the service's code `not_found` for an ASCII address, and makes sure of
+    /// any other one that says that the contact does not exist.
     pub(super) async fn retrieve_or_missing(
         &self,
         address: &str,
         options: &CallOptions,
     ) -> Result<Contact, Error> {
         match self.retrieve_own(address).options(options.clone()).await {
-            Err(error) if error.code() != Some(&ErrorCode::NotFound) => {
+            // A service may find an address only as it stores it, and how it converts other letters is unknown.
+            Err(error) if error.code() != Some(&ErrorCode::NotFound) || !address.is_ascii() => {
                 Err(self.make_sure(error, address, options).await)
             }
             retrieved => retrieved,

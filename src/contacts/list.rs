@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::Pin;
 
@@ -7,7 +8,7 @@ use http::Method;
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
 use super::pages::{LIST, PageCursor, PageStep, repeated_page};
-use super::{ContactStream, Contacts, Page, PageStream, normalized_address};
+use super::{ContactStream, Contacts, Page, PageStream};
 use crate::Error;
 use crate::address::are_spellings_of_one;
 use crate::client::{
@@ -195,15 +196,18 @@ impl ListContacts {
             // The query has a part of the address only, and may find many contacts.
             self.endpoint.limit_or_insert(LARGEST_PAGE);
         }
-        // The query also finds longer addresses that contain this one.
-        let mut pages = self.query(text_in_each_spelling(address)).pages();
-        while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
-            let page = page?;
-            let mut listed = page.data.iter();
-            if listed.any(|contact| are_spellings_of_one(&contact.email, address)) {
-                return Ok(true);
+        for text in texts_in_spellings(address) {
+            // The query also finds longer addresses that contain this one.
+            let mut pages = self.clone().query(text).pages();
+            while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await
+            {
+                let page = page?;
+                let mut listed = page.data.iter();
+                if listed.any(|contact| are_spellings_of_one(&contact.email, address)) {
+                    return Ok(true);
+                }
+                malformed = malformed.or_else(|| page.malformed().next().map(|(_, error)| error));
             }
-            malformed = malformed.or_else(|| page.malformed().next().map(|(_, error)| error));
         }
         malformed.map_or(Ok(false), Err)
     }
@@ -241,16 +245,24 @@ impl ListContacts {
 /// A shorter text finds too many contacts.
 const SHORTEST_QUERY: usize = 4;
 
-/// Returns the longest part of an address that each of its spellings has. A service may convert only ASCII letters to
-/// lower case, or ignore the case of only these in a query.
-fn text_in_each_spelling(address: &str) -> String {
-    let parts = address.trim().split(|letter: char| !letter.is_ascii());
+/// Returns texts to search for, so that each spelling of an address has one of them. A service may convert only ASCII
+/// letters to lower case, or ignore the case of only these in a query.
+fn texts_in_spellings(address: &str) -> BTreeSet<String> {
+    let address = address.trim();
+    let parts = address.split(|letter: char| !letter.is_ascii());
     let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
-    match longest.len() < SHORTEST_QUERY {
-        // Such as `@` or `.`, which every address has: the list would be the whole audience.
-        true => normalized_address(address),
-        false => longest.to_ascii_lowercase(),
+    if longest.len() >= SHORTEST_QUERY {
+        return [longest.to_ascii_lowercase()].into();
     }
+    // Every address has an `@` or a `.`, so the list would be the whole audience. A domain is hardly written in other
+    // forms than these, and what is before it does not matter.
+    let domain = &address[address.rfind('@').unwrap_or_default()..];
+    [
+        domain.to_owned(),
+        domain.to_lowercase(),
+        domain.to_uppercase(),
+    ]
+    .into()
 }
 
 #[cfg(feature = "import")]

@@ -137,10 +137,10 @@ impl MatchRules {
         }
         // All requests of the call share one deadline.
         let options = self.contacts.client.start_deadline(self.options);
-        let retrieve = self.contacts.retrieve_own(self.address);
         // The list has neither an unknown address nor a contact that does not match. An unknown address is an error, so
         // it is found out first.
-        let address = retrieve.options(options.clone()).await?.email;
+        let retrieving = self.contacts.retrieve_surely(&self.address, &options);
+        let address = retrieving.await?.email;
         let mut matches = Vec::with_capacity(self.rules.len());
         for rule in self.rules {
             let list = self.contacts.list().options(options.clone());

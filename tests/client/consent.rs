@@ -7,6 +7,7 @@ use audience::contacts::{
     Contact, Contacts, OptOutReason, TopicsError, Unsubscribe, UnsubscribeReason,
 };
 use audience::mock::Fault;
+use audience::rule::Rule;
 use audience::{Error, ErrorCode, ErrorKind, Missing, Outcome, StatusCode};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -267,7 +268,7 @@ async fn a_404_of_a_gateway_never_says_that_a_contact_to_change_or_look_at_is_mi
     let contacts = server.client().contacts();
     let not_found = r#"{"code": "not_found", "message": "no such route"}"#;
     for body in ["", "<html>", r#"{"code": "no_such_route"}"#, not_found] {
-        let calls: [(&str, BoxFuture<'_, Result<(), Error>>); 4] = [
+        let calls: [(&str, BoxFuture<'_, Result<(), Error>>); 5] = [
             (
                 "update",
                 async { contacts.update(ADA).property("plan", "pro").await.map(drop) }.boxed(),
@@ -283,6 +284,10 @@ async fn a_404_of_a_gateway_never_says_that_a_contact_to_change_or_look_at_is_mi
             (
                 "history",
                 async { contacts.history(ADA).await.map(drop) }.boxed(),
+            ),
+            (
+                "matches",
+                async { contacts.matches(ADA, Rule::everyone()).await.map(drop) }.boxed(),
             ),
         ];
         for (name, call) in calls {

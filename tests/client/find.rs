@@ -101,18 +101,16 @@ async fn the_code_in_a_response_with_a_status_that_may_pass_is_no_proof() {
     );
 }
 
-/// Starts a service that converts only ASCII letters to lower case, with the contact `Äda@x.io`.
-async fn service_of_ascii() -> wiremock::MockServer {
-    const STORED: &str = "Äda@x.io";
-    let stored = with(support::contact(), "email", STORED);
+/// Starts a service that converts only ASCII letters to lower case, with this contact. It finds no other spelling.
+async fn service_of_ascii(address: &'static str, refusal: &'static str) -> wiremock::MockServer {
+    let stored = with(support::contact(), "email", address);
     respond_with(move |request: &Request| {
         if request.url.path() != "/contacts" {
-            // Another spelling is not found, and the refusal has no code.
-            return text(404, "{}");
+            return text(404, refusal);
         }
         let parameters: HashMap<_, _> = request.url.query_pairs().collect();
         let text = parameters["query"].to_ascii_lowercase();
-        let is_found = STORED.to_ascii_lowercase().contains(&text);
+        let is_found = address.to_ascii_lowercase().contains(&text);
         match is_found && !parameters.contains_key("after") {
             true => ok(json!({"data": [&stored], "next": "c_1"})),
             false => ok(json!({"data": [], "next": ""})),
@@ -123,20 +121,31 @@ async fn service_of_ascii() -> wiremock::MockServer {
 
 #[tokio::test]
 async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_outside_ascii() {
-    let service = service_of_ascii().await;
-    let contacts = contacts(service.uri());
+    for (stored, spellings) in [
+        ("Äda@x.io", ["äda@x.io", "ÄDA@X.IO"]),
+        ("Иван@почта.рф", ["иван@почта.рф", "ИВАН@ПОЧТА.РФ"]),
+        ("Я@Почта.рф", ["я@Почта.рф", " Я@Почта.рф"]),
+        ("я@Я.Я", ["Я@Я.Я", "я@я.я"]),
+    ] {
+        for refusal in ["{}", r#"{"code": "not_found", "message": "no"}"#] {
+            let service = service_of_ascii(stored, refusal).await;
+            let contacts = contacts(service.uri());
+            for address in spellings {
+                let found = contacts.find(address).await.unwrap_err();
+                let opt_out = contacts.unsubscribe(address).await.unwrap_err();
+                let deleted = contacts.delete(address).await.unwrap_err();
 
-    for address in ["äda@x.io", "ÄDA@X.IO"] {
-        let found = contacts.find(address).await.unwrap_err();
-        let opt_out = contacts.unsubscribe(address).await.unwrap_err();
-        let deleted = contacts.delete(address).await.unwrap_err();
-
-        assert!(found.missing().is_none(), "{found}");
-        assert!(opt_out.missing().is_none(), "{opt_out}");
-        assert_eq!(deleted.kind(), ErrorKind::Unsupported);
-    }
-    for address in ["öda@x.io", "eda@x.io", "я@я.я"] {
-        assert_eq!(contacts.find(address).await.unwrap(), None, "{address}");
+                assert!(found.missing().is_none(), "{address} {refusal}: {found}");
+                assert!(
+                    opt_out.missing().is_none(),
+                    "{address} {refusal}: {opt_out}"
+                );
+                assert_eq!(deleted.kind(), ErrorKind::Unsupported);
+            }
+            for address in ["öda@x.io", "eda@x.io", "ю@ю.ю", "ваня@почта.рф"] {
+                assert_eq!(contacts.find(address).await.unwrap(), None, "{address}");
+            }
+        }
     }
 }
 

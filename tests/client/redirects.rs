@@ -68,6 +68,40 @@ async fn a_301_or_302_is_followed_only_for_a_get() {
     }
 }
 
+/// Without its filter, the list would have every contact. Without its cursor, it would begin anew.
+#[tokio::test]
+async fn a_redirect_that_changes_the_query_is_not_followed() {
+    for (target, is_followed) in [
+        ("/moved/contacts?after=c_1&query=ada", true),
+        ("/moved/contacts", false),
+        ("/moved/contacts?", false),
+        ("/moved/contacts?query=ada", false),
+        ("/moved/contacts?after=c_1&query=ada&limit=2", false),
+    ] {
+        let good = Operation::List.good_response();
+        let server = respond_with(move |request: &Request| {
+            match request.url.path().starts_with("/moved/") {
+                true => ok(&good),
+                false => status(308).insert_header("location", target),
+            }
+        })
+        .await;
+        let contacts = client(server.uri()).contacts();
+
+        let listed = contacts.list().query("ada").after("c_1").await;
+
+        let message = "list: the service responded 308, a redirect to 127.0.0.1 with another query than the request's, which \
+                       is not followed; check the base URL";
+        let error = listed.err().map(|error| error.to_string());
+        assert_eq!(
+            error,
+            (!is_followed).then(|| message.to_owned()),
+            "{target}"
+        );
+        assert_eq!(received(&server).await.len(), 1 + usize::from(is_followed));
+    }
+}
+
 #[tokio::test]
 async fn a_followed_redirect_is_part_of_one_attempt() {
     let server = moved(Operation::List, 308).await;
