@@ -72,6 +72,9 @@ pub enum Erasure {
     Emptied,
     /// The service has no contact with this address. It may be misspelled.
     NoContact,
+    /// Nothing was done, because another row of the table has the address. Only `Contacts::erase_rows` returns this
+    /// (feature `import`).
+    Kept,
 }
 
 impl Erasure {
@@ -90,6 +93,7 @@ impl Erasure {
             Self::Deleted => "deleted",
             Self::Emptied => "emptied",
             Self::NoContact => "no_contact",
+            Self::Kept => "kept",
         }
     }
 }
@@ -111,6 +115,7 @@ impl fmt::Display for Erasure {
             Self::NoContact => {
                 "there is no contact with this address; compare it with that of the person"
             }
+            Self::Kept => "kept, because another row of the table has the address",
         })
     }
 }

@@ -129,4 +129,4 @@ pub use row::{ImportRow, OptOut};
 #[cfg(feature = "cli")]
 pub(crate) use sync::Safeguard;
 pub use sync::{SyncContacts, SyncError, SyncReport, SyncRow};
-pub use sync_state::SyncState;
+pub use sync_state::{EraseRows, SyncState};

@@ -338,18 +338,6 @@ pub(super) async fn lock_in_time(file: &File) -> bool {
     true
 }
 
-/// Does the same as [`lock_in_time`] without a runtime, and blocks the thread.
-pub(super) fn block_for_lock(file: &File) -> bool {
-    let end = std::time::Instant::now() + PATIENCE;
-    while !try_lock(file) {
-        if std::time::Instant::now() >= end {
-            return false;
-        }
-        thread::sleep(INTERVAL);
-    }
-    true
-}
-
 /// Locks a file, unless it is locked already, by this process or another. Returns whether the caller may use it.
 ///
 /// The lock belongs to the open file, so it ends when the file is closed, also by the end of the process. On a file

@@ -10,14 +10,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::record_file::{
-    Appender, Kind, Lengths, believable, block_for_lock, hold_left, hold_until, lock_in_time,
-    read_at, sync_directory, to_line, with_suffix,
+    Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, read_at,
+    sync_directory, to_line, with_suffix,
 };
 use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
 };
 use crate::Error;
+use crate::client::{ResponseFuture, opaque_debug, wait_for_call};
+use crate::contacts::{Contacts, Erasure};
 use crate::secret::for_owner_only;
 use crate::sync::lock;
 
@@ -34,7 +36,7 @@ use crate::sync::lock;
 /// opt-out, but the sync cannot know which addresses the table had before. So let a program that runs every night open
 /// it with [`open_existing`](Self::open_existing). A file that is restored from a backup, or has lost its end, is used as
 /// that of an earlier sync: see [Keeping a list in step](crate::guides::keeping_in_step#the-state-file). If a person has
-/// to be erased, [`forget`](Self::forget) removes the row from the file.
+/// to be erased, [`Contacts::erase_rows`] removes the row from the file, too.
 ///
 /// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at
 /// the latest. Another sync waits 5 s for the lock, and then fails. It also fails if the first one has changed the file since
@@ -186,96 +188,6 @@ impl SyncState {
         }
     }
 
-    /// Removes all that the file knows of the row with this key, to erase a person. Returns whether it knew the row.
-    ///
-    /// First delete the row of the table, run the sync until it is [finished](super::SyncReport::finished), and
-    /// [erase](crate::contacts::Contacts::erase) the contact. A row that is still in the table is new for the next sync.
-    /// An opt-out of the row that no run could send is lost.
-    ///
-    /// The addresses that the row has or had are also removed from those that other rows had before. But as long as
-    /// another row has such an address, or has not left it yet, the file keeps it: forget that row, too, if it belongs to
-    /// the person. All else about other rows stays.
-    ///
-    /// The file is written anew and replaces the old one. After a crash, it is the old one or the new one. So this
-    /// call uses up the opened state: open the file again. It blocks the thread, for seconds if the file is large or in
-    /// use.
-    ///
-    /// # If the person comes back
-    ///
-    /// The sync takes their row for a new one. If the contact was deleted, it is created again. After
-    /// [`Erasure::Emptied`](crate::contacts::Erasure::Emptied), it is still opted out, with the reason `preferences`, and
-    /// no sync changes that. A sync that [checks the list](super::SyncContacts::checks_list) then has the key in
-    /// [`opted_out_at_service`](super::SyncReport::opted_out_at_service), and whoever writes these keys into the table
-    /// writes a "no" over the new "yes". So call [`subscribe`](crate::contacts::Contacts::subscribe) when the person asks
-    /// for mail.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), and the file is as it was:
-    ///
-    /// - A sync uses the file, and has not ended within 5 s. Try again later.
-    /// - A sync has changed the file since it was [opened](Self::open). Open it again.
-    /// - The file cannot be read, or no file can be created in its folder.
-    /// - On Windows, always. Delete the lines of the row there, and its address from the lines of other rows, while no sync
-    ///   runs.
-    ///
-    /// # Example: after the run that has not found the row any more
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # if cfg!(not(unix)) { return Ok(()); }
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// # let path = std::env::temp_dir().join(format!("audience-forget-{}.sync", std::process::id()));
-    /// use audience::import::{SyncRow, SyncState};
-    ///
-    /// let mut table = vec![SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
-    /// println!("{}", contacts.sync(table.clone(), SyncState::open(&path)?).await?);
-    /// table.remove(0);
-    /// let sync = contacts.sync(table, SyncState::open(&path)?).deletes_missing();
-    /// println!("{}", sync.await?.finished()?);
-    /// println!("{}", contacts.erase("ada@example.com").await?);
-    ///
-    /// assert!(SyncState::open(&path)?.forget("7")?);
-    ///
-    /// assert!(!std::fs::read_to_string(&path)?.contains("ada@example.com"));
-    /// # std::fs::remove_file(path)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn forget(mut self, key: &str) -> Result<bool, Error> {
-        // As for `shrink`, no other sync would notice it.
-        if cfg!(not(unix)) {
-            return Err(Error::config(
-                "a sync state cannot be written anew on this system; delete the lines of the row from the file, and its address from other lines, while no sync runs",
-            ));
-        }
-        if !block_for_lock(&self.file) {
-            return Err(STATE.in_use());
-        }
-        if self.is_changed().map_err(|error| STATE.unreadable(error))? {
-            return Err(Error::config(
-                "a sync has changed the sync state since it was opened; open it again",
-            )
-            .retryable());
-        }
-        let place = self.contents.known.remove(key);
-        let (Some(place), Some(header)) = (place, &self.contents.header) else {
-            return Ok(false);
-        };
-        let entry = read_entry(&self.file, place.0).map_err(|error| STATE.unreadable(error))?;
-        let mut erased: Vec<_> = addresses_of(&entry)
-            .map(|address| number_of(address))
-            .collect();
-        let others = &self.contents.known.slots;
-        erased.retain(|number| others.iter().all(|slot| slot.address.number() != *number));
-        let written = self.replace(header, |entry| {
-            let is_other = |address: &str| !erased.contains(&number_of(address));
-            entry.former.retain(|former| is_other(&former.address));
-        });
-        written.map_err(|error| STATE.unwritable(error))?;
-        Ok(true)
-    }
-
     /// Returns whether no sync has used the file yet, so that the next one sends the whole table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -288,14 +200,14 @@ impl SyncState {
         &self.path
     }
 
-    /// Locks the file. Fails if another sync has changed it since it was opened.
+    /// Locks the file. Fails if another program has changed it since it was opened.
     pub(super) async fn claim(&self, service: &str) -> Result<(), Error> {
         if !lock_in_time(&self.file).await {
             return Err(STATE.in_use());
         }
         if self.is_changed().map_err(|error| STATE.unreadable(error))? {
             return Err(Error::config(
-                "another sync has used the sync state since it was opened, so these rows may be older than what it has sent; read the table again, and run the sync again",
+                "another sync has used the sync state since it was opened, so what you read from the table may be older; open the state and read the table again, and repeat the call",
             )
             .retryable());
         }
@@ -452,9 +364,173 @@ impl SyncState {
         Ok(())
     }
 
+    /// Removes the rows with these keys from memory. Returns all addresses that they have or had, each once, and whether
+    /// another row has it.
+    fn take_out(&mut self, keys: &[String]) -> io::Result<Vec<(String, bool)>> {
+        let (mut addresses, mut numbers) = (Vec::new(), HashSet::new());
+        for key in keys {
+            let Some(place) = self.contents.known.remove(key) else {
+                continue;
+            };
+            let entry = read_entry(&self.file, place.0)?;
+            let new = addresses_of(&entry).filter(|address| numbers.insert(number_of(address)));
+            addresses.extend(new.cloned());
+        }
+        let held = self.contents.known.held(&numbers);
+        let with_others = |address: String| {
+            let is_held = held.contains(&number_of(&address));
+            (address, is_held)
+        };
+        Ok(addresses.into_iter().map(with_others).collect())
+    }
+
+    /// Writes the file anew without the rows that were [taken out](Self::take_out), and without these addresses of what
+    /// other rows had before.
+    fn forget(self, addresses: &HashSet<u64>) -> Result<(), Error> {
+        let Some(header) = &self.contents.header else {
+            return Ok(());
+        };
+        let written = self.replace(header, |entry| {
+            let is_other = |address: &str| !addresses.contains(&number_of(address));
+            entry.former.retain(|former| is_other(&former.address));
+        });
+        written.map_err(|error| STATE.unwritable(error))
+    }
+
     /// Returns a reader of the entries that were there before this sync.
     pub(super) fn reader(&self) -> io::Result<EntryReader> {
         self.file.try_clone().map(EntryReader)
+    }
+}
+
+impl Contacts {
+    /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) their contacts, and removes the rows
+    /// from the state file.
+    ///
+    /// A row's contacts are those of all addresses that it has or had, as far as the file knows them. If another row has
+    /// such an address, the contact is that of a living person, and stays: [`Erasure::Kept`].
+    ///
+    /// Call this after a [finished](super::SyncReport::finished) sync with the keys of the rows that your table has as
+    /// deleted. Then delete these rows of the table: the next sync would take them for new ones, and put their addresses
+    /// into the file again. If the program stops in between, do the same again.
+    ///
+    /// It takes some requests for each contact, one after another. The client's settings apply to each contact. The file
+    /// is written anew afterwards, and replaces the old one. As long as another row still has to leave an address of an
+    /// erased one, the file keeps it there.
+    ///
+    /// # If the person comes back
+    ///
+    /// The sync takes their row for a new one. If the contact was deleted, it is created again. After
+    /// [`Erasure::Emptied`], it is still opted out, with the reason `preferences`, and no sync changes that. A sync that
+    /// [checks the list](super::SyncContacts::checks_list) then has the key in
+    /// [`opted_out_at_service`](super::SyncReport::opted_out_at_service), and whoever writes these keys into the table
+    /// writes a "no" over the new "yes". So call [`subscribe`](Self::subscribe) when the person asks for mail.
+    ///
+    /// # Errors
+    ///
+    /// The file is as it was, and it is safe to repeat the call:
+    ///
+    /// - The errors of [`erase`](Self::erase). The contacts before the one that failed are erased.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a sync uses the file and has not ended within 5 s, if one has
+    ///   changed the file since it was opened, if the file cannot be read, or if no file can be created in its folder.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) on Windows, before anything is sent. Erase the contacts there, and
+    ///   delete the lines of the rows, and their addresses from the lines of other rows, while no sync runs.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the file belongs to a sync with another service.
+    ///
+    /// # Example: at the end of the night
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # if cfg!(not(unix)) { return Ok(()); }
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-erase-{}.sync", std::process::id()));
+    /// use audience::import::{SyncRow, SyncState};
+    ///
+    /// let table = [
+    ///     SyncRow::new(7, "ada@example.com").deleted(true),
+    ///     SyncRow::new(8, "bob@example.com"),
+    /// ];
+    /// # let before = [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
+    /// # println!("{}", contacts.sync(before, SyncState::open(&path)?).await?);
+    /// contacts.sync(table, SyncState::open(&path)?).await?.finished()?;
+    ///
+    /// for (address, erasure) in contacts.erase_rows(SyncState::open(&path)?, [7]).await? {
+    ///     println!("{address}: {erasure}");
+    /// }
+    /// // Now DELETE FROM users WHERE id = 7
+    ///
+    /// assert!(!std::fs::read_to_string(&path)?.contains("ada@example.com"));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn erase_rows<K: ToString>(
+        &self,
+        state: SyncState,
+        keys: impl IntoIterator<Item = K>,
+    ) -> EraseRows {
+        EraseRows {
+            contacts: self.clone(),
+            state,
+            keys: keys.into_iter().map(|key| key.to_string()).collect(),
+        }
+    }
+}
+
+/// Erases people whose rows a sync has sent when it is awaited: see [`Contacts::erase_rows`].
+#[must_use = "a call is sent only when it is awaited"]
+pub struct EraseRows {
+    contacts: Contacts,
+    state: SyncState,
+    keys: Vec<String>,
+}
+
+impl EraseRows {
+    async fn send(self) -> Result<Vec<(String, Erasure)>, Error> {
+        let Self {
+            contacts,
+            mut state,
+            keys,
+        } = self;
+        // As for `shrink`, no other sync would notice it.
+        if cfg!(not(unix)) {
+            return Err(Error::config(
+                "a sync state cannot be written anew on this system; erase the contacts, and delete the lines of the rows from the file, and their addresses from other lines, while no sync runs",
+            ));
+        }
+        state.claim(&contacts.base_url()).await?;
+        let known = state.contents.known.slots.len();
+        let taken = state.take_out(&keys);
+        let addresses = taken.map_err(|error| STATE.unreadable(error))?;
+        let (mut erased, mut numbers) = (Vec::new(), HashSet::new());
+        for (address, is_held) in addresses {
+            let erasure = match is_held {
+                true => Erasure::Kept,
+                false => contacts.erase(&address).await?,
+            };
+            if !is_held {
+                numbers.insert(number_of(&address));
+            }
+            erased.push((address, erasure));
+        }
+        if state.contents.known.slots.len() < known {
+            // A large file takes seconds, which must not hold up the runtime.
+            let task = tokio::task::spawn_blocking(move || state.forget(&numbers));
+            task.await.map_err(|error| STATE.unwritable(error))??;
+        }
+        Ok(erased)
+    }
+}
+
+wait_for_call!(EraseRows => Result<Vec<(String, Erasure)>, Error>);
+opaque_debug!(EraseRows);
+
+impl IntoFuture for EraseRows {
+    type Output = Result<Vec<(String, Erasure)>, Error>;
+    type IntoFuture = ResponseFuture<Vec<(String, Erasure)>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        ResponseFuture::new(self.send())
     }
 }
 
@@ -742,6 +818,18 @@ impl Known {
         let hash = self.hashes.of(key);
         let found = self.slots.binary_search_by_key(&hash, |slot| slot.key);
         Some(Place(self.slots.remove(found.ok()?).start()))
+    }
+
+    /// Returns which of these addresses a row has, or may have got.
+    fn held(&self, addresses: &HashSet<u64>) -> HashSet<u64> {
+        let tried = self.former.iter().filter(|(_, was, key)| {
+            let row = self.slots.binary_search_by_key(key, |slot| slot.key);
+            *was == Was::Tried && row.is_ok()
+        });
+        let held = self.slots.iter().map(|slot| slot.address.number());
+        held.chain(tried.map(|(address, ..)| *address))
+            .filter(|address| addresses.contains(address))
+            .collect()
     }
 
     /// Looks for a key, and marks it as seen.

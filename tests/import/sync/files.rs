@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use audience::ErrorKind;
 #[cfg(unix)]
-use audience::contacts::OptOutReason;
+use audience::contacts::Erasure;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 #[cfg(unix)]
@@ -710,22 +710,29 @@ async fn a_state_that_must_exist_is_not_created_and_may_be_empty_before_the_firs
 // On Windows, no state is written anew.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_row_that_is_forgotten_is_not_in_the_state_any_more_and_all_others_are_unchanged() {
+async fn a_row_that_is_erased_is_not_in_the_state_any_more_and_all_others_are_unchanged() {
     use std::os::unix::fs::PermissionsExt;
 
     let nights = two_nights().await;
     fs::set_permissions(&nights.state, fs::Permissions::from_mode(0o640)).unwrap();
 
-    assert!(nights.state.open().forget("3").unwrap());
+    let erased = nights.erase(["3"]).await.unwrap();
 
+    // Row 3 has another address since the second night.
+    let deleted = |address: &str| (address.to_owned(), Erasure::Deleted);
+    assert_eq!(erased, [deleted("c2@x.io"), deleted("c@x.io")]);
+    assert!(nights.server.contact("c2@x.io").is_none());
+    assert!(nights.server.contact("c@x.io").is_none());
     let state = fs::read_to_string(&nights.state).unwrap();
     for text in ["\"key\":\"3\"", "c@x.io", "c2@x.io"] {
         assert!(!state.contains(text), "{text} {state}");
     }
     let mode = fs::metadata(&nights.state).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
-    // It is not there any more, so the file stays as it is.
-    assert!(!nights.state.open().forget("3").unwrap());
+    // It is not there any more, so nothing is sent, and the file stays as it is.
+    nights.server.clear_requests();
+    assert_eq!(nights.erase(["3"]).await.unwrap(), []);
+    assert!(nights.server.requests().is_empty());
     assert_eq!(fs::read_to_string(&nights.state).unwrap(), state);
     let [first, second, _, fourth] = table();
     let (report, calls) = nights.run(&[first, second, fourth]).await;
@@ -735,40 +742,79 @@ async fn a_row_that_is_forgotten_is_not_in_the_state_any_more_and_all_others_are
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_address_of_a_forgotten_row_stays_with_other_rows_as_long_as_one_has_it() {
+async fn a_contact_is_not_erased_while_another_row_has_its_address() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
     nights.run(&[row(1, "b@x.io")]).await;
     let table = [row(1, "b@x.io"), row(2, "a@x.io"), row(3, "a@x.io")];
     nights.run(&table).await;
-    let forget = |key: &str| {
-        assert!(nights.state.open().forget(key).unwrap());
+    let before = nights.server.contact("a@x.io");
+    let lines_with_address = || {
         let state = fs::read_to_string(&nights.state).unwrap();
-        let with_address = state.lines().filter(|line| line.contains("\"a@x.io\""));
-        with_address.count()
+        state.matches("\"a@x.io\"").count()
     };
 
     // Row 1 had the address, and row 3 has it.
-    assert_eq!(forget("2"), 2);
-    assert_eq!(forget("3"), 0);
+    let kept = nights.erase(["2"]).await.unwrap();
 
+    assert_eq!(kept, [("a@x.io".to_owned(), Erasure::Kept)]);
+    assert_eq!(nights.server.contact("a@x.io"), before);
+    assert_eq!(lines_with_address(), 2);
+
+    let erased = nights.erase([3]).await.unwrap();
+
+    assert_eq!(erased, [("a@x.io".to_owned(), Erasure::Deleted)]);
+    assert_eq!(lines_with_address(), 0);
     let (report, _) = nights.run(&table[..1]).await;
     assert_eq!(report.unchanged(), 1);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn whoever_comes_back_after_the_row_was_forgotten_is_new_and_an_opt_in_that_was_sent_stays() {
+async fn rows_that_are_erased_together_do_not_keep_each_others_contacts() {
+    let nights = Nights::new().await;
+    let table = [row(1, "a@x.io"), row(2, "a@x.io"), row(3, "c@x.io")];
+    nights.run(&table).await;
+
+    let erased = nights.erase([1, 2, 7]).await.unwrap();
+
+    assert_eq!(erased, [("a@x.io".to_owned(), Erasure::Deleted)]);
+    let (report, _) = nights.run(&table[2..]).await;
+    assert_eq!(report.unchanged(), 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_erasure_that_failed_leaves_the_state_as_it_is_and_can_be_repeated() {
+    let nights = two_nights().await;
+    let state = fs::read(&nights.state).unwrap();
+    nights.server.fault(Fault::status(403).path("*/c@x.io*"));
+
+    let error = nights.erase(["3"]).await.unwrap_err();
+    nights.server.clear_faults();
+
+    assert!(error.to_string().starts_with("erase: "), "{error}");
+    assert!(nights.server.contact("c2@x.io").is_none());
+    assert!(fs::read(&nights.state).unwrap() == state);
+    let erasures = nights.erase(["3"]).await.unwrap();
+    let erasures: Vec<_> = erasures.iter().map(|(_, erasure)| *erasure).collect();
+    assert_eq!(erasures, [Erasure::NoContact, Erasure::Deleted]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_comes_back_after_the_erasure_is_new_and_an_opt_in_that_was_sent_stays() {
     let nights = Nights::new().await;
     let others = || row(2, "b@x.io");
     nights.run(&[row(1, "a@x.io"), others()]).await;
     nights
         .run_with(&[others()], SyncContacts::deletes_missing)
         .await;
-    // As `erase` does it if the service does not delete the contact.
-    let opt_out = nights.contacts.unsubscribe("a@x.io");
-    opt_out.reason(OptOutReason::Preferences).await.unwrap();
-    assert!(nights.state.open().forget("1").unwrap());
+    // The service does not delete.
+    nights.server.fault(Fault::status(501).method("DELETE"));
+    let erased = nights.erase([1]).await.unwrap();
+    assert_eq!(erased, [("a@x.io".to_owned(), Erasure::Emptied)]);
+    nights.server.clear_faults();
 
     let table = [others(), row(3, "a@x.io")];
     let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
@@ -792,7 +838,7 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
 
     // As if the folder could not be written, which root can always do.
     fs::create_dir(&new).unwrap();
-    let error = nights.state.open().forget("3").unwrap_err();
+    let error = nights.erase(["3"]).await.unwrap_err();
     fs::remove_dir(&new).unwrap();
 
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -800,7 +846,7 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
     assert!(fs::read(&nights.state).unwrap() == state);
     // As after a crash before the new file has replaced the old one.
     fs::write(&new, &state[..state.len() / 2]).unwrap();
-    assert!(nights.state.open().forget("3").unwrap());
+    assert_eq!(nights.erase(["3"]).await.unwrap().len(), 2);
     assert!(!new.exists());
     let [first, second, _, fourth] = table();
     let (report, _) = nights.run(&[first, second, fourth]).await;
@@ -809,11 +855,12 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_row_is_not_removed_from_a_state_that_a_sync_uses_or_has_changed() {
+async fn nobody_is_erased_while_a_sync_uses_the_state_or_after_one_has_changed_it() {
     let nights = Nights::new().await;
     let opened = nights.state.open();
     nights.run(&[row(1, "a@x.io")]).await;
-    let changed = opened.forget("1").unwrap_err();
+    let erase = |state| nights.contacts.erase_rows(state, [1]).into_future();
+    let changed = erase(opened).await.unwrap_err();
     nights.server.fault(Fault::delay(Duration::from_secs(600)));
     nights.server.clear_requests();
     let running = tokio::spawn(nights.sync(&table()).into_future());
@@ -821,27 +868,26 @@ async fn a_row_is_not_removed_from_a_state_that_a_sync_uses_or_has_changed() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    let state = nights.state.open();
-    let in_use = tokio::task::spawn_blocking(move || state.forget("1"));
-    let in_use = in_use.await.unwrap().unwrap_err();
+    let in_use = erase(nights.state.open()).await.unwrap_err();
 
     running.abort();
     for (error, reason) in [
-        (changed, "has changed the sync state"),
+        (changed, "another sync has used"),
         (in_use, "another sync is using"),
     ] {
         assert!(error.to_string().contains(reason), "{error}");
         assert_eq!(audience::exit_status(&error), 75);
     }
+    assert!(!nights.is_opted_out("a@x.io"));
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_sync_that_has_opened_the_state_before_a_row_was_forgotten_fails() {
+async fn a_sync_that_has_opened_the_state_before_a_row_was_erased_fails() {
     let nights = two_nights().await;
     let waited = nights.sync(&table());
 
-    assert!(nights.state.open().forget("3").unwrap());
+    nights.erase(["3"]).await.unwrap();
     let failed = in_time(waited.into_future()).await.unwrap_err().to_string();
 
     assert!(failed.contains("another sync has used"), "{failed}");

@@ -127,6 +127,15 @@ impl Nights {
         calls.collect()
     }
 
+    #[cfg(unix)]
+    async fn erase<K: ToString>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<(String, audience::contacts::Erasure)>, audience::Error> {
+        let erasing = self.contacts.erase_rows(self.state.open(), keys);
+        in_time(erasing.into_future()).await
+    }
+
     fn is_opted_out(&self, address: &str) -> bool {
         self.server.contact(address).unwrap().unsubscribed
     }
