@@ -28,8 +28,8 @@ impl Contacts {
     /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a
     ///   name or a property. Then its support has to remove them.
     /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
-    ///   [`update`](Self::update). A gateway can send a 404, too, so the result is [`Erasure::NoContact`] only if no list
-    ///   has the contact either.
+    ///   [`update`](Self::update). The call [makes sure](crate::contacts#a-404-is-no-proof) of a 404: the result is
+    ///   [`Erasure::NoContact`] only if no list has the contact.
     ///
     /// It is safe to repeat the call after any error.
     ///
@@ -108,9 +108,7 @@ impl fmt::Display for Erasure {
             Self::Emptied => {
                 "opted out, without names and properties; ask the support of the service to delete the address"
             }
-            Self::NoContact => {
-                "there is no contact with this address; compare it with that of the person"
-            }
+            Self::NoContact => "there is no contact with this address; check the spelling",
         })
     }
 }
