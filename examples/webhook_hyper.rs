@@ -9,7 +9,7 @@
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
 //! deliver an event more than once (interface section 6.5). The hook therefore stores the event in the inbox and
-//! responds at once, and the worker handles each event once.
+//! responds immediately, and the worker handles each event once.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 #[path = "support/demo.rs"]

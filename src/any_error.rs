@@ -18,8 +18,7 @@ use crate::{Error, ErrorKind};
 /// finds decides. Show your text for the status, and not the error: after a confirmation mail that the service refused,
 /// the status is 200.
 ///
-/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
-/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
+/// Some wrapped errors are not found: see [`exit_status`].
 ///
 /// | error | status |
 /// |---|---|
@@ -69,8 +68,7 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// It is for a program of your support team whose calls return any error, for example as a `Box<dyn Error>`. The first
 /// error that it finds decides. Everything that [`Error::explanation`] says about its text is true for this one, too.
 ///
-/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
-/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
+/// Some wrapped errors are not found: see [`exit_status`].
 ///
 /// | error | text |
 /// |---|---|
@@ -125,18 +123,21 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// |---|---|
 /// | 143 | the job was asked to stop: [`ErrorKind::Stopped`]. It is the status of a program that SIGTERM ends |
 /// | 75 | running it again may help and does no harm: [`Error::may_repeat`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
-/// | 1 | anything else: somebody has to look at it. Also a retryable error of an opt-in, even if it was not sent, because the person has to be asked again; and that of a mail or another call that must not be sent twice, if it may have been applied, unless it was sent by an issue |
+/// | 1 | an opt-in failed, even if it was not sent: the person has to be asked again |
+/// | 1 | a mail or another call that must not be sent twice may have been applied, unless an issue sent it |
+/// | 1 | anything else: somebody has to look at it |
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
 /// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
 /// its end may have left something undone: call `finished()` of its report to get the error of that. The program
-/// `audience` uses the same statuses, except that it ends with 4 if a contact, topic or segment does not exist:
-/// [`Error::is_not_found`].
+/// `audience` uses the same statuses. It also ends with 2 if the command line or a variable is invalid, and with 4 if a
+/// contact, topic or segment does not exist: [`Error::is_not_found`].
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///
-/// It does not find an error that is wrapped with `#[error(transparent)]` of `thiserror`, because the `source()` of the
-/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`.
+/// An error that is wrapped with `#[error(transparent)]` of `thiserror` is not found, because the `source()` of the
+/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`. So it is with [`visitor_status`] and
+/// [`explanation`].
 ///
 /// [`exit_code`] prints the error, too.
 ///
@@ -196,13 +197,16 @@ fn status_of_job(error: &Error) -> u8 {
     }
 }
 
-/// Ends a program: prints an error with its causes to standard error, and returns the exit code for `main`.
+/// Returns the exit code for `main`, and prints an error with its causes to standard error.
 ///
-/// After an error, which is one of this crate, a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`, the code is
-/// its [`exit_status`]. A `Box<dyn Error + Send + Sync>` becomes a `Box<dyn Error>` by
-/// `result.map_err(|error| -> Box<dyn Error> { error })`. Otherwise the result itself has one, as the result of any `main` has: `()` is 0. A report of an
-/// import, a sync, an export or an issue is 0 if everything was done, 3 if rows were refused or contacts left out, and
-/// otherwise the code of the error that its `finished()` returns: the function prints that, too.
+/// The error is one of this crate, a `Box<dyn Error>`, an `anyhow::Error` or an `eyre::Report`, and the code is its
+/// [`exit_status`]. A `Box<dyn Error + Send + Sync>` becomes a `Box<dyn Error>` by
+/// `result.map_err(|error| -> Box<dyn Error> { error })`.
+///
+/// After a success, the code is the one that `main` would return with this value: for `()`, it is 0. For the report of
+/// an import, a sync, an export or an issue, it is 0 if everything was done, and 3 if rows were refused or contacts
+/// left out. Otherwise it is the code of the error that `finished()` of the report returns, and the function prints
+/// that error.
 ///
 /// # Example: a nightly job
 ///

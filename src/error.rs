@@ -466,10 +466,8 @@ impl Error {
     /// such as 503, with which a service that is not available says nothing about a contact. This holds for every
     /// predicate of a code.
     ///
-    /// A gateway may send a 404 without a code, so this method alone does not prove that a contact is missing.
-    /// [`find`](crate::contacts::Contacts::find) lists the contacts with the address before it returns `None`. An
-    /// opt-out makes sure in the same way: see [`unsubscribe`](crate::contacts::Contacts::unsubscribe).
-    /// [`missing`](Error::missing) says what does not exist.
+    /// A gateway may send a 404, so this method alone does not prove that a contact is missing: [most calls make
+    /// sure](crate::contacts#a-404-is-no-proof) of it. [`missing`](Error::missing) says what does not exist.
     ///
     /// # Example: an opt-out of somebody who gets no mail
     ///

@@ -29,7 +29,7 @@
 //! - [`rule`]: filter a list by properties and engagement.
 //! - [`Error`]: find out what went wrong, and whether a change may have been made anyway.
 //! - [`RetryPolicy`]: set how often and how long requests are retried.
-//! - [`Client::request`]: send requests to endpoints for which this crate has no function.
+//! - [`Client::request`]: send requests to endpoints for which this crate has no method.
 //! - [`blocking`]: wait for any call without an async runtime.
 //!
 //! # Import and export
@@ -111,7 +111,7 @@
 //! | `examine` | | `mock::examine`: checks a webhook receiver |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
 //! | `wiremock` | | a responder for the crate `wiremock`; it gives the same responses as the mock |
-//! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; log events of the verifier and the inbox |
+//! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; log events of the client, the verifier, the inbox, [`serve`], a sync's state and the unsubscribe service |
 //!
 //! Features are additive. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
 //!

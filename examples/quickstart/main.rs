@@ -158,7 +158,7 @@ async fn create_despite_failures(server: &MockServer, contacts: &Contacts) -> Re
 async fn receive_webhooks(server: &MockServer) -> Result {
     heading("Receive webhooks: the endpoint fails twice, and the service retries");
     let secret = "a signing secret";
-    // The endpoint uses the mock's clock: `advance` moves both five hours ahead at once.
+    // The endpoint uses the mock's clock: `advance` moves both five hours ahead.
     let receiver = Receiver::start(secret, server.clock()).await?;
     server.webhook_endpoint(receiver.url(), secret);
 

@@ -39,8 +39,8 @@ const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 /// Await calls in a tokio runtime whose time and I/O drivers are enabled. Outside such a runtime, they panic.
 ///
 /// Give each runtime a client of its own. An open connection belongs to the runtime that opened it, and breaks when
-/// that runtime ends, also in the middle of a call from another runtime. Each `#[tokio::test]` is a runtime: take the
-/// client of a `MockServer` (feature `mock`) in each, and none from a `static`.
+/// that runtime ends, also in the middle of a call from another runtime. Each `#[tokio::test]` is a runtime. So build a
+/// client in each test, and do not share one in a `static`.
 ///
 /// # Example: one call
 ///
@@ -82,6 +82,30 @@ impl Client {
     /// ```
     pub fn new(base_url: impl AsRef<str>, key: impl Into<String>) -> Result<Self, Error> {
         Self::builder(base_url, key).build()
+    }
+
+    /// Creates a client with the default settings from two environment variables. `AUDIENCE_URL` has the base URL, and
+    /// `AUDIENCE_KEY` has the API key, or `AUDIENCE_KEY_FILE` the path of a file that contains the key.
+    ///
+    /// For other settings, see [`ClientBuilder::from_env`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as for [`ClientBuilder::from_env`] and
+    /// [`ClientBuilder::build`].
+    ///
+    /// # Example: say which variable is missing
+    ///
+    /// ```
+    /// use audience::Client;
+    ///
+    /// match Client::from_env() {
+    ///     Ok(client) => println!("{client:?}"),
+    ///     Err(error) => println!("{error}"), // the environment variable `AUDIENCE_URL` is not set
+    /// }
+    /// ```
+    pub fn from_env() -> Result<Self, Error> {
+        ClientBuilder::from_env()?.build()
     }
 
     /// Creates a builder for a client with other settings.
@@ -137,7 +161,7 @@ impl fmt::Debug for Client {
 ///
 /// [`Client::builder`] creates it.
 ///
-/// # Example: every setting
+/// # Example: several settings
 ///
 /// ```
 /// use std::time::Duration;
@@ -201,6 +225,41 @@ impl ClientBuilder {
             open_forms: OpenForms::default(),
             http_client: None,
         }
+    }
+
+    /// Creates a builder with the base URL from the environment variable `AUDIENCE_URL` and the key from
+    /// `AUDIENCE_KEY`.
+    ///
+    /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as
+    /// a secret that Docker or Kubernetes mounts. A byte order mark at the start of the file and one newline at its end
+    /// do not belong to the key. The file is read only once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a variable is not set, is empty or is not valid Unicode, if
+    /// both `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set, or if the file cannot be read. An empty variable counts as
+    /// not set if the other one of the two is set. The error names the variable and never contains its value.
+    ///
+    /// # Example: a shorter timeout
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::{Client, ClientBuilder, Error};
+    ///
+    /// fn client() -> Result<Client, Error> {
+    ///     ClientBuilder::from_env()?.timeout(Duration::from_secs(5)).build()
+    /// }
+    /// # let _ = client();
+    /// ```
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_variables(std::env::var)
+    }
+
+    fn from_variables(
+        read: impl Fn(&'static str) -> Result<String, VarError>,
+    ) -> Result<Self, Error> {
+        let url = variable(&read, BASE_URL).map_err(invalid_variable)?;
+        Ok(Client::builder(url, key_from_variables(read)?))
     }
 
     /// Sets how the key is sent. Default: [`Auth::bearer`].
@@ -428,9 +487,9 @@ impl ClientBuilder {
 
     /// Calls a function after each attempt of each call, for metrics. Default: no function.
     ///
-    /// An attempt is one request and its response, or what has prevented a response. Neither a call that sends nothing
-    /// nor an attempt whose future is dropped has one. With the feature `tracing`, each attempt is also a
-    /// [span](crate::client#spans-and-events).
+    /// An attempt is one request and its response, or what has prevented a response. The function is not called for a
+    /// call that sends nothing, nor for an attempt whose future is dropped. With the feature `tracing`, each attempt is
+    /// also a [span](crate::client#spans-and-events).
     ///
     /// The function is called in the task that sends the request. It holds up the call, so it must not block. It must not
     /// panic: the outcome of the call is then unknown. If it is set again, the last one counts.
@@ -994,69 +1053,6 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 const BASE_URL: &str = "AUDIENCE_URL";
 const KEY: &str = "AUDIENCE_KEY";
 const KEY_FILE: &str = "AUDIENCE_KEY_FILE";
-
-impl Client {
-    /// Creates a client with the default settings from two environment variables. `AUDIENCE_URL` has the base URL, and
-    /// `AUDIENCE_KEY` has the API key, or `AUDIENCE_KEY_FILE` the path of a file that contains the key.
-    ///
-    /// For other settings, see [`ClientBuilder::from_env`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as for [`ClientBuilder::from_env`] and
-    /// [`ClientBuilder::build`].
-    ///
-    /// # Example: say which variable is missing
-    ///
-    /// ```
-    /// use audience::Client;
-    ///
-    /// match Client::from_env() {
-    ///     Ok(client) => println!("{client:?}"),
-    ///     Err(error) => println!("{error}"), // the environment variable `AUDIENCE_URL` is not set
-    /// }
-    /// ```
-    pub fn from_env() -> Result<Self, Error> {
-        ClientBuilder::from_env()?.build()
-    }
-}
-
-impl ClientBuilder {
-    /// Creates a builder with the base URL from the environment variable `AUDIENCE_URL` and the key from
-    /// `AUDIENCE_KEY`.
-    ///
-    /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as
-    /// a secret that Docker or Kubernetes mounts. A byte order mark at the start of the file and one newline at its end do
-    /// not belong to the key. The file is read only once.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a variable is not set, is empty or is not valid Unicode, if
-    /// both `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set, or if the file cannot be read. An empty variable counts as
-    /// not set if the other one of the two is set. The error names the variable and never contains its value.
-    ///
-    /// # Example: a shorter timeout
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use audience::{Client, ClientBuilder, Error};
-    ///
-    /// fn client() -> Result<Client, Error> {
-    ///     ClientBuilder::from_env()?.timeout(Duration::from_secs(5)).build()
-    /// }
-    /// # let _ = client();
-    /// ```
-    pub fn from_env() -> Result<Self, Error> {
-        Self::from_variables(std::env::var)
-    }
-
-    fn from_variables(
-        read: impl Fn(&'static str) -> Result<String, VarError>,
-    ) -> Result<Self, Error> {
-        let url = variable(&read, BASE_URL).map_err(invalid_variable)?;
-        Ok(Client::builder(url, key_from_variables(read)?))
-    }
-}
 
 /// Returns the key from the environment, or from the file that it names.
 #[cfg(feature = "cli")]

@@ -15,7 +15,7 @@ use crate::{Client, Error, ErrorKind};
 
 pub(crate) type OnAttempt = dyn Fn(&CallAttempt<'_>) + Send + Sync;
 
-/// One attempt of a call that has ended: what [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt) passes on.
+/// An attempt that has ended. [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt) gets it.
 ///
 /// It contains no address, and nothing else of a person.
 #[derive(Debug)]

@@ -87,9 +87,8 @@
 //! For metrics without `tracing`, see [`ClientBuilder::on_attempt`](crate::ClientBuilder::on_attempt).
 //!
 //! With the feature `tracing`, each call is a span, and each of its attempts is a child span. In a list, each page is a
-//! call. In `find`, `matches`, `history`, `set_topics`, `update`, `confirm_opt_in`, `change_address`, `delete`, `erase` and
-//! an opt-out with `unless_opted_out` or `unless_complaint_locked`, each request is a call with its own name, such as
-//! `retrieve`. The targets start with `audience::client`.
+//! call. A method that makes several requests, such as `find`, has no span of its own: each request is a call with its
+//! own name, such as `retrieve`. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

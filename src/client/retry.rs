@@ -20,12 +20,11 @@ use crate::error::is_transient;
 /// | [`emails().send`](crate::emails::Emails::send) | a failed connection, 429: if a response was lost, a retry would send the mail twice |
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
-/// `set_topics` retrieves the contact, and then sends a `set_topic` request for each answer. So a form with a `true` must
-/// not be repeated without another click. Nor must `confirm_opt_in`, which sends retrieve, create, unsubscribe and
-/// subscribe requests, or `subscribe` and such a form of the `UnsubscribeService`. `change_address` sends retrieve,
-/// create and unsubscribe requests, and `delete` sends a deletion and perhaps a list. Both are safe to repeat, and so
-/// is a form without a `true`. `find` and `matches` retrieve and list. `.idempotent()` on a create, a batch, a
-/// subscribe, `set_topic`, `set_topics` or a mail removes the restriction for that call.
+/// If a method makes several requests, such as `set_topics`, the table holds for each of them. Do not repeat
+/// `confirm_opt_in`, `set_topics` with a `true`, or `subscribe` and such a form of the `UnsubscribeService` without
+/// another click. `update`, `change_address`, `delete`, `erase` and `set_topics` without a `true` are safe to repeat.
+/// `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction for
+/// that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when

@@ -85,8 +85,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`]. A gateway can send a
-    ///   404, too, so the call lists the contacts with this address after it.
+    /// - `not_found` (404) if the old address is not one of your contacts: [`Error::is_not_found`]. The call
+    ///   [makes sure](crate::contacts#a-404-is-no-proof) of it.
     /// - `validation_error` (422) if the new address is not an email address.
     /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
     /// - [`ErrorKind::Input`] if an address is empty, `.` or `..`, or if the new contact is subscribed although the old
@@ -195,8 +195,9 @@ impl ChangeAddress {
                 self.opt_out(call).await?;
                 recorded.insert(topic);
             }
-            let new = self.retrieve(&self.new).await?;
-            *old = self.retrieve(&self.old).await?;
+            let (contacts, options) = (&self.contacts, &self.options);
+            let new = contacts.retrieve_own_with(&self.new, options).await?;
+            *old = contacts.retrieve_own_with(&self.old, options).await?;
             old.require_topics()?;
             if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) {
                 return Err(Error::input(
@@ -265,11 +266,6 @@ impl ChangeAddress {
                 Ok(created.is_new())
             }
         }
-    }
-
-    async fn retrieve(&self, address: &str) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve_own(address);
-        retrieve.options(self.options.clone()).await
     }
 
     async fn opt_out(&self, opt_out: Unsubscribe) -> Result<(), Error> {

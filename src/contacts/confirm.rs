@@ -229,8 +229,8 @@ impl ConfirmOptIn {
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve_own(&self.contact.email);
-        retrieve.options(self.options.clone()).await
+        let (contacts, address) = (&self.contacts, &self.contact.email);
+        contacts.retrieve_own_with(address, &self.options).await
     }
 
     async fn set_simultaneously(

@@ -86,14 +86,13 @@ impl Contacts {
     ///
     /// # A 404
     ///
-    /// A gateway can send a 404, too, and then the contact still gets broadcasts. So after each 404 that does not name
-    /// the topic, the call lists the contacts with this address. If it is not among them, [`Error::missing`] returns
-    /// [`Missing::Contact`]: nobody sends broadcasts to the address. If it is, [`Error::is_not_found`] is false, unless
-    /// the call has a topic and the 404 has the code `not_found`. Then the topic is missing.
+    /// The call [makes sure](crate::contacts#a-404-is-no-proof) of each 404 that does not name the topic. If no list
+    /// has the contact, nobody sends broadcasts to the address. If a list has it, and the call has a topic and the 404
+    /// the code `not_found`, the topic is missing.
     ///
     /// # A 2xx response without a contact
     ///
-    /// A gateway can send it, too. So the call retrieves the contact within the same deadline, and fails if the contact
+    /// A gateway may have sent it. So the call retrieves the contact within the same deadline, and fails if the contact
     /// is still subscribed or cannot be retrieved. It does so, too, if the contact in the response has another address,
     /// or is still subscribed. If no list has the contact, [`Error::missing`] returns [`Missing::Contact`], as after a
     /// 404. It is safe to repeat the call, whatever its error says. If the service sends no contact,
@@ -212,6 +211,20 @@ impl Subscribe {
 
 endpoint_builder! {
     /// Records an opt-out when it is awaited: see [`Contacts::unsubscribe`].
+    ///
+    /// # An opt-out under a condition
+    ///
+    /// [`unless_opted_out`](Self::unless_opted_out) and [`unless_complaint_locked`](Self::unless_complaint_locked)
+    /// retrieve the contact first. If both are called, the last one counts. The result is the contact, whether the
+    /// opt-out was sent or not. All requests share the deadline.
+    ///
+    /// If retrieving the contact fails, the call fails, and the opt-out was not sent. The call [makes
+    /// sure](crate::contacts#a-404-is-no-proof) of a 404. If the contact is retrieved, but cannot be read
+    /// ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still shows a spam report: a lost
+    /// opt-out would be worse than a lost reason.
+    ///
+    /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
+    /// be the topic's default, which can change.
     pub struct Unsubscribe(Consent) -> Contact;
 }
 
@@ -261,20 +274,13 @@ impl Unsubscribe {
     }
 
     /// Retrieves the contact first, and sends nothing if it is opted out already or has reported spam, so that its
-    /// reason stays, also a `manual` although [`reason`](Self::reason) is `Preferences`. Default: sends the opt-out, which
-    /// replaces the reason.
-    ///
-    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
-    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
-    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still
-    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline.
-    ///
-    /// With [`topic`](Self::topic), the opt-out is sent in any case: it has no reason, and a `false` of the contact may
-    /// be the topic's default, which can change.
+    /// reason stays, also a `manual` although [`reason`](Self::reason) is `Preferences`. Default: sends the opt-out,
+    /// which replaces the reason. If retrieving fails, or with a topic, see
+    /// [above](Unsubscribe#an-opt-out-under-a-condition).
     ///
     /// If the contact is opted out when it is retrieved, and another program opts it in directly afterwards, it stays
     /// subscribed, because this call sends nothing. So if a person asks for the opt-out now, use
-    /// [`unless_complaint_locked`](Self::unless_complaint_locked). Of the two, the last one that is called counts.
+    /// [`unless_complaint_locked`](Self::unless_complaint_locked).
     ///
     /// # Example: the lock after a spam report stays
     ///
@@ -297,13 +303,8 @@ impl Unsubscribe {
 
     /// Retrieves the contact first, and sends nothing if it has reported spam, so that the lock after the spam report
     /// stays. Any other contact gets the opt-out, which replaces its reason: with [`reason`](Self::reason), a `manual`
-    /// becomes `preferences`. Default: sends the opt-out to each contact.
-    ///
-    /// The result is the contact in both cases. If retrieving it fails, the call fails, and the opt-out was not sent. After
-    /// a 404, the call lists the contacts with this address, because a gateway can send one, too. If the contact is
-    /// retrieved, but cannot be read ([`Error::is_malformed_contact`]), the opt-out is sent, unless the response still
-    /// shows a spam report: a lost opt-out would be worse than a lost reason. All requests share the deadline. With
-    /// [`topic`](Self::topic), the opt-out is sent in any case, because it has no reason.
+    /// becomes `preferences`. Default: sends the opt-out to each contact. If retrieving fails, or with a topic, see
+    /// [above](Unsubscribe#an-opt-out-under-a-condition).
     ///
     /// Another program may write between the two requests. If it opts the contact in, this call opts the contact out again.
     /// If a spam report arrives between them, the opt-out may replace its reason, as an opt-out without this setting may.
@@ -587,8 +588,9 @@ impl Consent {
     async fn checked(&self, client: &Client, refusal: Error, options: &CallOptions) -> Error {
         let error = match self.is_doubtful(&refusal) {
             true => {
-                let is_absent = self.is_gone(client, options).await;
-                with_proof(refusal, is_absent, self.body.topic.is_some())
+                let contacts = client.contacts();
+                let is_absent = contacts.is_absent(&self.address, options.clone());
+                with_proof(refusal, is_absent.await, self.body.topic.is_some())
             }
             false => refusal,
         };
@@ -636,7 +638,8 @@ impl Consent {
         if proof.is_needed {
             // Neither response may come from the service.
             if error.status() == Some(StatusCode::NOT_FOUND) {
-                match self.is_gone(client, options).await {
+                let contacts = client.contacts();
+                match contacts.is_absent(&self.address, options.clone()).await {
                     Ok(true) if proof.may_be_gone => {}
                     Ok(true) => {
                         let error = error.about_missing(Missing::Contact);
@@ -658,12 +661,6 @@ impl Consent {
         }
         let error = Error::not_read_back(invalid_contact(&body), body, error);
         Err(error.after(attempts, Outcome::Applied))
-    }
-
-    /// Returns whether the service certainly has no such contact. A 404 alone is no proof.
-    async fn is_gone(&self, client: &Client, options: &CallOptions) -> Result<bool, Error> {
-        let contacts = client.contacts();
-        contacts.is_absent(&self.address, options.clone()).await
     }
 
     fn is_opt_out(&self) -> bool {

@@ -16,9 +16,9 @@ impl Contacts {
     /// 4.7](crate::interface#4.7)). **Our reading** is `DELETE /contacts/{address}`. So before you rely on this call,
     /// try it with a contact that you made for that.
     ///
-    /// No response to this request is a proof, because a gateway may have sent it, the base URL may be wrong, or the
-    /// service may not know the request. So after a 2xx status, a 404 and a 410, the call lists the contacts with this
-    /// address, and succeeds only if there is none.
+    /// [A 404 is no proof](crate::contacts#a-404-is-no-proof), and here no other response is one, because the service
+    /// may not know the request. So after a 2xx status, a 404 and a 410, the call lists the contacts with this address,
+    /// and succeeds only if there is none.
     ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of deleted addresses.

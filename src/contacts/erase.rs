@@ -28,8 +28,8 @@ impl Contacts {
     /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a
     ///   name or a property. Then its support has to remove them.
     /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
-    ///   [`update`](Self::update). A gateway can send a 404, too, so the result is [`Erasure::NoContact`] only if no list
-    ///   has the contact either.
+    ///   [`update`](Self::update). The call [makes sure](crate::contacts#a-404-is-no-proof) of a 404: the result is
+    ///   [`Erasure::NoContact`] only if no list has the contact.
     ///
     /// It is safe to repeat the call after any error.
     ///
@@ -46,7 +46,7 @@ impl Contacts {
     /// let erasure = contacts.erase("ada@example.com").await?;
     ///
     /// assert_eq!(erasure, Erasure::Emptied);
-    /// println!("{erasure}"); // opted out, without names and properties; ask the support of the service to delete …
+    /// println!("{erasure}"); // not deleted, but opted out and without names and properties; ask …
     /// # let ada = server.contact("ada@example.com").unwrap();
     /// # assert!(ada.unsubscribed && ada.properties.is_empty());
     /// # Ok(()) }
@@ -110,11 +110,9 @@ impl fmt::Display for Erasure {
         f.pad(match self {
             Self::Deleted => "deleted",
             Self::Emptied => {
-                "opted out, without names and properties; ask the support of the service to delete the address"
+                "not deleted, but opted out and without names and properties; ask the support of the service to delete the address"
             }
-            Self::NoContact => {
-                "there is no contact with this address; compare it with that of the person"
-            }
+            Self::NoContact => "there is no contact with this address; check the spelling",
             Self::Kept => "kept, because another row of the table has the address",
         })
     }

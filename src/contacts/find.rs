@@ -8,11 +8,10 @@ use crate::{Error, ErrorCode, Missing};
 impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
-    /// A 404 alone is no proof of that. A gateway may have sent it, or the base URL may be wrong. So the result is
-    /// `None` only if the refusal has the service's code `not_found`. After any other 404, and after each 404 for an address
-    /// with letters outside ASCII, the call lists the contacts with this address, and returns `None` if it is not among
-    /// them. A status such as 503 is an error, whatever its code. A contact with another address, for example of a wrong
-    /// cache, is an error.
+    /// [A 404 is no proof](crate::contacts#a-404-is-no-proof) of that, unless it has the service's code `not_found`.
+    /// After any other 404, and after each 404 for an address with letters outside ASCII, the call lists the contacts
+    /// with this address, and returns `None` if it is not among them. A status such as 503 is an error, whatever its
+    /// code. A contact with another address, for example of a wrong cache, is an error.
     ///
     /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
     /// program once with a call that lists, such as [`list`](Self::list).
@@ -48,8 +47,7 @@ impl Contacts {
         }
     }
 
-    /// Returns whether the service certainly has no contact with this address, because it does not list one. A 404
-    /// alone is no proof: a gateway may have sent it, or the base URL may be wrong.
+    /// Returns whether the service certainly has no contact with this address, because it does not list one.
     pub(crate) async fn is_absent(
         &self,
         address: &str,
@@ -92,7 +90,7 @@ impl Contacts {
         address: &str,
         options: &CallOptions,
     ) -> Result<Contact, Error> {
-        match self.retrieve_own(address).options(options.clone()).await {
+        match self.retrieve_own_with(address, options).await {
             // A service may find an address only as it stores it, and how it converts other letters is unknown.
             Err(error) if error.code() != Some(&ErrorCode::NotFound) || !address.is_ascii() => {
                 Err(self.make_sure(error, address, options).await)
@@ -101,7 +99,7 @@ impl Contacts {
         }
     }
 
-    /// Makes sure of a refusal that says that the contact does not exist, if this is one. A gateway can say so, too.
+    /// Makes sure of a refusal that says that the contact does not exist, if this is one.
     pub(super) async fn make_sure(
         &self,
         refusal: Error,

@@ -24,9 +24,7 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// `not_found` (404) if the address is not one of your contacts. A gateway can send a 404, too, so the call lists the
-    /// contacts with this address after it. Otherwise the errors of [`matches`](Self::matches). No partial result is
-    /// returned.
+    /// The errors of [`matches`](Self::matches), such as `not_found` (404). No partial result is returned.
     ///
     /// # Example: what a support tool shows
     ///

@@ -467,7 +467,7 @@ impl ListContacts {
     /// [`no_deadline`](CountContacts::no_deadline).
     ///
     /// A broadcast with the same conditions selects the same contacts ([section 1](crate::interface#1)). Whether the
-    /// list then leaves out those who have opted out is not documented; that of the mock does not.
+    /// list then leaves out those who have opted out is not documented. The mock's list includes them.
     ///
     /// # Errors
     ///

@@ -14,7 +14,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
+    /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`]. The call
+    ///   [makes sure](crate::contacts#a-404-is-no-proof) of it.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if the rule cannot be
     ///   sent: see [`list`](Self::list). Nothing was sent.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the contact is not listed, but a listed item is malformed

@@ -7,6 +7,17 @@
 //! The service shows a contact in three forms, so there are three types: [`Contact`] from retrieve and the consent
 //! calls, [`ContactRecord`] from create, and [`ContactSummary`] from lists.
 //!
+//! # A 404 is no proof
+//!
+//! A 404 alone does not prove that there is no such contact: a gateway may have sent it, or the base URL may be wrong.
+//! So a call that decides what somebody gets lists the contacts with this address after a 404. If the list has the
+//! contact, the call fails with the 404, and [`Error::is_not_found`](crate::Error::is_not_found) is false. If not,
+//! [`Error::missing`](crate::Error::missing) returns [`Missing::Contact`](crate::Missing::Contact). If the list fails,
+//! too, its error is the error of the call.
+//!
+//! [`retrieve`](Contacts::retrieve), [`subscribe`](Contacts::subscribe) and
+//! [`merge_properties`](Contacts::merge_properties) return the 404 as it is.
+//!
 //! # Unit tests
 //!
 //! Code that calls [`Contacts`] needs no trait and no fake: give it the client of a `MockServer` (feature `mock`).
@@ -78,12 +89,7 @@ mod model;
 mod new_contact;
 mod pages;
 
-#[cfg(feature = "import")]
-use std::time::Duration;
-
 use crate::Client;
-#[cfg(feature = "import")]
-use crate::client::CallOptions;
 
 pub use crate::address::{check_address, normalized_address};
 pub use crate::properties::{Properties, PropertyValue};
@@ -120,7 +126,8 @@ pub use update::UpdateContact;
 
 /// Calls the contacts endpoints. [`Client::contacts`] returns it.
 ///
-/// It is owned and cheap to clone, like the client. In a [unit test](self#unit-tests), take that of a `MockServer`.
+/// It is owned and cheap to clone, like the client. In a [unit test](self#unit-tests), use the client of a
+/// `MockServer`.
 ///
 /// An address may be given in any spelling, such as ` Ada@Example.com`. A call that names a contact by its address
 /// sends it trimmed, with its ASCII letters in lower case. So it finds the contact even if the service does not
@@ -143,32 +150,7 @@ pub use update::UpdateContact;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Contacts {
-    client: Client,
-}
-
-#[cfg(feature = "unsubscribe")]
-impl Contacts {
-    /// The mails of the same account.
-    pub(crate) fn emails(&self) -> crate::emails::Emails {
-        self.client.emails()
-    }
-}
-
-#[cfg(feature = "import")]
-impl Contacts {
-    pub(crate) fn base_url(&self) -> String {
-        self.client.base_url()
-    }
-
-    /// Sends no request of the client and its clones for this long, as after a 429.
-    pub(crate) fn hold_back(&self, wait: Duration) {
-        self.client.hold_back(wait);
-    }
-
-    /// Returns these options with more patience, unless the call or the client has settings of its own.
-    pub(crate) fn patient(&self, options: CallOptions) -> CallOptions {
-        self.client.patient(options)
-    }
+    pub(crate) client: Client,
 }
 
 impl Client {

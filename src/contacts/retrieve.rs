@@ -6,7 +6,9 @@ use super::model::address_segment;
 use super::{Contact, Contacts};
 use crate::Error;
 use crate::address::are_different;
-use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::client::{
+    CallOptions, Endpoint, Operation, Request, RetrySafety, Success, TakesOptions, endpoint_builder,
+};
 use crate::error::Target;
 
 impl Contacts {
@@ -44,6 +46,15 @@ impl Contacts {
     /// Retrieves a contact that decides what somebody gets or does not get. Fails if the response has another one.
     pub(crate) fn retrieve_own(&self, address: impl Into<String>) -> RetrieveContact {
         RetrieveContact::new(&self.client, Retrieve::own(address))
+    }
+
+    /// Does the same, as one request of a call with these options.
+    pub(super) async fn retrieve_own_with(
+        &self,
+        address: &str,
+        options: &CallOptions,
+    ) -> Result<Contact, Error> {
+        self.retrieve_own(address).options(options.clone()).await
     }
 }
 

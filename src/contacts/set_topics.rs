@@ -28,8 +28,8 @@ impl Contacts {
     /// have opted out since.
     ///
     /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in
-    ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent. A gateway
-    ///   can send a 404, too, so the call lists the contacts with this address after it.
+    ///   the form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent. The call
+    ///   [makes sure](crate::contacts#a-404-is-no-proof) of a 404.
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers
@@ -189,23 +189,21 @@ impl SetTopics {
             recorded.insert(topic.clone(), *answer);
         }
         match last {
-            None if recorded.is_empty() => Ok(retrieved),
-            Some(last) if !shows_less(&last, &retrieved) => Ok(last),
-            _ => self.retrieve().await.map_err(|error| {
-                let error = match recorded.values().any(|answer| *answer) {
-                    // Then the text does not say that nothing was changed.
-                    true => error.with_outcome(Outcome::Unchanged),
-                    false => error,
-                };
-                TopicsError::after(recorded, error, None)
-                    .leaving(BTreeMap::new(), plan.not_to_send.clone())
-            }),
+            None if recorded.is_empty() => return Ok(retrieved),
+            Some(last) if !shows_less(&last, &retrieved) => return Ok(last),
+            _ => {}
         }
-    }
-
-    async fn retrieve(&self) -> Result<Contact, Error> {
-        let retrieve = self.contacts.retrieve_own(&self.address);
-        retrieve.options(self.options.clone()).await
+        let (contacts, address) = (&self.contacts, &self.address);
+        let retrieved = contacts.retrieve_own_with(address, &self.options).await;
+        retrieved.map_err(|error| {
+            let error = match recorded.values().any(|answer| *answer) {
+                // Then the text does not say that nothing was changed.
+                true => error.with_outcome(Outcome::Unchanged),
+                false => error,
+            };
+            TopicsError::after(recorded, error, None)
+                .leaving(BTreeMap::new(), plan.not_to_send.clone())
+        })
     }
 
     /// Returns the contact if the response has one.
@@ -297,7 +295,8 @@ impl RecordedTopics {
 /// Each answer of the form is in one of four places: [`recorded`](Self::recorded), [`failed`](Self::failed),
 /// [`not_sent`](Self::not_sent) or [`unchanged`](Self::unchanged).
 ///
-/// [`error`](Self::error) is the error of the request that failed. [`source`](StdError::source) returns it too.
+/// `Display` prints the topic and the counts, and then the error of the request that failed. So `source()` returns the
+/// cause of that error, not the error itself: [`error`](Self::error) does.
 ///
 /// `Display`, `Debug` and [`explanation`](Self::explanation) print the names of topics, unless a name contains `@`.
 /// They never print the contact's address.

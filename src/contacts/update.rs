@@ -35,8 +35,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - `not_found` (404) if the address is not one of your contacts. A gateway can send a 404, too, so the call lists
-    ///   the contacts with this address after it.
+    /// - `not_found` (404) if the address is not one of your contacts. The call
+    ///   [makes sure](crate::contacts#a-404-is-no-proof) of it.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a
     ///   number that JSON cannot represent. Nothing was sent.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) with [`Outcome::Unknown`] if the response still shows a name
@@ -174,8 +174,8 @@ impl UpdateContact {
 
     /// Retrieves the contact, and sends an upsert if it is not as it should be. `merged` was in the body of a `PATCH`.
     async fn read_and_write(&self, merged: Option<&Properties>) -> Result<ContactRecord, Error> {
-        let retrieve = self.contacts.retrieve_own(&self.address);
-        let contact = retrieve.options(self.options.clone()).await?;
+        let (contacts, address) = (&self.contacts, &self.address);
+        let contact = contacts.retrieve_own_with(address, &self.options).await?;
         let mut changes = self.changes.clone();
         if merged.is_some_and(|merged| has_stored_the_body(&contact, merged)) {
             changes.properties.entry(MEMBER.to_owned()).or_insert(None);

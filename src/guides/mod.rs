@@ -1,24 +1,7 @@
 //! Guides, one task each.
 //!
-//! - [First steps][first_steps]: create, retrieve and list contacts, and read an error.
-//! - [Double opt-in][double_opt_in]: sign people up with no broadcast before they confirm.
-//! - [Unsubscribe links][unsubscribe]: one click and a preference page, and no opt-out is lost.
-//! - [A newsletter in one program][newsletter]: signup, preference page, one click and webhooks together.
-//! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
-//! - [Keeping a list in step][keeping_in_step]: send the changes of a table every night, opt-outs first.
-//! - [For your support team][support]: why somebody gets no mail, a changed address, and erasing a contact.
-//! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
-//! - [Receiving webhooks][receiving_webhooks]: verify each delivery and drop duplicates.
-//! - [Webhooks in production][webhooks_in_production]: choose a store, connect to Postgres, handle an event exactly
-//!   once, shut down.
-//! - [Scaling the inbox][scaling]: what 10, 100 and 1,000 million events a day need, and when to split them.
-//! - [Examine your receiver][examine]: find the mistakes of a webhook receiver in any language.
-//! - [Testing your application][testing]: start the mock server in a test, cause failures, move the clock.
-//! - [The mock in other languages][other_languages]: test an application in Python, JavaScript or a shell.
-//! - [Verifying webhooks in other languages][verifying_webhooks]: the rules, and a verifier in Python.
-//! - [The mock over HTTP][mock_over_http]: the program `audience-mock`, its seed files and its HTTP calls.
-//!
-//! [The interface of the service][crate::interface] has every field, status and limit that the guides rely on.
+//! [The first page](crate#guides) says what each of them is about. [The interface of the service][crate::interface] has
+//! every field, status and limit that the guides rely on.
 //!
 //! The sources are in the folder `docs` of the package. This module exists only in the documentation.
 

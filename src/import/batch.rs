@@ -88,7 +88,7 @@ struct Retries {
 impl Retries {
     /// Makes these options patient. A retry policy that the caller has set is used for every request.
     fn new(contacts: &Contacts, options: CallOptions) -> Self {
-        let patient = contacts.patient(options.clone());
+        let patient = contacts.client.patient(options.clone());
         // Equal policies mean that the caller has set one: it then applies to every request.
         let when_down = match patient.retry == options.retry {
             true => patient.clone(),
@@ -1383,7 +1383,7 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
 }
 
 /// Returns whether further requests are likely to take as long as this one: the service could not be reached, did not
-/// respond in time, or asked to wait. After a 429, they fail at once.
+/// respond in time, or asked to wait. After a 429, they fail immediately.
 fn takes_long(error: &Error) -> bool {
     let asks_to_wait = error.retry_after().is_some() && !error.is_rate_limited();
     asks_to_wait || matches!(error.kind(), ErrorKind::Connect | ErrorKind::Timeout)

@@ -674,11 +674,11 @@ impl Import {
             None => (None, None, Log::Nowhere),
             Some(journal) => {
                 let started = journal
-                    .start(self.contacts.base_url(), &mut self.source)
+                    .start(self.contacts.client.base_url(), &mut self.source)
                     .await;
                 let (resumed, journal) = started.map_err(not_started)?;
                 // An earlier run may have ended because of a long `Retry-After`.
-                self.contacts.hold_back(resumed.hold());
+                self.contacts.client.hold_back(resumed.hold());
                 let sample = resumed.sample(&mut self.source, SAMPLE).await;
                 let find = |address| self.contacts.find(address).options(self.options.clone());
                 let checked = check_audience(

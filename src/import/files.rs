@@ -415,7 +415,7 @@ impl ImportFiles {
                     "{folder} is not a folder of corrected files"
                 )));
             }
-            let service = self.contacts.base_url();
+            let service = self.contacts.client.base_url();
             for file in &mut self.files {
                 file.replace(&folder, &service)?;
             }

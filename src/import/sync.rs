@@ -741,9 +741,9 @@ impl SyncContacts {
 
     /// Locks the state file. Holds back all requests for as long as the service has asked an earlier run to wait.
     async fn claim_state(&mut self) -> Result<(), SyncError> {
-        let claimed = self.state.claim(&self.contacts.base_url()).await;
+        let claimed = self.state.claim(&self.contacts.client.base_url()).await;
         claimed.map_err(|error| not_started(error).by(Safeguard::Service))?;
-        self.contacts.hold_back(self.state.hold());
+        self.contacts.client.hold_back(self.state.hold());
         Ok(())
     }
 
@@ -833,7 +833,7 @@ impl SyncContacts {
 
     /// Starts to write the state, and records what is about to be sent.
     async fn record_start(&mut self, plan: &mut Plan) -> Result<StateWriter, Error> {
-        let writer = self.state.start(&self.contacts.base_url()).await?;
+        let writer = self.state.start(&self.contacts.client.base_url()).await?;
         plan.record_start(&writer).await.map_err(unwritable)?;
         Ok(writer)
     }

@@ -498,7 +498,7 @@ impl EraseRows {
                 "a sync state cannot be written anew on this system; erase the contacts, and delete the lines of the rows from the file, and their addresses from other lines, while no sync runs",
             ));
         }
-        state.claim(&contacts.base_url()).await?;
+        state.claim(&contacts.client.base_url()).await?;
         let known = state.contents.known.slots.len();
         let taken = state.take_out(&keys);
         let addresses = taken.map_err(|error| STATE.unreadable(error))?;

@@ -56,10 +56,10 @@ impl UnsubscribeService {
     /// for whom it is `None` gets no mail and counts under [`IssueReport::left_out`]. Nothing is recorded, so a later run
     /// with the same name calls `mail` for this reader again.
     ///
-    /// # Stop and go on
+    /// # Stop and resume
     ///
     /// `issue` is any text of yours, such as `2026-11`, and counts together with the topic. If a program that sends an
-    /// issue stops, run it again with the same name: it goes on with those who have not got the issue. After 30 days,
+    /// issue stops, run it again with the same name: it continues with those who have not got the issue. After 30 days,
     /// the store has forgotten who got it. So put the date into the name, and use no name again.
     ///
     /// A mail is sent at most once. If an error does not tell whether it was sent
@@ -212,8 +212,8 @@ impl UnsubscribeService {
     /// # Errors
     ///
     /// - [`ConsentError::Service`] if the contact could not be retrieved or the mail could not be sent. If the error
-    ///   [is about one reader](ConsentError::is_about_one_reader), go on with the next one. After any other, stop, and
-    ///   run the program again later: the mails of the others could fail, too, and would then not be sent again.
+    ///   [is about one reader](ConsentError::is_about_one_reader), continue with the next one. After any other, stop,
+    ///   and run the program again later: the mails of the others could fail, too, and would then not be sent again.
     /// - [`ConsentError::Store`] if the store fails.
     /// - [`ConsentError::UnknownTopic`] if the contact has no such topic, because its name is misspelled.
     ///
@@ -465,7 +465,8 @@ impl Sending {
             watch,
             ..CallOptions::default()
         };
-        let sent = self.service.0.contacts.emails().send(mail).options(options);
+        let emails = self.service.0.contacts.client.emails();
+        let sent = emails.send(mail).options(options);
         match (sent.await, lock(&self.ended).take()) {
             (Ok(sent), _) => Ok(IssueMail::Sent(sent)),
             (Err(_), Some(ended)) => ended,
@@ -1132,7 +1133,7 @@ impl ConsentError {
         }
     }
 
-    /// Returns whether a mail failed because of its one reader, so that you can go on with the next one: the contact
+    /// Returns whether a mail failed because of its one reader, so that you can continue with the next one: the contact
     /// [is malformed](Error::is_malformed_contact), the service refused with 400, 413 or 422, or a 403 has no JSON object as
     /// its body. Such a 403 most likely comes from a firewall, and says nothing about the key.
     ///

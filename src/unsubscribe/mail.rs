@@ -325,7 +325,8 @@ impl UnsubscribeService {
         for id in confirmation.ids_of_day() {
             tried.push(id.clone());
             if self.hold(&id, token, LEASE).await? {
-                let sending = self.0.contacts.emails().send(mail).deadline(MAIL_DEADLINE);
+                let emails = self.0.contacts.client.emails();
+                let sending = emails.send(mail).deadline(MAIL_DEADLINE);
                 let sent = sending.await.map_err(ConsentError::of_confirmation_mail);
                 // If the store fails now, another mail may be sent sooner.
                 if sent.as_ref().err().is_none_or(ConsentError::maybe_sent) {

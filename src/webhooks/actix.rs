@@ -11,25 +11,15 @@
 //! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
 //! it is missing, every delivery is rejected with 500.
 //!
-//! # Slow and hostile senders
-//!
-//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
-//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
-//! requests of each peer at the proxy in front.
-//! The server reads the headers: see `HttpServer::client_request_timeout` (default: 5 s).
-//!
-//! # Handling an event once
-//!
-//! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
-//! [rules for a receiver](super#four-rules-for-a-receiver).
+//! The verifier limits [slow and hostile senders](super#slow-and-hostile-senders), but the server reads the headers:
+//! see `HttpServer::client_request_timeout` (default: 5 s).
 //!
 //! A handler of `Inbox::handle` that takes longer than 8 s continues after its response. If the server stops meanwhile, the
 //! handler continues only if the inbox was built in the runtime of `#[tokio::main]`, and not in that of
 //! `#[actix_web::main]`. It then runs in that runtime from the beginning, so call `tokio::spawn` in it, and not
 //! `actix_web::rt::spawn`. With `accept`, either will do.
 //!
-//! `examples/webhook_actix.rs` is a complete program with an inbox.
+//! `examples/webhook_actix.rs` is a complete program that [handles each event once](super#handling-an-event-once).
 //!
 //! # Example: an endpoint
 //!
@@ -41,10 +31,12 @@
 //! async fn hook(inbox: web::Data<Inbox>, delivery: VerifiedEvent) -> Receipt {
 //!     inbox
 //!         .handle(delivery, |event, _attempt| async move {
-//!             if let EventData::Bounced(mail) = &event.data {
-//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             match &event.data {
+//!                 EventData::Bounced(mail) => println!("{}: {} bounced", event.id, mail.email_id),
+//!                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
+//!                 _ => {}
 //!             }
-//!             Ok::<_, std::io::Error>(())
+//!             Ok(())
 //!         })
 //!         .await
 //! }

@@ -12,21 +12,11 @@
 //! The [`Verifier`] is taken from the router's state. The state is a `Verifier`, a type that provides one through
 //! [`FromRef`], or an `Arc` of either.
 //!
-//! # Slow and hostile senders
+//! The verifier limits [slow and hostile senders](super#slow-and-hostile-senders), but the server reads the headers:
+//! `axum::serve` waits for them without a time limit. `audience::serve` (feature `serve`) has one, or put a proxy in
+//! front that has one.
 //!
-//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
-//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
-//! requests of each peer at the proxy in front.
-//! The server reads the headers: `axum::serve` waits for them without a time limit. `audience::serve` (feature `serve`)
-//! has one, or put a proxy in front that has one.
-//!
-//! # Handling an event once
-//!
-//! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
-//! [rules for a receiver](super#four-rules-for-a-receiver).
-//!
-//! `examples/webhook_axum.rs` is a complete program with an inbox.
+//! `examples/webhook_axum.rs` is a complete program that [handles each event once](super#handling-an-event-once).
 //!
 //! # Example: an endpoint
 //!
@@ -45,10 +35,12 @@
 //! async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
 //!     inbox
 //!         .handle(delivery, |event, _attempt| async move {
-//!             if let EventData::Bounced(mail) = &event.data {
-//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             match &event.data {
+//!                 EventData::Bounced(mail) => println!("{}: {} bounced", event.id, mail.email_id),
+//!                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
+//!                 _ => {}
 //!             }
-//!             Ok::<_, std::io::Error>(())
+//!             Ok(())
 //!         })
 //!         .await
 //! }

@@ -155,12 +155,12 @@ impl VerifyError {
             Self::MissingHeader { .. }
             | Self::DuplicateHeader { .. }
             | Self::MalformedSignature { .. }
-            | Self::MalformedTimestamp
+            | Self::MalformedTimestamp => FaultSide::Sender,
+            Self::SignatureMismatch
+            | Self::TooLate { .. }
+            | Self::TooEarly { .. }
             | Self::BodyTooLarge { .. }
-            | Self::InvalidEnvelope { .. } => FaultSide::Sender,
-            Self::SignatureMismatch | Self::TooLate { .. } | Self::TooEarly { .. } => {
-                FaultSide::Either
-            }
+            | Self::InvalidEnvelope { .. } => FaultSide::Either,
             Self::ClockUnusable => FaultSide::Operator,
         }
     }
@@ -195,13 +195,16 @@ impl VerifyError {
 #[non_exhaustive]
 pub enum FaultSide {
     /// The sender: the service does not send such a request. Usually, there is nothing to fix
-    /// here. If genuine deliveries are rejected, look for a proxy that changes headers, and for a
-    /// [`body_limit`](super::VerifierBuilder::body_limit) that is too low.
+    /// here. If genuine deliveries are rejected, look for a proxy that changes headers.
     Sender,
     /// This machine is misconfigured. No delivery is accepted until that is fixed.
     Operator,
     /// Either side: a forgery or replay looks the same as a wrong secret, a body changed in transit
     /// or a wrong clock. If it keeps happening, call [`diagnose`](super::Verifier::diagnose).
+    ///
+    /// A body that is too long may be genuine, and then the
+    /// [`body_limit`](super::VerifierBuilder::body_limit) is too low. A body that is not an event
+    /// envelope is genuine: the service may have changed the envelope.
     Either,
 }
 

@@ -65,9 +65,11 @@
 //! The last three accept only POST and respond with 405 to every other method. If you call the verifier yourself,
 //! route only POST requests to it: the signature does not cover the method.
 //!
-//! The last three also read the body themselves. They limit its length, its time and the memory of all unverified
-//! bodies together. All senders share these limits, so also limit the requests and connections of each peer at
-//! the proxy in front.
+//! # Slow and hostile senders
+//!
+//! The extractors and the layer read the body themselves. The [`VerifierBuilder`] limits the length of a body
+//! (`body_limit`), its time (`body_timeout`), and the memory of all unverified bodies together (`body_memory`). All
+//! senders share these limits, so also limit the requests and connections of each peer at the proxy in front.
 //!
 //! # Four rules for a receiver
 //!
@@ -84,6 +86,11 @@
 //!   timestamp differs, because each attempt is signed again. A hash of the body is
 //!   unsuitable, too: two opens in the same second may differ only in their ids. Remember ids for at least six
 //!   hours, and longer if you replay old deliveries. An `Inbox` remembers them for 72 hours.
+//!
+//! # Handling an event once
+//!
+//! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its `accept`
+//! stores the event for a worker. Both return the response.
 //!
 //! Without an `Inbox`, do not store the id alone before the work. If the process dies in between, the retry looks like
 //! a duplicate and the event is lost. Instead:

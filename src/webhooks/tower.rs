@@ -13,23 +13,14 @@
 //!
 //! Do not wrap it in a layer that changes the body, for example one that decompresses it.
 //!
-//! # Slow and hostile senders
-//!
-//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
-//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
-//! requests of each peer at the proxy in front.
-//!
-//! The server reads the headers: `audience::serve` (feature `serve`) limits their time. hyper does so only if you give
-//! it a timer (then 30 s, or its `header_read_timeout`).
+//! The verifier limits [slow and hostile senders](super#slow-and-hostile-senders), but the server reads the headers:
+//! `audience::serve` (feature `serve`) limits their time. hyper does so only if you give it a timer (then 30 s, or its
+//! `header_read_timeout`).
 //!
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.
 //!
-//! # Handling an event once
-//!
-//! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
-//! [rules for a receiver](super#four-rules-for-a-receiver).
+//! With an inbox, you [handle each event once](super#handling-an-event-once).
 //!
 //! # Servers
 //!
@@ -60,10 +51,12 @@
 //!     let inbox = inbox.clone();
 //!     async move {
 //!         let handle = |event: audience::webhooks::Event, _attempt| async move {
-//!             if let EventData::Bounced(mail) = &event.data {
-//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             match &event.data {
+//!                 EventData::Bounced(mail) => println!("{}: {} bounced", event.id, mail.email_id),
+//!                 data if data.is_incomplete() => return Err(std::io::Error::other("an event without its address")),
+//!                 _ => {}
 //!             }
-//!             Ok::<_, std::io::Error>(())
+//!             Ok(())
 //!         };
 //!         inbox.handle(delivery, handle).await
 //!     }

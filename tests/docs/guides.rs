@@ -67,16 +67,21 @@ fn a_guide_has_one_title_everywhere() {
         .filter_map(|line| line.trim().split_once(": \""))
         .filter_map(|(name, file)| Some((name, file.strip_suffix("\",")?)))
         .collect();
-    let titles: Vec<_> = module
+    let docs = read("src/lib.rs");
+    let titles: Vec<_> = docs
         .lines()
-        .filter_map(|line| line.strip_prefix("//! - [")?.split_once("]["))
-        .filter_map(|(title, rest)| Some((title, rest.split_once(']')?.0)))
+        .filter_map(|line| line.strip_prefix("//! [")?.split_once("]: "))
+        .filter_map(|(title, target)| {
+            let guide = target.strip_prefix(DOCS_RS)?.strip_prefix("guides/")?;
+            Some((title, guide.strip_suffix("/index.html")?))
+        })
         .collect();
     assert_eq!(titles.len(), files.len());
 
     for (title, name) in titles {
         let guide = read(&format!("docs/{}", files[name]));
         assert_eq!(guide.lines().next(), Some(&*format!("# {title}")));
+        assert!(docs.contains(&format!("//! - [{title}]: ")), "{title}");
     }
 }
 

@@ -80,6 +80,22 @@ fn an_early_but_genuine_delivery_is_reported_as_early() {
 }
 
 #[test]
+fn a_delivery_that_is_too_long_or_no_event_may_be_the_fault_of_either_side() {
+    let body = "{}";
+    let small = Verifier::builder().secret("main", SECRET).body_limit(1);
+    let small = small.build().unwrap();
+
+    let too_long = small.verify_at(&signed(body), body.as_bytes(), at(NOW));
+    let no_event = verifier().verify(&signed(body), body.as_bytes());
+
+    for (result, status) in [(too_long, 413_u16), (no_event, 400)] {
+        let error = result.unwrap_err();
+        assert_eq!(error.status(), status);
+        assert_eq!(error.fault_side(), FaultSide::Either);
+    }
+}
+
+#[test]
 fn a_late_forgery_is_reported_as_forged() {
     let mut headers = signed_at(NOW - 1000, BODY);
     headers.insert(SIGNATURE_HEADER, HeaderValue::from_static(ZEROS));

@@ -351,7 +351,7 @@ impl PostgresStore {
     /// Returns the connections of the store, for transactions of your own in the same database.
     ///
     /// The inbox waits while all of them are in use. So do not hold one while you call a method of the inbox or of an
-    /// `UnsubscribeService`, or while you wait for another server: enough such callers at once use up the pool, and all of
+    /// `UnsubscribeService`, or while you wait for another server: several such callers can use up the pool, and all of
     /// them fail after the [`timeout`](PostgresStoreBuilder::timeout).
     ///
     /// # Example: how busy the connections are
