@@ -152,7 +152,7 @@
 //! | `inbox store failed` | ERROR | `endpoint` (not for what a store does for all of them, such as `migrate`), `operation`, `error`, `cause`; of each operation, one line a minute at most. If the tables in Postgres are missing, the first line is a WARN: when a service starts, somebody may be creating them |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events); one line after each `memory store is full` at most |
-//! | `inbox store works again` | INFO | `endpoint`, `operation`, `seconds` (how long it failed) |
+//! | `inbox store works again` | INFO | `endpoint` (not for `migrate`), `operation`, `seconds` (how long it failed) |
 //! | `worker ended` | INFO | `endpoint`, and the counts of its [`WorkerReport`]: `report.handled`, `report.failed`, `report.parked`, `report.released`, `report.lost` |
 
 #![cfg_attr(

@@ -151,7 +151,7 @@ impl Receipt {
     }
 
     /// Returns how long the service should wait before it delivers the event again: the value of the `Retry-After`
-    /// header, in whole seconds and at least 1 s. `None` if the response has no such header.
+    /// header, in whole seconds, from 1 s to 1 h. `None` if the response has no such header.
     ///
     /// # Example: no header after a success
     ///
@@ -169,7 +169,7 @@ impl Receipt {
             Self::InProgress { retry_after } => {
                 let partial = u64::from(retry_after.subsec_nanos() > 0);
                 let seconds = retry_after.as_secs().saturating_add(partial);
-                Some(Duration::from_secs(seconds.max(1)))
+                Some(Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST))
             }
             Self::StillRunning | Self::Unavailable | Self::Full => Some(SOON),
             _ => None,
@@ -252,6 +252,8 @@ impl From<InboxError> for Receipt {
 
 /// The delay of a 503 whose cause has no known end.
 const SOON: Duration = Duration::from_secs(10);
+/// The longest delay of a 503. A clock that was ahead for a moment leaves claims that end in years.
+const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// Reads what the statement `CLAIM_IN` of a store returned.
 #[cfg(any(
@@ -419,10 +421,16 @@ mod tests {
             seconds,
             [1, 1, 1, 2, 60].map(|seconds| Some(Duration::from_secs(seconds)))
         );
+    }
 
-        let retry_after = Duration::MAX;
-        let receipt = Receipt::InProgress { retry_after };
-        assert_eq!(receipt.retry_after(), Some(Duration::from_secs(u64::MAX)));
+    #[test]
+    fn the_service_is_never_told_to_come_back_in_more_than_an_hour() {
+        for seconds in [3_600, 3_601, 315_359_960, u64::MAX] {
+            let retry_after = Duration::new(seconds, 999_999_999);
+            let receipt = Receipt::InProgress { retry_after };
+
+            assert_eq!(receipt.retry_after(), Some(Duration::from_secs(3_600)));
+        }
     }
 
     #[test]

@@ -98,8 +98,7 @@ where
     let headers = headers.inspect_err(|error| verifier.note_rejected(error))?;
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
-    // The memory is released when this function returns.
-    let (body, _memory) = body
+    let (body, memory) = body
         .read(verifier)
         .await
         .inspect_err(|rejection| match rejection {
@@ -112,10 +111,19 @@ where
         .check_and_trace(Ok(headers), &body, verifier.clock())
         .and_then(|delivery| Ok((delivery.event()?, delivery.secret_name().into())));
     match verified {
+        // The memory is for unverified bodies only, so it is released here.
         Ok((event, secret_name)) => Ok(VerifiedEvent::new(event, body, secret_name, arrival)),
         Err(error) => Err(Rejection::Verify {
             error,
-            delivery: RejectedDelivery::new(verifier, tag, timestamp, timestamp_text, body),
+            delivery: RejectedDelivery(Some(Arc::new(Rejected {
+                verifier: verifier.clone(),
+                tag,
+                timestamp,
+                // A copy: the headers of the request do not live as long as the rejection.
+                timestamp_text: timestamp_text.into(),
+                body,
+                _memory: memory,
+            }))),
         }),
     }
 }
@@ -275,7 +283,9 @@ impl Reservation {
 /// # The rejected delivery
 ///
 /// A rejection is cheap to clone. If the body was read before the delivery was rejected, the rejection keeps it for
-/// [`diagnose`](Self::diagnose).
+/// [`diagnose`](Self::diagnose). The body counts towards the
+/// [`body_memory`](super::VerifierBuilder::body_memory) until the rejection and its clones are dropped, so do not
+/// store rejections.
 ///
 /// # Example: log a wrong clock, and why genuine deliveries are rejected
 ///
@@ -481,26 +491,11 @@ struct Rejected {
     timestamp: u64,
     timestamp_text: Box<[u8]>,
     body: Bytes,
+    /// Released with the body, because a handler may hold the rejection for long.
+    _memory: Reservation,
 }
 
 impl RejectedDelivery {
-    fn new(
-        verifier: &Verifier,
-        tag: Tag,
-        timestamp: u64,
-        timestamp_text: &[u8],
-        body: Bytes,
-    ) -> Self {
-        Self(Some(Arc::new(Rejected {
-            verifier: verifier.clone(),
-            tag,
-            timestamp,
-            // A copy: the headers of the request do not live as long as the rejection.
-            timestamp_text: timestamp_text.into(),
-            body,
-        })))
-    }
-
     fn diagnose<N, S>(
         &self,
         error: &VerifyError,
@@ -652,6 +647,27 @@ mod tests {
 
             assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
         }
+    }
+
+    #[test]
+    fn the_body_of_a_rejection_takes_memory_until_the_rejection_is_dropped() {
+        let verifier = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        let verifier = verifier.body_memory(10).build().unwrap();
+        let receive_forged = || {
+            let headers = DeliveryHeaders::from_parts(Some(&[b'0'; 64]), Some(b"1700000000"));
+            let body = incoming(None, stream::iter(chunks([10])));
+            let outcome = receive(&verifier, headers, body).now_or_never();
+            outcome.unwrap().unwrap_err()
+        };
+
+        let rejection = receive_forged();
+        let clone = rejection.clone();
+        drop(rejection);
+        let meanwhile = receive_forged().status();
+        drop(clone);
+        let afterwards = receive_forged().status();
+
+        assert_eq!((meanwhile.as_u16(), afterwards.as_u16()), (503, 401));
     }
 
     const LONG: usize = SMALL_BODY + 1;

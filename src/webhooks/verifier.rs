@@ -1081,6 +1081,8 @@ impl VerifierBuilder {
     /// requests of this verifier and its clones. Default: 64 MiB, or four times the
     /// [`body_limit`](Self::body_limit) if that is more.
     ///
+    /// A [`Rejection`](super::Rejection) keeps its body until it is dropped.
+    ///
     /// If a body needs more, it is rejected with 503, and the service retries. Bodies longer than
     /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four
     /// times the body limit. With less than twice the body limit, the longest deliveries are always

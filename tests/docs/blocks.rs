@@ -672,6 +672,34 @@ mod an_inbox_in_postgres {
     }
 }
 
+mod own_tables {
+    block!("webhooks-in-production.create_all_tables");
+
+    use futures_util::future::join_all;
+    use support::postgres;
+
+    #[tokio::test]
+    async fn programs_that_start_simultaneously_create_them_and_a_later_one_needs_no_right_to() {
+        let Some(server) = postgres::server().await else {
+            return;
+        };
+        let database = server.database().await;
+        let admin = postgres::client(&database.url).await;
+        let stores = [0; 4].map(|_| PostgresStore::connect_lazy(&database.url).unwrap());
+
+        for created in join_all(stores.iter().map(create_all_tables)).await {
+            created.unwrap();
+        }
+
+        let role = "CREATE ROLE receiver LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+            GRANT ALL ON audience_inbox, audience_inbox_schema TO receiver";
+        admin.batch_execute(role).await.unwrap();
+        let receiver = database.url.replace("audience@", "receiver@");
+        let receiver = PostgresStore::connect_lazy(&receiver).unwrap();
+        create_all_tables(&receiver).await.unwrap();
+    }
+}
+
 /// An event with this data, as the verifier returns it.
 fn verified(event_type: &str, data: &str) -> audience::webhooks::VerifiedEvent {
     let body =

@@ -712,10 +712,26 @@ where
 {
     let _locked = lock.lock().await;
     let failures = FailureLog::default();
+    let start = Instant::now();
+    let mut has_failed = false;
     loop {
         match migrate().await {
-            Err(error) if error.is_temporary() => failures.report(None, "migrate", &error),
-            result => return result,
+            Err(error) if error.is_temporary() => {
+                has_failed = true;
+                failures.report(None, "migrate", &error);
+            }
+            result => {
+                if has_failed && result.is_ok() {
+                    let seconds = start.elapsed().as_secs();
+                    report!(
+                        info,
+                        operation = "migrate",
+                        seconds,
+                        "inbox store works again"
+                    );
+                }
+                return result;
+            }
         }
         tokio::time::sleep(MIGRATION_PAUSE).await;
     }

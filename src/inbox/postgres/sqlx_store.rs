@@ -314,7 +314,8 @@ impl SqlxPostgresStore {
     ///
     /// A worker of this store that finds no tables meanwhile waits for them, for up to half the time that a call may take.
     ///
-    /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
+    /// With the feature `tracing`, it logs the first failure, then one line a minute, and the success after a failure. To
+    /// end it, drop the future.
     ///
     /// # Errors
     ///

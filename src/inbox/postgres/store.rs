@@ -354,6 +354,11 @@ impl PostgresStore {
     /// `UnsubscribeService`, or while you wait for another server: several such callers can use up the pool, and all of
     /// them fail after the [`timeout`](PostgresStoreBuilder::timeout).
     ///
+    /// On connections that [`connect`](Self::connect) opens, the server ends a statement of yours that takes a second longer
+    /// than that timeout. Nothing limits the wait for a free connection, or for a server that does not respond. So put
+    /// `tokio::time::timeout` around all that you do with a connection, `get` included.
+    /// [`handle_in`](Self::handle_in) and [`handler_in`](Self::handler_in) have limits of their own.
+    ///
     /// # Example: how busy the connections are
     ///
     /// ```
@@ -426,7 +431,8 @@ impl PostgresStore {
     ///
     /// A worker of this store that finds no tables meanwhile waits for them, for up to half the time that a call may take.
     ///
-    /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
+    /// With the feature `tracing`, it logs the first failure, then one line a minute, and the success after a failure. To
+    /// end it, drop the future.
     ///
     /// # Errors
     ///
