@@ -277,6 +277,7 @@ impl Audience {
         let (Some(what), Some(address)) = (what, data.get("to").and_then(Value::as_str)) else {
             return;
         };
+        let address = mail::without_display_name(address);
         if what == EngagementKind::Complained {
             if let Some(contact) = self.contacts.find_mut(address) {
                 contact.unsubscribed = true;
@@ -1265,6 +1266,22 @@ mod tests {
             service.audience.take_events().is_empty(),
             "it is not published again"
         );
+    }
+
+    #[test]
+    fn an_event_whose_recipient_has_a_display_name_is_about_the_address() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        let data = json!({"to": "Ada <Ada@x.io>"});
+        service
+            .audience
+            .record_event("email.complained", &data, service.now);
+
+        let ada = service.audience.contact("ada@x.io").unwrap();
+        assert_eq!(ada.unsubscribe_reason, "complaint");
+        assert!(ada.suppressed);
+        assert!(ada.engagement.contains_key(&EngagementKind::Complained));
     }
 
     #[test]
