@@ -427,7 +427,7 @@ impl MockServerBuilder {
 
     /// Adds a segment.
     ///
-    /// If its rule is invalid, [`start`](Self::start) panics.
+    /// If an address or its rule is invalid, [`start`](Self::start) panics.
     ///
     /// # Example: list the contacts of a segment
     ///
@@ -589,7 +589,7 @@ impl MockServerBuilder {
     /// # Panics
     ///
     /// Panics if the server cannot be started, for example because the port is in use, or a seed or a key is invalid.
-    /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
+    /// [`try_start`](Self::try_start) returns this error instead. Also panics if a segment is invalid.
     ///
     /// # Example: two servers beside each other
     ///
@@ -621,7 +621,7 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if the rule of a segment is invalid.
+    /// Panics if a segment is invalid.
     ///
     /// # Example: a port in use
     ///
@@ -746,7 +746,7 @@ impl MockServerBuilder {
         }
         for (id, kind) in &self.segments {
             if let Err(problem) = audience.put_segment(id, kind.clone()) {
-                panic!("the rule of segment {id:?} is invalid: {problem}");
+                panic!("the segment {id:?} is invalid: {problem}");
             }
         }
         audience

@@ -126,7 +126,8 @@
 //! |---|---|
 //! | 1,000 connections | the one that has been idle for longest is closed; if none is idle, the new one waits |
 //! | 60 s for the headers of a request, or for the next request of a connection | the connection is closed |
-//! | 128 KiB of headers | 431 |
+//! | 65,534 bytes for the path and the query of a request | 414 |
+//! | 128 KiB for the request line and the headers of a request, or 100 headers | 431 |
 //! | 60 s for a body | 408 |
 //! | 16 MiB for a body | 413 |
 //! | 64 MiB for all bodies that are being read | 503 with `Retry-After: 1` |
@@ -140,6 +141,8 @@
 //! | 10,000 delivery attempts | the attempt log forgets the oldest ones |
 //! | 64 KiB of a response body, from the mock or from a receiver | the journal and the attempt log leave out the rest |
 //! | 64 MiB of the requests and responses of delivery attempts | the attempt log forgets them, the oldest first |
+//!
+//! A request that cannot be parsed gets a 400, a 414 or a 431. It is neither recorded nor logged.
 //!
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 
@@ -468,7 +471,8 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if the rule is invalid ([interface section 2.8](crate::interface#2.8)). The message has the reason.
+    /// Panics if an address or the rule is invalid ([interface section 2.8](crate::interface#2.8)). The message has the
+    /// reason.
     ///
     /// # Example: a stored list and a stored rule
     ///
@@ -493,7 +497,7 @@ impl MockServer {
             .shared
             .with_audience(|audience| audience.put_segment(id, kind))
         {
-            panic!("the rule of segment {id:?} is invalid: {problem}");
+            panic!("the segment {id:?} is invalid: {problem}");
         }
     }
 

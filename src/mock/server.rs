@@ -504,7 +504,8 @@ impl Server {
                 431,
                 "request_header_fields_too_large",
                 format!(
-                    "the request has too many headers, or more than {HEADER_LIMIT} bytes of them"
+                    "the request has too many headers, its request line and headers are longer than {HEADER_LIMIT} \
+                     bytes, or its `Content-Length` is too large"
                 ),
             ),
             _ => Refusal::new(

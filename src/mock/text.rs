@@ -15,6 +15,17 @@ pub(in crate::mock) fn printable(text: &str) -> String {
     shown
 }
 
+/// The longest name in a message, in characters.
+const MAX_NAME: usize = 200;
+
+/// Returns a name as a message shows it: [`printable`], and only its beginning if it is long.
+pub(in crate::mock) fn printable_name(name: &str) -> String {
+    match name.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => printable(&name[..end]) + "…",
+        None => printable(name),
+    }
+}
+
 /// Returns names as a message lists them: each in backticks, separated by commas.
 pub(in crate::mock) fn quoted_list(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -45,6 +56,13 @@ mod tests {
         }
         assert_eq!(printable("a\r\n\tb"), r"a\r\n\tb");
         assert_eq!(printable("\0\u{7f}\u{85}"), r"\0\u{7f}\u{85}");
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_long_name_is_in_a_message() {
+        assert_eq!(printable_name(&"❤".repeat(200)), "❤".repeat(200));
+        assert_eq!(printable_name(&"❤".repeat(201)), "❤".repeat(200) + "…");
+        assert_eq!(printable_name("a\n"), r"a\n");
     }
 
     #[test]

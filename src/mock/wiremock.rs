@@ -83,8 +83,7 @@ impl MockService {
     ///
     /// # Panics
     ///
-    /// Panics if a seed cannot be read or is invalid, or if the rule of a segment is invalid. The message has the
-    /// reason.
+    /// Panics if a seed cannot be read or is invalid, or if a segment is invalid. The message has the reason.
     ///
     /// # Example: a ceiling of two contacts, and a stopped clock
     ///

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -24,7 +23,6 @@ use super::lists::{
 };
 use super::target::{Output, Target};
 use crate::Timestamp;
-use crate::mock::text::BYTE_ORDER_MARK;
 use crate::mock::{
     Check, CheckReport, DeliveryFault, Examination, ExamineReceiver, Fault, Finding, Verdict,
 };
@@ -436,13 +434,8 @@ pub(super) struct SeedOptions {
 async fn seed(options: SeedOptions) -> Result<(), String> {
     let seed = read(&options.file)
         .map_err(|error| format!("could not read the seed {:?}: {error}", options.file))?;
-    let seed = Bytes::from(seed);
-    let seed = match seed.strip_prefix(BYTE_ORDER_MARK) {
-        Some(json) => seed.slice_ref(json),
-        None => seed,
-    };
     let url = &options.target.url;
-    let response = url.call(Method::POST, "seed", Some(seed)).await?;
+    let response = url.call(Method::POST, "seed", Some(seed.into())).await?;
     Output::new(options.target.json).done(&response, "the mock has the seed")
 }
 

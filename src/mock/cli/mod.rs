@@ -175,7 +175,8 @@ fn host_name(text: &str) -> Result<String, String> {
 fn topic(text: &str) -> Result<(String, bool), String> {
     let form = "the value is not of the form NAME=true or NAME=false";
     // A topic may have a `=` in its name.
-    let (name, default) = text.rsplit_once('=').ok_or(form)?;
+    let named = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, default) = named.ok_or(form)?;
     let default = default.parse().map_err(|_| form)?;
     Ok((name.to_owned(), default))
 }

@@ -1,6 +1,6 @@
 //! The lists of the control plane. With `order=newest`, the items are short enough for the web page.
 
-use std::num::NonZeroUsize;
+use std::num::{IntErrorKind, NonZeroUsize};
 
 use percent_encoding::percent_decode_str;
 use serde::de::Error as _;
@@ -357,18 +357,23 @@ fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 
 fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroUsize>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse().map(Some).map_err(|_| {
-        D::Error::custom(format_args!(
+    match text.parse::<NonZeroUsize>() {
+        Ok(limit) => Ok(Some(limit)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(Some(NonZeroUsize::MAX)),
+        Err(_) => Err(D::Error::custom(format_args!(
             "`limit` must be a whole number and at least 1, not {text:?}"
-        ))
-    })
+        ))),
+    }
 }
 
 fn after<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse()
-        .map(Some)
-        .map_err(|_| D::Error::custom(format_args!("`after` must be a whole number, not {text:?}")))
+    text.parse().map(Some).map_err(|_| {
+        D::Error::custom(format_args!(
+            "`after` must be a whole number of at most {}, not {text:?}",
+            u64::MAX
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -394,6 +399,7 @@ mod tests {
         for (query, after, limit) in [
             ("", None, usize::MAX),
             ("limit=5", None, 5),
+            ("limit=99999999999999999999", None, usize::MAX),
             ("after=7", Some(7), usize::MAX),
             ("after=7&limit=5", Some(7), 5),
             ("query=&status=", None, usize::MAX),
@@ -413,7 +419,10 @@ mod tests {
             ("limit", "must be a whole number"),
             ("limit=-1", "must be a whole number"),
             ("after=x", "must be a whole number"),
-            ("after=99999999999999999999", "must be a whole number"),
+            (
+                "after=99999999999999999999",
+                "of at most 18446744073709551615",
+            ),
             ("after=1&after=2", "duplicate field `after`"),
             ("page=2", "unknown field `page`"),
         ] {

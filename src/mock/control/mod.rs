@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Either;
-use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error as QueryError, MapDeserializer};
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,8 @@ use super::service::dialect::ErrorShape;
 use super::service::mail::{self, MailOutcome, OutcomeKind, apply_outcome};
 use super::service::rule::SegmentKind;
 use super::service::seed::{self as seeds, Seed, SeedContact};
-use super::service::{NewEvent, Refusal, decode_parameter};
+use super::service::{NewEvent, Refusal, check_address, decode, decode_parameter};
+use super::text::BYTE_ORDER_MARK;
 use super::{Shared, page};
 
 /// The calls of the control plane: the method, the path below `/_mock/`, and what handles it. At most one segment of a
@@ -124,9 +124,8 @@ async fn dispatch(shared: &Arc<Shared>, request: &Request<Bytes>) -> CallResult 
         .path()
         .split('/')
         .skip(2)
-        .map(|segment| percent_decode_str(segment).decode_utf8())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| Refusal::invalid("the path is not valid UTF-8"))?;
+        .map(decode)
+        .collect::<Result<Vec<_>, _>>()?;
     let routes = routes_of(&segments);
     let Some((_, _, parameter)) = routes.first() else {
         return Err(Refusal::not_found(format!(
@@ -207,6 +206,28 @@ fn method_not_allowed(allowed: &str) -> Response<ResponseBody> {
 }
 
 impl Call<'_> {
+    /// Returns the parameter of the path, which is the name of what the call adds.
+    ///
+    /// # Errors
+    ///
+    /// A 422 if the name is empty.
+    fn name(&self) -> Result<&str, Refusal> {
+        match self.parameter {
+            "" => Err(Refusal::invalid("the name at the end of the path is empty")),
+            name => Ok(name),
+        }
+    }
+
+    /// Returns the parameter of the path, which is an email address.
+    ///
+    /// # Errors
+    ///
+    /// A 422 if it is not.
+    fn address(&self) -> Result<&str, Refusal> {
+        check_address(self.parameter)?;
+        Ok(self.parameter)
+    }
+
     /// Parses the query. A parameter without a value counts as left out, unless it needs one.
     ///
     /// # Errors
@@ -234,20 +255,21 @@ impl Call<'_> {
             .map_err(|error| Refusal::invalid(format!("the body is invalid: {error}")))
     }
 
-    /// Returns the body, which is the text of a JSON object if it is JSON.
+    /// Returns the body without a byte order mark. It is the text of a JSON object if it is JSON.
     ///
     /// # Errors
     ///
     /// A 422 if the body is empty or is not an object.
     fn body_text(&self) -> Result<&[u8], Refusal> {
-        if self.body.is_empty() {
+        let body = self.body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.body);
+        if body.is_empty() {
             return Err(Refusal::invalid("this call needs a JSON body"));
         }
         // `serde` would accept an array in place of an object, and name a Rust type in the error for a number.
-        if !self.body.trim_ascii_start().starts_with(b"{") {
+        if !body.trim_ascii_start().starts_with(b"{") {
             return Err(Refusal::invalid("the body must be a JSON object"));
         }
-        Ok(self.body)
+        Ok(body)
     }
 }
 
@@ -353,27 +375,27 @@ fn reset(call: &Call<'_>) -> CallResult {
 
 fn put_topic(call: &Call<'_>) -> CallResult {
     let TopicBody { default } = call.json()?;
-    call.shared
-        .lock()
-        .audience
-        .put_topic(call.parameter, default);
+    let name = call.name()?;
+    call.shared.lock().audience.put_topic(name, default);
     Ok(no_content())
 }
 
 fn put_segment(call: &Call<'_>) -> CallResult {
     let kind = call.json::<SegmentBody>()?.into_kind()?;
+    let id = call.name()?;
     call.shared
         .lock()
         .audience
-        .put_segment(call.parameter, kind)
+        .put_segment(id, kind)
         .map_err(Refusal::invalid)?;
     Ok(no_content())
 }
 
 async fn report_spam(call: &Call<'_>) -> CallResult {
+    let address = call.address()?;
     call.shared
         .publish(|audience, now| {
-            mail::report_spam(audience, call.parameter, now);
+            mail::report_spam(audience, address, now);
             Ok::<_, Refusal>(())
         })
         .await?;
@@ -384,10 +406,11 @@ fn record_engagement(call: &Call<'_>) -> CallResult {
     let EngagementBody { what, at } = call.json()?;
     let what = EngagementKind::parse(&what).map_err(Refusal::invalid)?;
     let at = at.unwrap_or_else(|| call.shared.clock.unix());
+    let address = call.address()?;
     call.shared
         .lock()
         .audience
-        .record_engagement(call.parameter, what, at);
+        .record_engagement(address, what, at);
     Ok(no_content())
 }
 
@@ -455,11 +478,8 @@ fn clear_requests(call: &Call<'_>) -> CallResult {
 fn put_endpoint(call: &Call<'_>) -> CallResult {
     let EndpointBody { url, secret } = call.json()?;
     let target = Target::new(&url, &secret).map_err(Refusal::invalid)?;
-    call.shared
-        .lock()
-        .deliveries
-        .endpoints
-        .put(call.parameter, target);
+    let name = call.name()?;
+    call.shared.lock().deliveries.endpoints.put(name, target);
     Ok(no_content())
 }
 

@@ -544,6 +544,8 @@ struct EventStore {
     /// The events without open attempts.
     finished: Kept,
     last_number: u64,
+    /// The numbers above the last one whose ids a test has given to events. No event gets these numbers.
+    given_numbers: BTreeSet<u64>,
 }
 
 impl EventStore {
@@ -553,6 +555,15 @@ impl EventStore {
     /// same number, so that no two events of a test seem to be about one mail.
     fn insert(&mut self, mut event: NewEvent, now: i64) -> (u64, String) {
         self.last_number += 1;
+        while self.given_numbers.remove(&self.last_number) {
+            self.last_number += 1;
+        }
+        let given = event.id.as_deref().and_then(|id| id.strip_prefix("evt_"));
+        if let Some(given) = given.and_then(|number| number.parse::<u64>().ok())
+            && given > self.last_number
+        {
+            self.given_numbers.insert(given);
+        }
         let number = self.last_number;
         event.identify(number);
         let generated_id = format!("evt_{number}");
@@ -638,6 +649,7 @@ impl EventStore {
     fn clear(&mut self) {
         *self = Self {
             last_number: self.last_number,
+            given_numbers: std::mem::take(&mut self.given_numbers),
             ..Self::default()
         };
     }
@@ -1209,9 +1221,13 @@ impl AttemptQueue {
     }
 
     fn first_pending(&self, one_at_a_time: bool) -> Option<OrderKey> {
+        if self.running.len() >= MAX_RUNNING {
+            return None;
+        }
+        let busy = self.busy_endpoints(one_at_a_time);
         self.pending
             .iter()
-            .filter(|(endpoint, _)| !self.is_busy(**endpoint, one_at_a_time))
+            .filter(|(endpoint, _)| !busy.contains(*endpoint))
             .filter_map(|(endpoint, queue)| {
                 let (due, event, serial) = queue.keys().next()?;
                 Some((*due, *event, *endpoint, *serial))
@@ -1237,20 +1253,19 @@ impl AttemptQueue {
         queue.insert((attempt.due, attempt.event, attempt.serial), attempt);
     }
 
-    /// Returns whether an endpoint has to wait until a running attempt ends.
-    fn is_busy(&self, endpoint: u64, one_at_a_time: bool) -> bool {
+    /// Returns the endpoints that have to wait until a running attempt ends.
+    fn busy_endpoints(&self, one_at_a_time: bool) -> BTreeSet<u64> {
         let limit = if one_at_a_time {
             1
         } else {
             MAX_RUNNING_PER_ENDPOINT
         };
-        let running = self
-            .running
-            .iter()
-            .filter(|attempt| attempt.endpoint == endpoint)
-            .count();
-
-        self.running.len() >= MAX_RUNNING || running >= limit
+        let mut running: BTreeMap<u64, usize> = BTreeMap::new();
+        for attempt in &self.running {
+            *running.entry(attempt.endpoint).or_default() += 1;
+        }
+        let busy = running.into_iter().filter(|(_, count)| *count >= limit);
+        busy.map(|(endpoint, _)| endpoint).collect()
     }
 }
 

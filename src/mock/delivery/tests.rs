@@ -103,6 +103,24 @@ fn only_the_newest_thousand_delivered_events_are_kept() {
 }
 
 #[test]
+fn an_id_that_a_test_has_given_to_an_event_is_not_generated_again() {
+    let mut store = EventStore::default();
+    let insert = |store: &mut EventStore, id: Option<&str>| {
+        let id = id.map(str::to_owned);
+        store.insert(NewEvent { id, ..event() }, 5)
+    };
+    insert(&mut store, Some("evt_2"));
+    insert(&mut store, Some("evt_7"));
+
+    let first = insert(&mut store, None);
+    store.clear();
+    let after_reset: Vec<_> = (0..4).map(|_| insert(&mut store, None).1).collect();
+
+    assert_eq!(first, (4, "evt_4".to_owned()));
+    assert_eq!(after_reset, ["evt_5", "evt_6", "evt_8", "evt_9"]);
+}
+
+#[test]
 fn the_oldest_events_of_an_endpoint_that_fails_are_given_up() {
     let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
     let mut deliveries = Deliveries::default();

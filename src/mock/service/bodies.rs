@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::dialect::{Dialect, PropertyValues, UnknownMembers};
-use crate::mock::text::printable;
+use crate::mock::text::{printable, printable_name};
 
 /// The values that a property may have by default.
 pub(super) const PROPERTY_VALUE: &str = "a string or a number";
@@ -27,7 +27,7 @@ pub(super) fn unsupported_property(
     let (key, value) = properties
         .iter()
         .find(|(_, value)| !value.is_string() && !value.is_number())?;
-    Some((format!("properties.{}", printable(key)), value))
+    Some((format!("properties.{}", printable_name(key)), value))
 }
 
 /// The members of a body that its type does not have. The dialect decides whether they are refused or ignored.
@@ -37,7 +37,7 @@ pub(super) type Unknown = BTreeMap<String, IgnoredAny>;
 pub(super) fn refuse_unknown(unknown: &Unknown, dialect: Dialect) -> Result<(), String> {
     match unknown.keys().next() {
         Some(name) if dialect.unknown_members == UnknownMembers::Refused => {
-            Err(format!("`{}` is not a known member", printable(name)))
+            Err(format!("`{}` is not a known member", printable_name(name)))
         }
         _ => Ok(()),
     }
@@ -102,6 +102,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for UniqueMembersVisitor<T> {
         let mut unique = BTreeMap::new();
         while let Some(name) = members.next_key::<String>()? {
             if unique.contains_key(&name) {
+                let name = printable_name(&name);
                 return Err(A::Error::custom(format_args!("`{name}` is given twice")));
             }
             unique.insert(name, members.next_value()?);
@@ -291,6 +292,23 @@ mod tests {
         let read: Map<String, Value> = parse(text, "the body").unwrap();
 
         assert_eq!(read, serde_json::from_slice(text).unwrap());
+    }
+
+    #[test]
+    fn a_message_has_only_the_beginning_of_a_long_name() {
+        let (long, shown) = ("n".repeat(1_000_000), "n".repeat(200));
+        let properties = Map::from_iter([(long.clone(), Value::Null)]);
+        let unknown = Unknown::from([(long.clone(), IgnoredAny)]);
+        let twice = format!(r#"{{"{long}": 1, "{long}": 2}}"#);
+
+        let (name, _) = unsupported_property(&properties, Dialect::default()).unwrap();
+        let not_known = refuse_unknown(&unknown, Dialect::default()).unwrap_err();
+        let twice = parse::<UniqueMembers<Value>>(twice.as_bytes(), "the body").unwrap_err();
+
+        assert_eq!(name, format!("properties.{shown}…"));
+        assert_eq!(not_known, format!("`{shown}…` is not a known member"));
+        let twice_ends = format!("`{shown}…` is given twice");
+        assert!(twice.ends_with(&twice_ends) && twice.len() < 500);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use http::Response;
 use serde::Deserialize;
 use serde_json::Map;
 
-use super::bodies::{Unknown, is_address, must_be, normalized, parse, present, refuse_unknown};
+use super::bodies::{Unknown, must_be, normalized, parse, present, refuse_unknown};
 use super::contact::{Contact, Reason};
 use super::contacts::{in_create_form, retrieve};
 use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe, RefusalOrder, UnknownAddress};
-use super::{Audience, Refusal, empty_response};
-use crate::mock::text::printable;
+use super::{Audience, Refusal, check_address, empty_response};
+use crate::mock::text::printable_name;
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
 ///
@@ -112,11 +112,7 @@ fn find_known<'a>(audience: &'a Audience, address: &str) -> Result<Option<&'a Co
         // The address of a contact in another spelling, if the dialect tells them apart.
         UnknownAddress::Created if audience.contacts.find(address).is_some() => Err(not_found),
         UnknownAddress::Unprocessable => Err(Refusal::invalid(not_found.message)),
-        UnknownAddress::Created if is_address(&normalized(address)) => Ok(None),
-        UnknownAddress::Created => {
-            let message = must_be("address", "an email address", &address.into());
-            Err(Refusal::invalid(message))
-        }
+        UnknownAddress::Created => check_address(address).map(|()| None),
     }
 }
 
@@ -145,7 +141,7 @@ fn find_or_create<'a>(
 fn find_topic(audience: &Audience, topic: Option<&str>) -> Result<(), Refusal> {
     match topic {
         Some(topic) if !audience.topics.contains_key(topic) => {
-            let topic = printable(topic);
+            let topic = printable_name(topic);
             Err(Refusal::not_found(format!("there is no topic `{topic}`")))
         }
         _ => Ok(()),
@@ -403,6 +399,16 @@ mod tests {
         report_spam(&mut service.audience, "ada@x.io", service.now);
         let locked = service.post(SUBSCRIBE, &unknown);
         assert_eq!(status_and_slug(&locked), (422, "failed_precondition"));
+    }
+
+    #[test]
+    fn the_message_about_an_unknown_topic_has_only_the_beginning_of_a_long_name() {
+        let mut service = with_ada(Dialect::default());
+
+        let response = service.post(SUBSCRIBE, &json!({"topic": "t".repeat(1_000_000)}));
+
+        let expected = format!("there is no topic `{}…`", "t".repeat(200));
+        assert_eq!(message(&response), expected);
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn parse_recipients(to: &Value) -> Result<Vec<String>, String> {
 }
 
 /// Returns the address in `Ada <ada@example.com>`. Any other text is only trimmed.
-fn without_display_name(text: &str) -> &str {
+pub(super) fn without_display_name(text: &str) -> &str {
     let text = text.trim();
     text.strip_suffix('>')
         .and_then(|text| text.rsplit_once('<'))

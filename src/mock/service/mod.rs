@@ -33,7 +33,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use self::bodies::normalized;
+use self::bodies::{is_address, must_be, normalized};
 use self::contact::{Contact, ContactStore, EngagementKind, Reason};
 use self::dialect::{
     BatchRefusal, Dialect, ErrorShape, InvalidStatus, OtherContentType, RateLimit,
@@ -252,7 +252,7 @@ impl Audience {
     ///
     /// # Errors
     ///
-    /// Fails if the segment's rule is invalid. The message names the member that is wrong.
+    /// Fails if an address or the rule is invalid. The message names the member that is wrong.
     pub(super) fn put_segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
         let segment = Segment::parse(kind, self.dialect)?;
         self.segments.insert(id.to_owned(), segment);
@@ -277,6 +277,7 @@ impl Audience {
         let (Some(what), Some(address)) = (what, data.get("to").and_then(Value::as_str)) else {
             return;
         };
+        let address = mail::without_display_name(address);
         if what == EngagementKind::Complained {
             if let Some(contact) = self.contacts.find_mut(address) {
                 contact.unsubscribed = true;
@@ -387,6 +388,19 @@ impl Engagements {
             .zip(times)
             .filter_map(|(kind, at)| Some((kind, at?)))
     }
+}
+
+/// Checks that a text is an email address, in any spelling.
+///
+/// # Errors
+///
+/// 422 `validation_error` if it is not.
+pub(super) fn check_address(address: &str) -> Result<(), Refusal> {
+    if is_address(&normalized(address)) {
+        return Ok(());
+    }
+    let message = must_be("address", "an email address", &address.into());
+    Err(Refusal::invalid(message))
 }
 
 fn unknown_contact(address: &str) -> Refusal {
@@ -800,7 +814,7 @@ fn is_json(content_type: &str) -> bool {
 ///
 /// 422 `validation_error` if `%` is not followed by two hex digits, or if the bytes are not UTF-8. Decoding them
 /// leniently would yield another address than the caller meant.
-fn decode(encoded: &str) -> Result<String, Refusal> {
+pub(super) fn decode(encoded: &str) -> Result<String, Refusal> {
     let bytes = encoded.as_bytes();
     let malformed = bytes.iter().enumerate().any(|(index, byte)| {
         let is_digit = |ahead| bytes.get(index + ahead).is_some_and(u8::is_ascii_hexdigit);
@@ -1265,6 +1279,22 @@ mod tests {
             service.audience.take_events().is_empty(),
             "it is not published again"
         );
+    }
+
+    #[test]
+    fn an_event_whose_recipient_has_a_display_name_is_about_the_address() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        let data = json!({"to": "Ada <Ada@x.io>"});
+        service
+            .audience
+            .record_event("email.complained", &data, service.now);
+
+        let ada = service.audience.contact("ada@x.io").unwrap();
+        assert_eq!(ada.unsubscribe_reason, "complaint");
+        assert!(ada.suppressed);
+        assert!(ada.engagement.contains_key(&EngagementKind::Complained));
     }
 
     #[test]

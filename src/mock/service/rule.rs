@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
 use super::Engagements;
-use super::bodies::{Unknown, must_be, normalized, parse, present, refuse_unknown};
+use super::bodies::{Unknown, is_address, must_be, normalized, parse, present, refuse_unknown};
 use super::contact::{Contact, EngagementKind};
 use super::dialect::{Dialect, JoinedMember, UnknownMembers};
 use crate::mock::text::quoted_list;
@@ -70,7 +70,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// Fails if the rule is invalid. The message names the member that is wrong.
+    /// Fails if an address or the rule is invalid. The message names the member that is wrong.
     pub(super) fn parse(kind: SegmentKind, dialect: Dialect) -> Result<Self, String> {
         let strict = Dialect {
             unknown_members: UnknownMembers::Refused,
@@ -78,7 +78,15 @@ impl Segment {
         };
         Ok(match kind {
             SegmentKind::Contacts(addresses) => {
-                Self::Contacts(addresses.iter().map(|email| normalized(email)).collect())
+                let addresses = addresses.into_iter().enumerate();
+                let keys = addresses.map(|(index, email)| match normalized(&email) {
+                    key if is_address(&key) => Ok(key),
+                    _ => {
+                        let path = format!("contacts[{index}]");
+                        Err(must_be(&path, "an email address", &email.into()))
+                    }
+                });
+                Self::Contacts(keys.collect::<Result<_, _>>()?)
             }
             SegmentKind::Rule(json) => Self::Rule {
                 rule: Rule::parse(json.to_string().as_bytes(), strict)?,

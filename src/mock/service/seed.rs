@@ -561,9 +561,19 @@ impl Seed {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not JSON, or if a member is unknown, given twice or of a wrong type. The message names it.
+    /// Fails if the text is not JSON, or if a member is unknown, given twice, without a name or of a wrong type. The
+    /// message names it.
     pub(in crate::mock) fn parse(text: &[u8]) -> Result<Self, String> {
         let seed: SeedMembers = parse(text, "a seed")?;
+        for (member, has_empty_name) in [
+            ("topics", seed.topics.0.contains_key("")),
+            ("segments", seed.segments.0.contains_key("")),
+            ("endpoints", seed.endpoints.0.contains_key("")),
+        ] {
+            if has_empty_name {
+                return Err(format!("a name in `{member}` is empty"));
+            }
+        }
         let keys = seed.keys.map(|keys| keys.0).unwrap_or_default();
         let contacts = seed.contacts.into_iter().enumerate();
         let contacts = contacts.map(|(index, contact)| {

@@ -116,7 +116,7 @@ fn a_topic_option_is_a_name_and_a_default() {
         "--topic=a=false",
     ]));
 
-    for topic in ["news", "news=yes", "news=", "=="] {
+    for topic in ["news", "news=yes", "news=", "==", "=true"] {
         let error = fails_with(2, &["--topic", topic]);
 
         assert!(

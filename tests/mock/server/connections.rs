@@ -87,6 +87,8 @@ fn the_response_to_a_request_that_cannot_be_parsed_says_why() {
     let server = MockServer::builder().dialect(dialect).start_blocking();
     let long = "a".repeat(70_000);
     let many_headers = "x-header: 1\r\n".repeat(200);
+    let too_large = "the request has too many headers, its request line and headers are longer than 131072 bytes, or \
+                     its `Content-Length` is too large";
 
     for (request, slug, reason) in [
         (
@@ -102,7 +104,17 @@ fn the_response_to_a_request_that_cannot_be_parsed_says_why() {
         (
             format!("GET / HTTP/1.1\r\n{many_headers}\r\n"),
             "request_header_fields_too_large",
-            "the request has too many headers",
+            too_large,
+        ),
+        (
+            format!("GET /{} HTTP/1.1\r\n\r\n", long.repeat(3)),
+            "request_header_fields_too_large",
+            too_large,
+        ),
+        (
+            format!("POST / HTTP/1.1\r\ncontent-length: {}\r\n\r\n", u64::MAX),
+            "request_header_fields_too_large",
+            too_large,
         ),
     ] {
         let mut connection = connect(&server);

@@ -117,6 +117,64 @@ async fn a_segment_is_created_from_contacts_or_a_rule() {
     }
 }
 
+/// Calls the control plane, which refuses the call. Returns the message.
+async fn refused(server: &MockServer, method: &str, path: &str, body: Value) -> String {
+    let (status, error) = call(server, method, path, body).await;
+    assert_eq!(status, 422, "{method} {path}");
+    error["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_added_must_have_a_name_that_can_be_decoded() {
+    let server = MockServer::start().await;
+
+    for (list, body) in [
+        ("topics", json!({"default": true})),
+        ("segments", json!({"contacts": []})),
+        (
+            "endpoints",
+            json!({"url": "http://127.0.0.1:9/hook", "secret": SECRET}),
+        ),
+    ] {
+        for (name, reason) in [
+            ("", "the name at the end of the path is empty"),
+            ("%zz", "`%` must be followed by two hex digits"),
+            ("%ff", "the percent-encoded bytes are not valid UTF-8"),
+        ] {
+            let path = format!("{list}/{name}");
+            let message = refused(&server, "PUT", &path, body.clone()).await;
+            assert_eq!(message, reason, "{path}");
+        }
+        let (_, listed) = call(&server, "GET", list, Value::Null).await;
+        assert_eq!(listed, json!({"data": []}), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn a_segment_spam_report_or_engagement_with_an_invalid_address_is_refused() {
+    let server = MockServer::start().await;
+
+    let segment = json!({"contacts": ["ada@example.com", "bad"]});
+    assert_eq!(
+        refused(&server, "PUT", "segments/s1", segment).await,
+        "`contacts[1]` must be an email address, not \"bad\""
+    );
+    for address in ["bad", ""] {
+        for (report, body) in [
+            ("complaint", Value::Null),
+            ("engagement", json!({"what": "opened"})),
+        ] {
+            let path = format!("contacts/{address}/{report}");
+            assert_eq!(
+                refused(&server, "POST", &path, body).await,
+                format!("`address` must be an email address, not {address:?}")
+            );
+        }
+    }
+    let (_, overview) = call(&server, "GET", "overview", Value::Null).await;
+    assert_eq!(overview["counts"]["events"], 0);
+}
+
 #[tokio::test]
 async fn a_complaint_is_recorded_as_a_spam_report() {
     let server = MockServer::start().await;

@@ -459,7 +459,7 @@ async fn a_reset_restores_the_initial_state() {
 }
 
 #[test]
-#[should_panic(expected = "the rule of segment \"seg_1\" is invalid")]
+#[should_panic(expected = "the segment \"seg_1\" is invalid: `match_` must be")]
 fn an_invalid_segment_rule_panics_with_the_reason() {
     let server = MockServer::builder().start_blocking();
 

@@ -124,6 +124,15 @@ pub(crate) fn invalid_seeds() -> Vec<(Value, &'static str)> {
             json!({"topics": {"news": 1}}),
             "`topics.news` must be `true` or `false`, not 1",
         ),
+        (json!({"topics": {"": true}}), "a name in `topics` is empty"),
+        (
+            json!({"segments": {"": {"contacts": []}}}),
+            "a name in `segments` is empty",
+        ),
+        (
+            json!({"endpoints": {"": {"url": "http://x", "secret": "s"}}}),
+            "a name in `endpoints` is empty",
+        ),
         (
             json!({"segments": {"s": {}}}),
             "`segments.s` needs either `contacts` or a `rule`",
@@ -131,6 +140,10 @@ pub(crate) fn invalid_seeds() -> Vec<(Value, &'static str)> {
         (
             json!({"segments": {"s": {"contacts": [1]}}}),
             "`segments.s.contacts` must be an array of addresses",
+        ),
+        (
+            json!({"segments": {"s": {"contacts": ["a@x.io", "bad"]}}}),
+            "`segments.s`: `contacts[1]` must be an email address, not \"bad\"",
         ),
         (
             json!({"segments": {"s": {"rule": {"match_": "some"}}}}),
@@ -287,14 +300,16 @@ async fn a_body_that_is_not_a_seed_is_refused() {
         "{",
         "{}x",
         r#"{"contacts": [{"email": "a@x.io"}]"#,
-        "\u{feff}{}",
+        "\u{feff}",
     ] {
         assert_eq!(send("POST", "seed", body).await, 422, "{body}");
         assert_eq!(send("PUT", "contacts/a%40x.io", body).await, 422, "{body}");
     }
     assert_eq!(send("PUT", "contacts/nobody", "{}").await, 422);
     assert_eq!(server.contact_count(), 0);
-    assert_eq!(send("POST", "seed", "{}").await, 204);
+    for body in ["{}", "\u{feff}{}"] {
+        assert_eq!(send("POST", "seed", body).await, 204, "{body}");
+    }
 }
 
 #[tokio::test]
