@@ -399,7 +399,6 @@ async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
     let folder = Folder::new("mode");
     let (journal, export) = (folder.file("journal"), folder.file("all.csv"));
     let list = server.client().contacts().list();
-
     let cursor = folder.file("all.csv.cursor");
 
     drop(Journal::open(&journal).unwrap());
