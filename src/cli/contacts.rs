@@ -15,8 +15,9 @@ use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
-use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line, warn};
+use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
+use crate::address::are_different;
 use crate::causes::with_causes;
 use crate::client::CallOptions;
 use crate::contacts::{
@@ -55,7 +56,7 @@ Example:
   audience contacts show ada@example.com --history")]
     Show {
         /// Show the contact with this address
-        #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+        #[arg(value_name = "ADDRESS", value_parser = parse_address)]
         address: String,
         /// Also show when mail was last delivered, opened, clicked, bounced and reported as spam; takes about 20
         /// requests
@@ -180,6 +181,14 @@ impl Filter {
     }
 }
 
+/// Reads an address. A call for `.` or `..` would reach another endpoint.
+fn parse_address(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" | "." | ".." => Err("it is not an address".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// Parses `NAME=VALUE`. A number is a number, as in an import.
 fn property(text: &str) -> Result<(String, PropertyValue), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
@@ -220,7 +229,7 @@ async fn list(list: ListContacts, limit: Option<u64>, output: Output) -> Result<
         let page: Page = page?;
         for (_, error) in page.malformed() {
             has_malformed = true;
-            warn(format_args!("left out: {}", with_causes(&error)));
+            output.note(format_args!("left out: {}", with_causes(&error)));
         }
         let mut lines = String::new();
         for contact in &page.data {
@@ -365,7 +374,7 @@ fn dry_run(output: Output, change: &impl Serialize, text: &str) -> Result<(), Fa
 )]
 struct Create {
     /// Create a contact with this address
-    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
     /// Set the first name
     #[arg(long, value_name = "NAME")]
@@ -395,6 +404,8 @@ pub(super) fn on_conflict() -> impl TypedValueParser<Value = OnConflict> {
     PossibleValuesParser::new(choices).try_map(|choice| choice.parse::<OnConflict>())
 }
 
+const OTHER_CONTACT: &str = "the contact in the response has another address, so the response most likely comes from a cache or a proxy";
+
 impl Create {
     async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
         let mut contact = NewContact::new(&self.address).on_conflict(self.on_conflict);
@@ -412,7 +423,11 @@ impl Create {
             return dry_run(output, &contact, &text);
         }
         let created = contacts.create(contact).await;
-        let created = created.map_err(|error| Failure::from(error).about(&self.address))?;
+        let about = |error| Failure::from(error).about(&self.address);
+        let created = created.map_err(about)?;
+        if are_different(&created.contact.email, &self.address) {
+            return Err(about(Error::decode(OTHER_CONTACT)));
+        }
         output.result(&created.contact, |contact| {
             let done = if created.is_new() {
                 "was created"
@@ -436,7 +451,7 @@ impl Create {
 #[command(group = ArgGroup::new("changes").required(true).multiple(true).args(["first_name", "last_name", "properties", "remove_properties"]))]
 struct Update {
     /// Change the contact with this address
-    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
     /// Set the first name; an empty one removes it
     #[arg(long, value_name = "NAME")]
@@ -486,10 +501,10 @@ impl Update {
 #[command(after_help = CHANGE_ADDRESS_HELP)]
 struct ChangeAddress {
     /// Change the address of the contact with this address
-    #[arg(value_name = "OLD", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "OLD", value_parser = parse_address)]
     old: String,
     /// Give the contact this address
-    #[arg(value_name = "NEW", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "NEW", value_parser = parse_address)]
     new: String,
     /// Show both contacts and what would be recorded, and send no change
     #[arg(long)]
@@ -522,7 +537,7 @@ impl ChangeAddress {
             if self.dry_run {
                 return dry_run(output, &json!({"old": old, "new": new}), &plan.join("\n"));
             }
-            plan.iter().for_each(warn);
+            plan.iter().for_each(|line| output.note(line));
         }
         self.confirmation.ask(|| Ok(Some(2)), service)?;
         let contact = contacts.change_address(&self.old, &self.new).await;
@@ -628,7 +643,7 @@ fn arriving(contact: &Contact) -> String {
 #[command(after_help = SET_TOPICS_HELP)]
 struct SetTopics {
     /// Set the topics of the contact with this address
-    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
     /// Topics and their answers
     #[arg(value_name = "TOPIC=BOOL", value_parser = answer, required = true)]
@@ -667,7 +682,9 @@ impl SetTopics {
             }
         };
         let set_topics = contacts.set_topics(address, answers.clone());
-        set_topics.check().map_err(failed)?;
+        set_topics
+            .check()
+            .map_err(|error| Failure::usage(error.error().explanation()).about(address))?;
         if self.dry_run {
             let topics: BTreeMap<_, _> = answers.into_iter().collect();
             let text = format!(
@@ -691,7 +708,7 @@ impl SetTopics {
 #[command(after_help = SUBSCRIBE_HELP)]
 struct Subscribe {
     /// Subscribe the contact with this address
-    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
     /// Record an opt-in to this topic only; an opt-out from everything stays
     #[arg(long, value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
@@ -726,7 +743,7 @@ impl Subscribe {
         }
         if topic.is_none() && self.confirmation.asks(service) {
             let contact = retrieve(contacts, address).await?;
-            warn(format_args!(
+            output.note(format_args!(
                 "topics that would arrive then: {}",
                 arriving(&contact)
             ));
@@ -739,8 +756,11 @@ impl Subscribe {
         let contact = call
             .await
             .map_err(|error| Failure::from(error).about(address))?;
-        let is_of_everything = topic.is_none() && !contact.unsubscribed;
-        let topics = match is_of_everything && !contact.shows_topics() && !output.json {
+        if topic.is_none() && contact.unsubscribed {
+            let message = "the service accepted the request, but the contact is still opted out of everything";
+            return Err(Failure::failed(message).about(address));
+        }
+        let topics = match topic.is_none() && !contact.shows_topics() && !output.json {
             // The opt-in is recorded. If the contact cannot be retrieved, its topics are not known.
             true => retrieve(contacts, address)
                 .await
@@ -765,7 +785,7 @@ impl Subscribe {
 #[command(after_help = DELETE_HELP)]
 struct Delete {
     /// Delete the contact with this address
-    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
     /// Show the contact, and delete nothing
     #[arg(long)]
@@ -829,7 +849,7 @@ Example:
   audience contacts unsubscribe --file addresses.txt --yes")]
 struct Unsubscribe {
     /// Unsubscribe the contacts with these addresses
-    #[arg(value_name = "ADDRESS", required_unless_present = "file", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "ADDRESS", required_unless_present = "file", value_parser = parse_address)]
     addresses: Vec<String>,
     /// Read more addresses from this file, one per line; - reads standard input
     #[arg(long, value_name = "FILE")]
@@ -880,7 +900,7 @@ impl Unsubscribe {
         self.confirmation
             .ask(|| Ok(Some(addresses.len() as u64)), service)?;
 
-        let stop = tokio::spawn(interrupt(None));
+        let stop = tokio::spawn(interrupt(None, output));
         let mut done = 0;
         let mut refused = Vec::new();
         let mut failure = None;
@@ -978,6 +998,13 @@ impl Unsubscribe {
             let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
             let lines = text.lines().map(str::trim);
             addresses.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+            if addresses.is_empty() {
+                let file = match file.as_os_str() == "-" {
+                    true => "the standard input".to_owned(),
+                    false => file.display().to_string(),
+                };
+                return Err(Failure::usage(format!("there is no address in {file}")));
+            }
         }
         Ok(addresses)
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::contacts::{Filter, on_conflict};
 use super::output::{
-    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say, warn,
+    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say,
 };
 use super::{Confirmation, Service};
 use crate::causes::with_causes;
@@ -129,6 +129,9 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         check_trial(Some(rejects), &options.service)?;
         options.input.check_rejects(rejects, None)?;
     }
+    import
+        .check_paths()
+        .map_err(|error| Failure::usage(error.explanation()))?;
     for (path, input) in import.inputs() {
         if !output.json && (options.dry_run || !options.confirmation.yes) {
             show_columns(path, input);
@@ -157,7 +160,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         .flat_map(|(_, input)| input.columns())
         .any(|(_, column)| column.topics().next().is_some());
     let to_continue = has_journal.then(command_to_continue);
-    let import = import.stop_when(interrupt(to_continue.clone()));
+    let import = import.stop_when(interrupt(to_continue.clone(), output));
     let (report, error) = match import.await {
         Ok(report) => (report, None),
         Err(stopped) => {
@@ -201,6 +204,7 @@ impl CsvFile {
         let input = if self.is_standard_input() {
             CsvInput::new(std::io::stdin())
         } else {
+            check_exists(&self.file)?;
             CsvInput::open(&self.file)
         };
         let mut input = input.map_err(|error| {
@@ -222,14 +226,25 @@ impl CsvFile {
             _ => false,
         };
         if same(&self.file) || is_read_as_standard_input(path) {
-            return Err(Failure::failed("--rejects must not be the file to read"));
+            return Err(Failure::usage("--rejects must not be the file to read"));
         }
         if let Some((name, kept)) = kept
             && same(kept)
         {
-            return Err(Failure::failed(format!("--rejects must not be the {name}")));
+            return Err(Failure::usage(format!("--rejects must not be the {name}")));
         }
         Ok(())
+    }
+}
+
+/// Checks that a file to read exists, as far as that can be known.
+fn check_exists(path: &Path) -> Result<(), Failure> {
+    match path.try_exists() {
+        Ok(false) => Err(Failure::usage(format!(
+            "{}: there is no such file",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -298,6 +313,7 @@ impl ImportOptions {
             if file.as_os_str() == "-" {
                 return Err(Failure::usage("- cannot be one of several files"));
             }
+            check_exists(file)?;
             // The header is read first, to find the order.
             if file.exists() && !file.is_file() {
                 let file = file.display();
@@ -353,7 +369,7 @@ impl ImportOptions {
             Some(path) => import.journal(path),
             None if can_resume => import,
             None if self.resume && self.sends() => {
-                return Err(Failure::failed(
+                return Err(Failure::usage(
                     "--resume needs a service and a FILE that is not a pipe, or --journal FILE",
                 ));
             }
@@ -670,7 +686,7 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         .contacts
         .sync(rows, state)
         .concurrency(options.concurrency)
-        .stop_when(interrupt(Some(same_command.clone())))
+        .stop_when(interrupt(Some(same_command.clone()), output))
         .on_progress(move |progress| line.show(|| progress.to_string()));
     if options.deletes_missing {
         sync = sync.deletes_missing();
@@ -897,6 +913,7 @@ fn parse_column(name: &str) -> Result<ExportColumn, String> {
     let column = ExportColumn::from(name);
     let in_header = column.to_string();
     match &column {
+        _ if in_header.is_empty() => Err("a column has no name".to_owned()),
         ExportColumn::Property(_) if in_header != name && !name.starts_with("property:") => {
             Err(format!(
                 "write `{in_header}` for a property with this name, and other columns as in `email`, `unsubscribed` and \
@@ -915,6 +932,10 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
             "--columns and --escape-formulas are for CSV; leave them out, or add --format csv",
         ));
     }
+    let format = options.format();
+    format
+        .check(options.full)
+        .map_err(|error| Failure::usage(error.explanation()))?;
     let is_standard_output = options.file.as_os_str() == "-";
     if options.service.mock.is_some() && !is_standard_output {
         options.check_trial()?;
@@ -927,7 +948,6 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         return Err(Failure::usage("--at-least needs a FILE that is not -"));
     }
     let list = options.filter.apply(connection.contacts.list()).patient();
-    let format = options.format();
     if is_standard_output {
         // A write blocks this task until somebody reads, so another one waits for the signal. Nothing has to be finished.
         tokio::spawn(async move {
@@ -936,7 +956,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
             output.failure(&stopped);
             std::process::exit(stopped.exit_code().into());
         });
-        return options.write_out(list, format).await;
+        return options.write_out(list, format, output).await;
     }
     tokio::select! {
         exported = options.write_file(list, format, output) => exported,
@@ -984,7 +1004,7 @@ impl ExportOptions {
             .on_progress(move |report| {
                 line.show(|| format!("{}{total} contacts", report.contacts()));
             })
-            .on_malformed(left_out)
+            .on_malformed(move |error| left_out(error, output))
             .await;
         clear_progress();
         let report = report.map_err(|error| {
@@ -1032,16 +1052,20 @@ impl ExportOptions {
     }
 
     /// Writes the contacts to standard output, until nobody reads them any more.
-    async fn write_out(&self, list: ListContacts, format: Format) -> Result<ExitCode, Failure> {
-        format.check(self.full)?;
+    async fn write_out(
+        &self,
+        list: ListContacts,
+        format: Format,
+        output: Output,
+    ) -> Result<ExitCode, Failure> {
         let lines = Lines {
             format: format.find_columns(list.clone(), self.full).await?,
             is_terminal: std::io::stdout().is_terminal(),
         };
         let malformed = if print(&lines.header())? {
             match self.full {
-                true => write_full(list, &lines).await?,
-                false => write_pages(list, &lines).await?,
+                true => write_full(list, &lines, output).await?,
+                false => write_pages(list, &lines, output).await?,
             }
         } else {
             0
@@ -1105,14 +1129,14 @@ impl Lines {
 }
 
 /// Writes the contacts to standard output, and returns how many are malformed.
-async fn write_pages(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
+async fn write_pages(list: ListContacts, lines: &Lines, output: Output) -> Result<u64, Failure> {
     let mut malformed = 0;
     let mut pages = list.large_pages().pages();
     while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
         let page = page?;
         for (_, error) in page.malformed() {
             malformed += 1;
-            left_out(&error);
+            left_out(&error, output);
         }
         let text = page.data.iter().map(|contact| lines.line(contact));
         if !print(&text.collect::<String>())? {
@@ -1123,7 +1147,7 @@ async fn write_pages(list: ListContacts, lines: &Lines) -> Result<u64, Failure> 
 }
 
 /// Writes each contact in full to standard output, and returns how many are malformed.
-async fn write_full(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
+async fn write_full(list: ListContacts, lines: &Lines, output: Output) -> Result<u64, Failure> {
     let mut malformed = 0;
     let mut contacts = list.large_pages().full();
     while let Some(contact) = poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
@@ -1132,7 +1156,7 @@ async fn write_full(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
             Ok(_) => {}
             Err(error) if error.is_malformed_contact() => {
                 malformed += 1;
-                left_out(&error);
+                left_out(&error, output);
             }
             Err(error) => return Err(error.into()),
         }
@@ -1140,8 +1164,8 @@ async fn write_full(list: ListContacts, lines: &Lines) -> Result<u64, Failure> {
     Ok(malformed)
 }
 
-fn left_out(error: &Error) {
-    warn(format_args!("left out: {}", with_causes(error)));
+fn left_out(error: &Error, output: Output) {
+    output.note(format_args!("left out: {}", with_causes(error)));
 }
 
 #[cfg(test)]

@@ -115,7 +115,8 @@ const NAME: &str = "audience";
 struct Options {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON object per line instead of a table, and errors as a JSON object
+    /// Print one JSON object per line instead of a table, and errors and notes as JSON objects; a note has the member
+    /// `note`
     #[arg(long, global = true)]
     json: bool,
 }
@@ -137,7 +138,7 @@ A key or a secret is never an argument, because other users of the machine can s
 
 Exit status:
   0    Everything was done
-  1    It failed, and somebody has to look at it
+  1    It failed, and somebody has to look at it, also if a file does not fit the options
   2    The command line or a variable is invalid
   3    It is done, but rows or contacts were refused or left out
   4    The contact, topic or segment does not exist, or the event is not parked

@@ -211,6 +211,15 @@ impl Output {
         let email = email.map_or_else(String::new, |email| format!("{email}: "));
         warn(format!("audience: {email}{}", failure.message));
     }
+
+    /// Prints a note to standard error.
+    pub(super) fn note(self, note: impl Display) {
+        if self.json {
+            warn_raw(json_line(&json!({"note": note.to_string()})).trim_end());
+        } else {
+            warn(note);
+        }
+    }
 }
 
 /// Returns a value as one line of JSON. The characters that control a terminal are escaped.
@@ -271,13 +280,13 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
 }
 
 /// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
-pub(super) async fn interrupt(to_continue: Option<String>) {
+pub(super) async fn interrupt(to_continue: Option<String>, output: Output) {
     // A read of a pipe may block whoever awaits this, so another task waits. It ends when this future is dropped.
     let mut first = JoinSet::new();
     first.spawn(async move {
         shutdown_signal().await;
         let again = signals::interrupt();
-        warn(
+        output.note(
             "stopping: what is in flight is finished first; press Ctrl-C again to stop immediately",
         );
         tokio::spawn(async move {
@@ -286,13 +295,15 @@ pub(super) async fn interrupt(to_continue: Option<String>) {
                 // The program cannot listen for the signal, so it ends it anyway.
                 Err(_) => std::future::pending().await,
             }
-            match to_continue {
-                Some(command) => warn(format_args!(
-                    "stopped; what was in flight is sent again if you continue: {command}"
-                )),
-                None => warn("stopped; what was in flight may have been applied or not"),
-            }
-            std::process::exit(STOPPED.into());
+            let in_flight = match to_continue {
+                Some(command) => {
+                    format!("what was in flight is sent again if you continue: {command}")
+                }
+                None => "what was in flight may have been applied or not".to_owned(),
+            };
+            let stopped = Failure::interrupted("stopped").note(&in_flight);
+            output.failure(&stopped);
+            std::process::exit(stopped.exit_code().into());
         });
     });
     first.join_next().await;

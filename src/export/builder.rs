@@ -1,7 +1,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
@@ -242,7 +242,8 @@ impl Export {
     /// Sets the path of the cursor file. Default: the path of the file, with `.cursor` appended.
     ///
     /// It must not be the file of the export or its part file. A file that is neither a cursor file nor empty is not
-    /// replaced: then the export fails.
+    /// replaced: then the export fails. The same is true for this path with `.new` appended, to which each cursor is
+    /// written first.
     ///
     /// # Example: a file that other programs pick up from its folder
     ///
@@ -1318,31 +1319,18 @@ impl CursorFile {
         self.check_replaceable().map_err(unwritable)
     }
 
-    /// Fails if there is a file that is neither a record nor empty.
+    /// Fails if the path of the cursor file or of the temporary file is that of another file.
     fn check_replaceable(&self) -> io::Result<()> {
-        let is_replaceable = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => true,
-            Err(error) => return Err(error),
-            Ok(found) if !found.is_file() => false,
-            Ok(found) if found.len() == 0 => true,
-            // A file of somebody else may be large, and is read only up to the first error.
-            Ok(_) => {
-                let file = BufReader::new(File::open(&self.path)?);
-                serde_json::from_reader::<_, Record>(file).is_ok()
-            }
-        };
-        match is_replaceable {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                "another file has the path of the cursor file; move it away, or choose another path",
-            )),
-        }
+        check_replaceable(&self.path)?;
+        check_replaceable(&self.temporary())
     }
 
     /// Replaces the record. After a crash at any moment, the file holds either the old record or the new one.
     fn write(&self, record: &Record) -> io::Result<()> {
         let temporary = self.temporary();
-        let mut file = File::create(&temporary)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let mut file = for_owner_only(&mut options).open(&temporary)?;
         file.write_all(&serde_json::to_vec(record)?)?;
         file.sync_data()?;
         // A rename replaces the file in one step. Writing into it could leave half a record.
@@ -1367,6 +1355,36 @@ impl CursorFile {
         with_suffix(&self.path, ".new")
     }
 }
+
+/// Fails if there is a file that is neither empty nor a record or the start of one.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    let is_replaceable = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+        Ok(found) if !found.is_file() => false,
+        Ok(found) if found.len() == 0 => true,
+        // A file of somebody else may be large, and is read only up to the first error.
+        Ok(_) => {
+            let mut file = BufReader::new(File::open(path)?);
+            let mut start = file.fill_buf()?.iter().zip(RECORD_START);
+            let is_start = start.all(|(found, expected)| found == expected);
+            match serde_json::from_reader::<_, Record>(file) {
+                Ok(_) => true,
+                Err(error) => is_start && error.is_eof(),
+            }
+        }
+    };
+    match is_replaceable {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "another file has the path {}, to which the export writes its cursor; move it away, or choose another path",
+            path.display()
+        ))),
+    }
+}
+
+/// How each record begins.
+const RECORD_START: &[u8] = b"{\"export\":";
 
 #[cfg(test)]
 mod tests {

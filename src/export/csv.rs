@@ -218,7 +218,7 @@ impl Csv {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Input` if there is none, if one occurs twice, or if one needs a full export.
+    /// `ErrorKind::Input` if there is none, if one has no name, if one occurs twice, or if one needs a full export.
     pub(super) fn check(&self, is_full: bool) -> Result<(), Error> {
         if self.columns.is_empty() && !self.is_found {
             return Err(Error::input(
@@ -227,6 +227,10 @@ impl Csv {
         }
         let mut earlier = HashSet::new();
         for column in &self.columns {
+            // A property without a name may have been found.
+            if !self.is_found && column.to_string().trim().is_empty() {
+                return Err(Error::input("a column has no name; leave it out"));
+            }
             if !earlier.insert(column) {
                 return Err(Error::input(format!(
                     "the column `{column}` is given twice; leave one of them out"
@@ -906,6 +910,8 @@ mod tests {
     fn columns_that_an_export_cannot_have_are_refused() {
         for (columns, problem) in [
             (&[][..], "no columns"),
+            (&["email", " "], "has no name"),
+            (&["property:"], "has no name"),
             (&["email", "email"], "`email` is given twice"),
             (
                 &["email", "topic:news"],

@@ -431,6 +431,11 @@ impl ImportFiles {
             let checked = file.input.check();
             checked.map_err(|error| error.about(&file.path.display().to_string()))?;
         }
+        self.check_paths()
+    }
+
+    /// Checks that no file is given twice, and that the rejects replace no other file.
+    pub(crate) fn check_paths(&self) -> Result<(), Error> {
         // A file may have two names, such as by a link.
         let mut used = HashSet::new();
         for file in &self.files {

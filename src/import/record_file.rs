@@ -182,16 +182,34 @@ fn unix_now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Returns the path without links. If there is no such file, its folder has no links.
+/// Returns the path without links. The file does not have to exist.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
+    let mut path = path.to_owned();
+    // `canonicalize` fails for a link whose target does not exist. Links may form a circle.
+    for _ in 0..MOST_LINKS {
+        if let Ok(path) = path.canonicalize() {
+            return path;
         }
-    })
+        let Ok(target) = path.read_link() else {
+            break;
+        };
+        // A target that is absolute replaces the folder.
+        path = folder_of(&path).join(target);
+    }
+    if let Ok(folder) = folder_of(&path).canonicalize()
+        && let Some(name) = path.file_name()
+    {
+        return folder.join(name);
+    }
+    path
+}
+
+/// How many links to follow, as on Linux.
+const MOST_LINKS: usize = 40;
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Returns the path of a file beside this one, such as `list.csv.journal`.

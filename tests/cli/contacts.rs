@@ -221,6 +221,21 @@ fn a_contact_is_created_and_one_that_exists_is_not_changed_unless_that_is_asked_
     assert_eq!(cy.properties["seats"], 5);
 }
 
+/// As from a wrong cache.
+#[test]
+fn another_contact_in_the_response_is_not_taken_for_the_one_that_was_created() {
+    let server = server();
+    let bob =
+        r#"{"id": "con_9", "email": "bob@example.com", "unsubscribed": false, "created_at": 1}"#;
+    server.fault(Fault::wrong_body(bob).method("POST").path("/contacts"));
+
+    let create = ["contacts", "create", "cy@example.com"];
+    let ended = end(&mut audience_at(&server, &create));
+
+    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+    assert!(ended.stderr.contains("another address"), "{ended:?}");
+}
+
 #[test]
 fn an_update_changes_what_it_names_and_keeps_the_rest() {
     let server = server();
@@ -841,6 +856,56 @@ fn addresses_from_a_file_or_a_pipe_are_unsubscribed_and_those_that_are_no_contac
 }
 
 #[test]
+fn a_list_without_addresses_to_unsubscribe_is_a_usage_error() {
+    let folder = Folder::new("no-addresses");
+    let server = server();
+    let empty = folder.file("empty.txt", "\n \n");
+    for (file, name) in [(&*empty, &*empty), ("-", "the standard input")] {
+        let unsubscribe = ["contacts", "unsubscribe", "--yes", "--file", file];
+        let mut unsubscribe = audience_at(&server, &unsubscribe);
+        let ended = end(unsubscribe.stdin(Stdio::null()));
+
+        assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{ended:?}");
+        let said = format!("there is no address in {name}\n");
+        assert!(ended.stderr.ends_with(&said), "{ended:?}");
+    }
+}
+
+#[test]
+fn with_json_each_line_of_standard_error_is_an_object() {
+    let ada = SeedContact::new("ada@example.com").id("con_a");
+    let server = MockServer::builder().seed_contact(ada).start_blocking();
+    let malformed = r#"{"data": [{"id": "con_a"}], "next": ""}"#;
+    let change = "contacts change-address ada@example.com ada@example.net";
+    for (arguments, code, note) in [
+        ("contacts list", 3, "left out: "),
+        ("export - --columns email", 3, "left out: "),
+        (change, 2, "ada@example.com would be changed to "),
+        (
+            "contacts subscribe ada@example.com",
+            2,
+            "topics that would arrive then: ",
+        ),
+    ] {
+        server.clear_faults();
+        if code == 3 {
+            let page = Fault::wrong_body(malformed).path("/contacts");
+            server.fault(page.times(1));
+        }
+        let arguments: Vec<_> = arguments.split(' ').chain(["--json"]).collect();
+        let ended = end(&mut audience_at(&server, &arguments));
+
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let lines = ended.stderr.lines().map(serde_json::from_str);
+        let lines: Vec<serde_json::Value> = lines.map(Result::unwrap).collect();
+        let first = lines[0]["note"].as_str().unwrap();
+        assert!(first.starts_with(note), "{ended:?}");
+        let message = lines[lines.len() - 1]["message"].as_str();
+        assert_eq!(message.is_some(), code == 2, "{ended:?}");
+    }
+}
+
+#[test]
 fn what_does_not_exist_is_exit_status_4_in_every_command() {
     let folder = Folder::new("exists");
     let server = server();
@@ -880,6 +945,7 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
     let help = end(&mut audience_at(&server, &["export", "--help"]));
     assert!(help.stdout.contains("4 if there is no such segment"));
 
+    let mixed = folder.file("mixed.txt", ".\nnobody@example.com\n");
     for (arguments, code) in [
         (&["unsubscribe", "ada@example.com", "--topic", ""][..], 2),
         (&["unsubscribe", ""], 2),
@@ -887,7 +953,9 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
         (&["show", ""], 2),
         (&["list", "--segment", ""], 2),
         (&["set-topics", "ada@example.com", "=false"], 2),
-        (&["unsubscribe", ".", "nobody@example.com", "--yes"], 1),
+        (&["show", ".."], 2),
+        (&["unsubscribe", ".", "nobody@example.com", "--yes"], 2),
+        (&["unsubscribe", "--file", &mixed, "--yes"], 1),
     ] {
         let ended = end(audience_at(&server, &["contacts"]).args(arguments));
         assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
@@ -990,6 +1058,23 @@ fn an_opt_in_after_a_spam_report_is_exit_status_1_and_the_reason_is_said() {
 }
 
 #[test]
+fn an_opt_in_after_which_the_contact_is_still_opted_out_is_exit_status_1() {
+    let server = server();
+    let ada = r#"{"id": "con_1", "email": "ada@example.com", "unsubscribed": true, "topics": {},
+        "unsubscribe_reason": "manual", "created_at": 1}"#;
+    server.fault(Fault::wrong_body(ada).path("*/subscribe"));
+
+    for flags in [&[][..], &["--json"]] {
+        let subscribe = ["contacts", "subscribe", "ada@example.com", "--yes"];
+        let ended = end(audience_at(&server, &subscribe).args(flags));
+
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+        let said = "the contact is still opted out of everything";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_503_with_the_code_of_a_missing_contact_is_not_exit_status_4() {
     let server = server();
     let down = Fault::status(503).body(r#"{"code": "not_found"}"#);
@@ -1030,7 +1115,7 @@ fn a_form_with_two_answers_for_a_topic_is_refused_in_a_dry_run_too() {
     for flag in ["--dry-run", "--yes"] {
         let ended = end(audience_at(&server, &["contacts"]).args(form).arg(flag));
 
-        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+        assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{ended:?}");
         let said = "two different answers for the same topic";
         assert!(ended.stderr.contains(said), "{ended:?}");
     }

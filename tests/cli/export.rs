@@ -125,6 +125,34 @@ fn a_column_in_another_spelling_is_refused_and_spaces_between_columns_are_remove
 }
 
 #[test]
+fn columns_that_an_export_cannot_have_are_a_usage_error_and_the_earlier_export_stays() {
+    let folder = Folder::new("export-columns");
+    let server = server();
+    let file = folder.file("all.csv", "yesterday");
+    for (columns, said) in [
+        ("", "a column has no name"),
+        ("email,", "a column has no name"),
+        ("email,property:,plan", "a column has no name"),
+        ("email,email", "`email` is given twice"),
+        ("email,last_name", "lists lack the column `last_name`"),
+    ] {
+        for file in [&*file, "-"] {
+            let arguments = ["export", file, "--columns", columns];
+            let refused = end(&mut audience_at(&server, &arguments));
+
+            assert_eq!(
+                (refused.code, &*refused.stdout),
+                (Some(2), ""),
+                "{refused:?}"
+            );
+            assert!(refused.stderr.contains(said), "{refused:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "yesterday");
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn a_name_without_a_folder_is_a_file_of_the_working_folder() {
     let folder = Folder::new("export-here");
     let server = server();

@@ -580,7 +580,7 @@ fn what_a_sync_needs_is_said_before_anything_is_sent() {
         &server,
         &sync(&file, &["--rejects", &rejects]),
     ));
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("must not be the state"), "{ended:?}");
     #[cfg(unix)]
     {

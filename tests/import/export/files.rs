@@ -146,6 +146,33 @@ async fn a_cursor_file_replaces_neither_a_file_of_the_export_nor_another_file() 
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
 }
 
+#[tokio::test]
+async fn a_file_with_the_name_of_the_temporary_cursor_file_is_replaced_only_if_a_crash_has_left_it()
+{
+    let server = server(2).await;
+    let folder = Folder::new("cursor-new");
+    let (path, new) = (folder.file("all.csv"), folder.file("all.csv.cursor.new"));
+    let export = || server.client().contacts().list().export(&path, JsonLines);
+    for text in ["a note", "{}", "[1", "{\"export\": {}}\n{}"] {
+        fs::write(&new, text).unwrap();
+
+        let refused = export().await.unwrap_err();
+
+        assert_eq!(refused.error().kind(), ErrorKind::Config);
+        let problem = format!("{refused:#}");
+        assert!(problem.contains("all.csv.cursor.new, to"), "{problem}");
+        assert_eq!(fs::read_to_string(&new).unwrap(), text);
+    }
+    assert!(server.requests().is_empty() && !path.exists());
+    for left in ["", "{\"exp", "{\"export\":{\"output\":1,"] {
+        fs::write(&new, left).unwrap();
+
+        assert!(export().await.unwrap().is_complete());
+
+        assert!(!new.exists());
+    }
+}
+
 // On Windows, such a path is only one that does not exist.
 #[cfg(unix)]
 #[tokio::test]
@@ -372,15 +399,12 @@ async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
     let folder = Folder::new("mode");
     let (journal, export) = (folder.file("journal"), folder.file("all.csv"));
     let list = server.client().contacts().list();
+    let cursor = folder.file("all.csv.cursor");
 
     drop(Journal::open(&journal).unwrap());
-    assert!(
-        list.clone()
-            .export(&export, JsonLines)
-            .await
-            .unwrap()
-            .is_complete()
-    );
+    let first = list.clone().export(&export, JsonLines);
+    let first = first.on_progress(move |_| assert_eq!(mode(&cursor), 0o600));
+    assert!(first.await.unwrap().is_complete());
 
     assert_eq!([mode(&journal), mode(&export)], [0o600, 0o600]);
     // A file that exists keeps its mode.

@@ -134,6 +134,23 @@ async fn an_export_that_is_asked_to_stop_leaves_the_file_of_before_and_is_contin
 
 #[cfg(unix)]
 #[tokio::test]
+async fn a_link_to_a_file_that_does_not_exist_yet_stays_a_link() {
+    let (_server, list) = server(2).await;
+    let folder = Folder::new("link-to-nothing");
+    fs::create_dir(folder.file("data")).unwrap();
+    let (link, target) = (folder.file("all.csv"), folder.file("data/target.csv"));
+    std::os::unix::fs::symlink("latest", &link).unwrap();
+    std::os::unix::fs::symlink("data/target.csv", folder.file("latest")).unwrap();
+
+    assert!(addresses(&list, &folder).await.unwrap().is_complete());
+
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&target).unwrap(), all_addresses(2));
+    assert_eq!(fs::read_dir(folder.file("data")).unwrap().count(), 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_link_to_the_file_stays_a_link() {
     let (_server, list) = server(2).await;
     let folder = Folder::new("link");

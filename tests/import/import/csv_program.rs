@@ -152,7 +152,7 @@ fn a_file_that_is_given_twice_is_refused_under_whatever_name() {
     for other in [&file, &dotted, &link] {
         let output = run(Some(&server), &[&file, other]);
 
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
             stderr.contains(&format!("{other} is given twice")),
@@ -511,7 +511,7 @@ fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
         Some(&server),
         &[&[&rejects, "--rejects", &rejects], &map[..]].concat(),
     );
-    assert_eq!(same.status.code(), Some(1), "{same:?}");
+    assert_eq!(same.status.code(), Some(2), "{same:?}");
     assert_eq!(std::fs::read_to_string(&rejects).unwrap(), text);
 
     let mended = folder.file("mended.csv", &text.replace("nobody", "grace@x.io"));
@@ -564,7 +564,7 @@ fn the_rejects_of_one_file_can_be_put_into_a_folder_too() {
     );
     let beside = Path::new(&file).parent().unwrap().to_str().unwrap();
     let output = run(Some(&server), &[&file, "--resume", "--rejects", beside]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(std::fs::read_to_string(&file).unwrap().contains("ada@x.io"));
 }
 
@@ -578,7 +578,7 @@ fn rejects_that_would_replace_a_later_file_are_refused_before_the_first_one_is_i
 
     let output = run(Some(&server), &[&first, &second, "--rejects", &rejects]);
 
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(server.contact_count(), 0);
     assert_eq!(std::fs::read(&second).unwrap(), b"email\nb@x.io\n");
 }
@@ -632,22 +632,21 @@ fn a_dry_run_sends_nothing_and_writes_no_journal() {
 }
 
 #[test]
-fn an_input_that_cannot_be_imported_is_exit_status_1_with_the_reason() {
+fn an_input_that_cannot_be_imported_is_exit_status_1_or_2_with_the_reason() {
     let folder = Folder::new("input");
     let status = folder.file("status.csv", "email,status\na@x.io,cleaned\n");
     let list = folder.file("list.csv", "email\na@x.io\n");
-    for (arguments, reason) in [
-        (
-            &["no-such-file.csv"][..],
-            "no-such-file.csv: could not open the CSV file",
-        ),
-        (&[&status[..]], "may say who opted out: [\"status\"]"),
-        (&[&list, "--resume"], "--journal"),
+    let missing = "no-such-file.csv: there is no such file";
+    for (arguments, code, reason) in [
+        (&["no-such-file.csv"][..], 2, missing),
+        (&[&list, "no-such-file.csv"], 2, missing),
+        (&[&status[..]], 1, "may say who opted out: [\"status\"]"),
+        (&[&list, "--resume"], 2, "--journal"),
     ] {
         let output = run(None, arguments);
 
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.contains(reason), "{stderr}");
     }
     let server = MockServer::builder().start_blocking();

@@ -149,7 +149,7 @@ fn the_rejects_never_overwrite_the_journal() {
 
     let output = run(Some(&server), &[&file, "--resume", "--rejects", &journal]);
 
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(std::fs::read(&journal).unwrap(), before);
 }
 
@@ -167,7 +167,7 @@ fn the_rejects_never_overwrite_the_file_that_standard_input_comes_from() {
         command.stdin(std::fs::File::open(&file).unwrap());
         let output = command.output().unwrap();
 
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         let said = "--rejects must not be the file to read";
         assert!(stderr.contains(said), "{stderr}");
@@ -220,7 +220,7 @@ fn a_pipe_is_imported_without_a_journal_and_nobody_has_to_read_the_output() {
         assert_eq!(server.contact_count(), 1);
     }
     let output = run(Some(&server), &["/dev/null", "--resume"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[cfg(target_os = "linux")]
@@ -276,9 +276,9 @@ fn listens_for_ctrl_c(child: &Child) -> bool {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_second_ctrl_c_stops_an_import_that_waits_for_a_pipe() {
+fn a_second_ctrl_c_stops_an_import_that_waits_for_a_pipe_and_with_json_says_so_in_objects() {
     let server = MockServer::builder().start_blocking();
-    let mut child = command(Some(&server), &["-"])
+    let mut child = command(Some(&server), &["-", "--json"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -312,7 +312,12 @@ fn a_second_ctrl_c_stops_an_import_that_waits_for_a_pipe() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143), "{output:?}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("press Ctrl-C again"), "{stderr}");
+    let objects = stderr.lines().map(serde_json::from_str);
+    let objects: Vec<serde_json::Value> = objects.map(Result::unwrap).collect();
+    assert_eq!(objects.len(), 2, "{stderr}");
+    let note = objects[0]["note"].as_str().unwrap();
+    assert!(note.contains("press Ctrl-C again"), "{note}");
+    assert_eq!(objects[1]["code"], "stopped", "{stderr}");
     drop(pipe);
 }
 
