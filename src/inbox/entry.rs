@@ -83,7 +83,7 @@ impl<B> Entry<B> {
     pub(super) fn claim(&mut self, claim: &NewClaim<'_>, now: SystemTime) -> ClaimState {
         match self.claim_state(claim.fingerprint, now) {
             ClaimState::Fresh { .. } => {
-                self.fingerprint = self.fingerprint.or(claim.fingerprint);
+                self.fingerprint = claim.fingerprint.or(self.fingerprint);
                 self.start(claim.token, claim.lease, claim.retention, now)
             }
             // The caller lost the response to its claim, and asks again.
@@ -100,7 +100,7 @@ impl<B> Entry<B> {
         fingerprint: Option<Fingerprint>,
         now: SystemTime,
     ) -> ClaimState {
-        if self.conflicts_with(fingerprint) {
+        if self.conflicts_with(fingerprint, now) {
             return ClaimState::Conflict;
         }
         // The fingerprint was compared first: another body is a conflict even if the event is done.
@@ -144,7 +144,7 @@ impl<B> Entry<B> {
         fingerprint: Fingerprint,
         now: SystemTime,
     ) -> Option<AcceptState> {
-        if self.conflicts_with(Some(fingerprint)) {
+        if self.conflicts_with(Some(fingerprint), now) {
             return Some(AcceptState::Conflict);
         }
         let due = match self.state {
@@ -243,8 +243,15 @@ impl<B> Entry<B> {
         ) && self.token == Some(token)
     }
 
-    fn conflicts_with(&self, fingerprint: Option<Fingerprint>) -> bool {
-        self.fingerprint.is_some() && fingerprint.is_some() && self.fingerprint != fingerprint
+    fn conflicts_with(&self, fingerprint: Option<Fingerprint>, now: SystemTime) -> bool {
+        // All attempts failed and no body is stored. If another body were a conflict, the event would be lost.
+        let takes_any = match self.state {
+            State::Open { due, .. } => self.body.is_none() && remaining(due, now).is_none(),
+            State::Done { .. } | State::Parked { .. } => false,
+        };
+        let differs =
+            self.fingerprint.is_some() && fingerprint.is_some() && self.fingerprint != fingerprint;
+        differs && !takes_any
     }
 
     fn wait(&mut self, delay: Duration, retention: Duration, now: SystemTime) {

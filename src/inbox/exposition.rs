@@ -112,7 +112,7 @@ const COUNTERS: [Counter; 11] = [
     ),
     (
         "conflicts",
-        "Deliveries whose id was received before with another body.",
+        "Deliveries that were refused because their id was received before with another body.",
         |m| m.conflicts,
     ),
     ("leases_lost", "Leases that were lost.", |m| m.leases_lost),

@@ -65,7 +65,7 @@
 //! | the handler runs for longer than 8 s | 503 and `Retry-After`; the handler continues | delivers it again, and gets a 200 |
 //! | the handler failed or panicked | 500 | delivers it again |
 //! | the store is down or full | 503 and `Retry-After` | delivers it again |
-//! | a duplicate id with another body | 409 | delivers it again, until it gives up |
+//! | another body for an event that was handled or stored, or is being handled | 409 | delivers it again, until it gives up |
 //!
 //! # The state of an event
 //!
@@ -1832,7 +1832,7 @@ pub struct InboxMetrics {
     /// ([`EventType::Other`](crate::webhooks::EventType::Other)). Each is counted as an incomplete one is, and logged with
     /// its type at the level INFO.
     pub unknown_type: u64,
-    /// Deliveries whose id was received before with another body.
+    /// Deliveries that were refused because their id was received before with another body.
     pub conflicts: u64,
     /// Handlers that ended after their lease was lost, and [`Lease`]s that turned out to be lost.
     pub leases_lost: u64,

@@ -65,7 +65,7 @@ pub enum Receipt {
     StillRunning,
     /// The handler returned an error or panicked: 500. The event may be claimed again.
     Failed,
-    /// A duplicate of the event id has another body: 409. The event was not handled.
+    /// The event was handled or stored, or is being handled, with another body: 409. This delivery was not handled.
     Conflict,
     /// The store could not be reached or is set up wrongly, or the process is shutting down: 503.
     Unavailable,

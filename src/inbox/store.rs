@@ -43,7 +43,9 @@ use crate::webhooks::EventId;
 /// | parked | parked | duplicate | |
 /// | another fingerprint than the one given | conflict | conflict | |
 ///
-/// For an entry that exists, the fingerprint is compared first. `state` returns what `claim` would.
+/// For an entry that exists, the fingerprint is compared first, unless it is open, has no body, and its lease or delay
+/// is over. Then all attempts failed and nothing is stored, so the entry takes the next body and its fingerprint.
+/// `state` returns what `claim` would.
 pub trait Store: Send + Sync + 'static {
     /// Claims an event.
     ///
@@ -586,7 +588,7 @@ pub enum ClaimState {
     Done,
     /// The event is parked.
     Parked,
-    /// The event is stored with another fingerprint. Nothing changed.
+    /// The event is done, parked, stored, claimed or delayed, with another fingerprint. Nothing changed.
     Conflict,
 }
 
@@ -603,7 +605,7 @@ pub enum AcceptState {
         /// The longest time until the claim ends, if it is not extended.
         remaining: Duration,
     },
-    /// The event is stored with another fingerprint. Nothing changed.
+    /// The event is done, parked, stored, claimed or delayed, with another fingerprint. Nothing changed.
     Conflict,
 }
 

@@ -88,7 +88,7 @@ const SHORT: &[Protocol] = &[
         bodies: &[Some(0)],
         attempts: 2,
     },
-    // With another body, which is a conflict.
+    // With another body, which is a conflict or the next attempt.
     Protocol {
         holders: 1,
         calls: 1,
@@ -217,7 +217,8 @@ const PARKED_KEPT: &str = "a parked event is parked until it is replayed or disc
 const OPERATOR: &str = "a parked event, and no other, is replayed and discarded";
 const COUNTED: &str = "attempts are the claims since the event was new or replayed";
 const TIME_LEFT: &str = "an event in progress says how long its lease or its delay lasts";
-const CONFLICTS: &str = "another body is a conflict, and the same body is none";
+const CONFLICTS: &str =
+    "another body is a conflict unless the event is due and not stored, and the same body is none";
 const REMEMBERED: &str = "an entry can be forgotten when its retention is over, and not before";
 const UNCHANGED: &str = "a refused call changes nothing";
 const BODY: &str = "a body is kept from its acceptance until its event is done, and no longer";
@@ -273,7 +274,8 @@ impl Promised {
     }
 
     fn conflicts_with(&self, body: Option<u8>) -> bool {
-        self.body.is_some() && body.is_some() && self.body != body
+        let takes_any = self.phase == Phase::Open && self.busy == 0 && !self.is_accepted;
+        !takes_any && self.body.is_some() && body.is_some() && self.body != body
     }
 
     /// Returns the promise that handing the event out now breaks.
@@ -301,7 +303,7 @@ impl Promised {
                 (attempt != self.attempts).then_some(SAME_CLAIM)
             }
             ClaimState::Fresh { attempt } => {
-                self.body = self.body.or(body);
+                self.body = body.or(self.body);
                 self.hand_out(token, attempt)
             }
             ClaimState::InProgress { .. } if self.is_open_for(token) && self.busy > 0 => {

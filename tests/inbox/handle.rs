@@ -306,6 +306,24 @@ async fn an_id_that_comes_back_with_another_body_is_a_conflict_and_not_handled()
 }
 
 #[tokio::test]
+async fn an_event_whose_handler_failed_is_handled_once_if_its_next_delivery_has_another_body() {
+    let (inbox, runs) = (inbox(), Runs::default());
+    let fail = |_, _| async { Err::<(), _>("no") };
+    let failed = inbox.handle(delivery("evt_1"), fail).await;
+
+    let mut receipts = Vec::new();
+    for subject in ["Other", "Other", "Third"] {
+        let delivery = delivery_about("evt_1", subject);
+        receipts.push(inbox.handle(delivery, runs.handler()).await);
+    }
+
+    assert_eq!(failed, Receipt::Failed);
+    let expected = [Receipt::Handled, Receipt::Duplicate, Receipt::Conflict];
+    assert_eq!(receipts, expected);
+    assert_eq!((runs.count(), inbox.metrics().conflicts), (1, 1));
+}
+
+#[tokio::test]
 async fn endpoints_that_share_a_store_handle_each_event_once_each() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     for endpoint in ["main", "audit"] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use audience::inbox::deadpool_postgres::tokio_postgres::{Client, IsolationLevel, Transaction};
 use audience::inbox::{
     ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewClaim, NewDelivery, PostgresStore,
-    Store, StoreErrorKind, Take, Token,
+    Release, Store, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
 
@@ -44,6 +44,22 @@ async fn apply_effect(transaction: &Transaction<'_>, id: &EventId) {
     let effect = "INSERT INTO effects VALUES ($1)";
     let rows = transaction.execute(effect, &[&id.as_str()]).await.unwrap();
     assert_eq!(rows, 1);
+}
+
+/// Runs the published statement in a transaction of its own.
+async fn outcome(client: &mut Client, id: &str, body: &str) -> String {
+    let fingerprint = Fingerprint::of(body.as_bytes());
+    let fingerprint = fingerprint.as_bytes().as_slice();
+    let transaction = client.transaction().await.unwrap();
+    let row = transaction
+        .query_one(
+            PostgresStore::CLAIM_IN,
+            &[&"main", &id, &fingerprint, &259_200.0_f64],
+        )
+        .await
+        .unwrap();
+    transaction.commit().await.unwrap();
+    row.get(0)
 }
 
 async fn effects(client: &Client) -> i64 {
@@ -273,31 +289,40 @@ async fn the_published_statement_claims_in_a_transaction_of_any_driver() {
         return;
     };
     let mut client = postgres::client(&database.url).await;
-    let fingerprint = Fingerprint::of(b"body");
-    let other = Fingerprint::of(b"another body");
     let mut outcomes = Vec::new();
     claim(&store, &id("evt_leased")).await;
 
-    for (id, fingerprint) in [
-        ("evt_1", fingerprint),
-        ("evt_1", fingerprint),
-        ("evt_1", other),
-        ("evt_leased", fingerprint),
+    for (id, body) in [
+        ("evt_1", "body"),
+        ("evt_1", "body"),
+        ("evt_1", "another body"),
+        ("evt_leased", "body"),
     ] {
-        let transaction = client.transaction().await.unwrap();
-        let fingerprint = fingerprint.as_bytes().as_slice();
-        let row = transaction
-            .query_one(
-                PostgresStore::CLAIM_IN,
-                &[&"main", &id, &fingerprint, &259_200.0_f64],
-            )
-            .await
-            .unwrap();
-        outcomes.push(row.get::<_, String>(0));
-        transaction.commit().await.unwrap();
+        outcomes.push(outcome(&mut client, id, body).await);
     }
 
     assert_eq!(outcomes, ["claimed", "done", "conflict", "in_progress"]);
+}
+
+#[tokio::test]
+async fn an_event_whose_attempt_failed_is_claimed_with_another_body_in_a_transaction() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut client = postgres::client(&database.url).await;
+    let id = id("evt_1");
+    let first = new_claim(&id, DAYS).fingerprint(Fingerprint::of(b"first"));
+    store.claim(first).await.unwrap();
+
+    let mut outcomes = vec![outcome(&mut client, "evt_1", "second").await];
+    let release = Release::new(Duration::ZERO, DAYS, "");
+    let held = HeldClaim::new(first.key, first.token);
+    assert!(store.release(held, release).await.unwrap());
+    for body in ["second", "second", "first"] {
+        outcomes.push(outcome(&mut client, "evt_1", body).await);
+    }
+
+    assert_eq!(outcomes, ["conflict", "claimed", "done", "conflict"]);
 }
 
 #[tokio::test]

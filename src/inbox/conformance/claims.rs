@@ -225,8 +225,10 @@ async fn the_state_of_an_event_is_what_a_claim_would_find(subject: Subject) -> V
     expect_eq("a parked event", state, ClaimState::Parked)?;
 
     let late = subject.item("evt_4");
-    late.claim_for(token, Duration::ZERO).await?;
-    expect_eq("an ended lease", late.state(None).await?, fresh(2))?;
+    let first = Some(Fingerprint::of(b"body"));
+    late.claim_with(token, Duration::ZERO, LONG, first).await?;
+    let state = late.state(Some(b"another body")).await?;
+    expect_eq("an ended lease", state, fresh(2))?;
 
     let forgotten = subject.item("evt_5");
     forgotten.claim(token).await?;
@@ -463,6 +465,8 @@ cases! { RACES, Nothing:
     of_64_simultaneous_claimers_one_wins,
     of_64_claimers_at_the_end_of_a_lease_one_wins,
     of_64_claimers_of_a_released_event_one_wins,
+    of_64_bodies_of_a_released_event_one_is_claimed,
+    of_64_bodies_of_a_released_event_one_is_stored,
     of_64_simultaneous_acceptors_one_stores_the_event,
     of_64_simultaneous_replays_one_succeeds,
     of_a_holder_and_a_claimer_that_race_at_most_one_succeeds,
@@ -511,6 +515,43 @@ async fn of_64_claimers_of_a_released_event_one_wins(subject: Subject) -> Verdic
     .await?;
 
     expect_one_fresh(&states, 2)
+}
+
+async fn of_64_bodies_of_a_released_event_one_is_claimed(subject: Subject) -> Verdict {
+    let item = subject.item("evt_1");
+    let token = Token::random();
+    item.claim_body(token, b"body").await?;
+    item.release(token, Duration::ZERO).await?;
+
+    let states = race(&subject, "evt_1", |item| async move {
+        let token = Token::random();
+        let claimed = item.claim_body(token, token.as_bytes()).await;
+        claimed.map_err(Failed::from)
+    })
+    .await?;
+
+    let fresh = count(&states, |state| *state == ClaimState::Fresh { attempt: 2 });
+    let conflicts = count(&states, |state| *state == ClaimState::Conflict);
+    let expected = (1, RACERS - 1);
+    expect_eq("claims and conflicts", (fresh, conflicts), expected)
+}
+
+async fn of_64_bodies_of_a_released_event_one_is_stored(subject: Subject) -> Verdict {
+    let item = subject.item("evt_1");
+    let token = Token::random();
+    item.claim_body(token, b"body").await?;
+    item.release(token, Duration::ZERO).await?;
+
+    let states = race(&subject, "evt_1", |item| async move {
+        let accepted = item.accept(Token::random().as_bytes()).await;
+        accepted.map_err(Failed::from)
+    })
+    .await?;
+
+    let accepted = count(&states, |state| *state == AcceptState::Accepted);
+    let conflicts = count(&states, |state| *state == AcceptState::Conflict);
+    let expected = (1, RACERS - 1);
+    expect_eq("accepted and conflicts", (accepted, conflicts), expected)
 }
 
 async fn of_64_simultaneous_acceptors_one_stores_the_event(subject: Subject) -> Verdict {
@@ -780,10 +821,13 @@ async fn a_forgotten_event_conflicts_with_no_body(subject: Subject) -> Verdict {
 
 cases! { CONFLICTS, Nothing:
     another_body_conflicts_with_a_claimed_event,
-    another_body_conflicts_with_a_released_event,
+    another_body_conflicts_with_a_delayed_event,
     another_body_conflicts_with_a_done_event,
     another_body_conflicts_with_a_parked_event,
     another_body_conflicts_with_a_waiting_event,
+    another_body_of_a_released_event_is_claimed_and_counts_from_then_on,
+    another_body_of_an_event_whose_lease_ended_is_claimed_and_counts_from_then_on,
+    another_body_of_an_event_whose_lease_ended_is_accepted_and_counts_from_then_on,
     the_same_body_never_conflicts,
     an_unknown_fingerprint_never_conflicts_and_is_learned_by_the_next_claim,
     an_unknown_fingerprint_is_learned_when_the_event_is_accepted,
@@ -800,16 +844,16 @@ async fn another_body_conflicts_with_a_claimed_event(subject: Subject) -> Verdic
     expect_eq("the holder completing", item.complete(token).await?, true)
 }
 
-async fn another_body_conflicts_with_a_released_event(subject: Subject) -> Verdict {
+async fn another_body_conflicts_with_a_delayed_event(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let token = Token::random();
     item.claim_body(token, b"first").await?;
-    item.release(token, Duration::ZERO).await?;
+    item.release(token, LONG).await?;
 
     expect_conflict(&subject).await?;
 
     let state = item.claim_body(Token::random(), b"first").await?;
-    expect_eq("the first body", state, ClaimState::Fresh { attempt: 2 })
+    expect_in_progress("the first body", state)
 }
 
 async fn another_body_conflicts_with_a_done_event(subject: Subject) -> Verdict {
@@ -844,6 +888,50 @@ async fn another_body_conflicts_with_a_waiting_event(subject: Subject) -> Verdic
 
     expect_conflict(&subject).await?;
 
+    let taken = subject.take(Token::random()).await?;
+    expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
+    let is_first = taken[0].body == b"first"[..];
+    expect_eq("its body is the first", is_first, true)
+}
+
+async fn another_body_of_a_released_event_is_claimed_and_counts_from_then_on(
+    subject: Subject,
+) -> Verdict {
+    let item = subject.item("evt_1");
+    let token = Token::random();
+    item.claim_body(token, b"zeroth").await?;
+    item.release(token, Duration::ZERO).await?;
+
+    expect_first_claimed(&subject).await
+}
+
+async fn another_body_of_an_event_whose_lease_ended_is_claimed_and_counts_from_then_on(
+    subject: Subject,
+) -> Verdict {
+    let item = subject.item("evt_1");
+    let zeroth = Some(Fingerprint::of(b"zeroth"));
+    let late = Token::random();
+    item.claim_with(late, Duration::ZERO, LONG, zeroth).await?;
+
+    expect_first_claimed(&subject).await?;
+
+    expect_eq("completing late", item.complete(late).await?, false)
+}
+
+async fn another_body_of_an_event_whose_lease_ended_is_accepted_and_counts_from_then_on(
+    subject: Subject,
+) -> Verdict {
+    let item = subject.item("evt_1");
+    let zeroth = Some(Fingerprint::of(b"zeroth"));
+    let late = Token::random();
+    item.claim_with(late, Duration::ZERO, LONG, zeroth).await?;
+
+    let accepted = item.accept(b"first").await?;
+
+    expect_eq("accepting", accepted, AcceptState::Accepted)?;
+    expect_conflict(&subject).await?;
+    let duplicate = item.accept(b"first").await?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
     let is_first = taken[0].body == b"first"[..];
@@ -912,6 +1000,23 @@ async fn a_claim_without_a_fingerprint_keeps_the_one_that_is_known(subject: Subj
     item.complete_for(token, LONG).await?;
 
     expect_conflict(&subject).await
+}
+
+/// Claims `evt_1` with a body that is not the one of its first attempt, and completes it.
+async fn expect_first_claimed(subject: &Subject) -> Verdict {
+    let (item, token) = (subject.item("evt_1"), Token::random());
+
+    for _ in 0..2 {
+        let state = item.claim_body(token, b"first").await?;
+        let fresh = ClaimState::Fresh { attempt: 2 };
+        expect_eq("a claim with the next body", state, fresh)?;
+    }
+
+    expect_conflict(subject).await?;
+    expect_eq("the holder completing", item.complete(token).await?, true)?;
+    expect_conflict(subject).await?;
+    let state = item.claim_body(Token::random(), b"first").await?;
+    expect_eq("the handled body", state, ClaimState::Done)
 }
 
 /// Claims and accepts `evt_1` with another body.

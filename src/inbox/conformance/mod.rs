@@ -100,8 +100,14 @@
 //!         !stays && self.forget_at <= now
 //!     }
 //!
-//!     fn conflicts_with(&self, other: Option<Fingerprint>) -> bool {
-//!         self.fingerprint.zip(other).is_some_and(|(known, other)| known != other)
+//!     fn is_open(&self) -> bool {
+//!         matches!(self.state, State::Waiting | State::Claimed)
+//!     }
+//!
+//!     fn conflicts_with(&self, other: Option<Fingerprint>, now: Instant) -> bool {
+//!         // Its attempts failed and it has no body, so it takes any.
+//!         let takes_any = self.is_open() && self.body.is_none() && self.due <= now;
+//!         !takes_any && self.fingerprint.zip(other).is_some_and(|(known, other)| known != other)
 //!     }
 //!
 //!     fn start(&mut self, token: Token, lease: Duration, retention: Duration, now: Instant) {
@@ -134,14 +140,14 @@
 //! impl Store for SmallStore {
 //!     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
 //!         Ok(self.change(claim.key, |entry, now| {
-//!             if entry.conflicts_with(claim.fingerprint) {
+//!             if entry.conflicts_with(claim.fingerprint, now) {
 //!                 return ClaimState::Conflict;
 //!             }
 //!             match entry.state {
 //!                 State::Done => return ClaimState::Done,
 //!                 State::Parked => return ClaimState::Parked,
 //!                 State::Waiting | State::Claimed if entry.due <= now => {
-//!                     entry.fingerprint = entry.fingerprint.or(claim.fingerprint);
+//!                     entry.fingerprint = claim.fingerprint.or(entry.fingerprint);
 //!                     entry.start(claim.token, claim.lease, claim.retention, now);
 //!                 }
 //!                 // The caller lost the response to its claim, and asks again.
@@ -182,11 +188,10 @@
 //!
 //!     async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
 //!         Ok(self.change(delivery.key, |entry, now| {
-//!             if entry.conflicts_with(Some(delivery.fingerprint)) {
+//!             if entry.conflicts_with(Some(delivery.fingerprint), now) {
 //!                 return AcceptState::Conflict;
 //!             }
-//!             let is_open = matches!(entry.state, State::Waiting | State::Claimed);
-//!             if !is_open || entry.body.is_some() {
+//!             if !entry.is_open() || entry.body.is_some() {
 //!                 return AcceptState::Duplicate;
 //!             }
 //!             if entry.due > now {
@@ -205,7 +210,7 @@
 //!         let mut due: Vec<_> = entries
 //!             .iter_mut()
 //!             .filter(|((endpoint, _), entry)| endpoint == take.endpoint && entry.due <= now)
-//!             .filter(|(_, entry)| matches!(entry.state, State::Waiting | State::Claimed))
+//!             .filter(|(_, entry)| entry.is_open())
 //!             .filter_map(|((_, id), entry)| Some((id.clone(), entry.body.clone()?, entry)))
 //!             .collect();
 //!         due.sort_by_key(|(.., entry)| entry.due);

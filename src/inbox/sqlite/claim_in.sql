@@ -19,7 +19,7 @@ SELECT
         (
             SELECT CASE
                 WHEN forget_at <= now THEN 'claimed'
-                WHEN fingerprint <> ?3 THEN 'conflict'
+                WHEN fingerprint <> ?3 AND (state = 3 OR body IS NOT NULL OR due > now) THEN 'conflict'
                 WHEN state = 3 THEN 'parked'
                 WHEN due > now THEN 'in_progress'
                 ELSE 'claimed'

@@ -326,7 +326,7 @@ fn claim(
     now: Span,
 ) -> Vec<(Answer, State)> {
     let fresh = |entry: Entry| {
-        let fingerprint = entry.fingerprint.or(body);
+        let fingerprint = body.or(entry.fingerprint);
         let entry = Entry {
             fingerprint,
             ..entry
@@ -338,7 +338,9 @@ fn claim(
     let Some(entry) = state else {
         return vec![fresh(absent(now))];
     };
-    if entry.conflicts_with(body) {
+    let conflicts = entry.conflicts_with(body);
+    // Without a body, an open entry takes another one when it is due.
+    if conflicts && (!entry.is_open() || entry.body.is_some()) {
         return vec![(Answer::Conflict, Some(entry))];
     }
     match entry.phase {
@@ -348,7 +350,9 @@ fn claim(
     }
     let (over, lasting) = by_lease(&entry, now);
     let lasting = lasting.map(|entry| {
-        let answer = if entry.is_held_by(token) {
+        let answer = if conflicts {
+            Answer::Conflict
+        } else if entry.is_held_by(token) {
             let attempt = entry.attempts;
             Answer::Fresh { attempt }
         } else {
@@ -372,16 +376,24 @@ fn accept(state: State, body: u8, now: Span) -> Vec<(Answer, State)> {
     let Some(entry) = state else {
         return vec![accepted(absent(now))];
     };
-    if entry.conflicts_with(Some(body)) {
-        return vec![(Answer::Conflict, Some(entry))];
-    }
+    let conflicts = entry.conflicts_with(Some(body));
     if !entry.is_open() || entry.body.is_some() {
-        return vec![(Answer::Duplicate, Some(entry))];
+        let answer = if conflicts {
+            Answer::Conflict
+        } else {
+            Answer::Duplicate
+        };
+        return vec![(answer, Some(entry))];
     }
     let (over, lasting) = by_lease(&entry, now);
     let lasting = lasting.map(|entry| {
-        let remaining = entry.due.since(now);
-        (Answer::InProgress { remaining }, Some(entry))
+        let answer = if conflicts {
+            Answer::Conflict
+        } else {
+            let remaining = entry.due.since(now);
+            Answer::InProgress { remaining }
+        };
+        (answer, Some(entry))
     });
     over.map(accepted).into_iter().chain(lasting).collect()
 }

@@ -2,8 +2,8 @@ use std::time::{Duration, Instant};
 
 use audience::inbox::rusqlite::{self, TransactionBehavior};
 use audience::inbox::{
-    AcceptState, ClaimState, Fingerprint, HeldClaim, InboxError, Receipt, Release, SqliteStore,
-    Store, StoreErrorKind, Take, Token, TransactionError,
+    AcceptState, ClaimState, Fingerprint, HeldClaim, InboxError, NewClaim, Receipt, Release,
+    SqliteStore, Store, StoreErrorKind, Take, Token, TransactionError,
 };
 use audience::webhooks::EventId;
 use support::PATIENCE;
@@ -395,6 +395,23 @@ async fn claims_of_a_store_and_of_the_published_statement_exclude_each_other() {
     let taken = Take::new("main", Token::random(), HOUR, 10);
     assert!(store.take(taken).await.unwrap().is_empty());
     assert!(accept(&store, &kept, b"body").await.is_ok());
+}
+
+#[tokio::test]
+async fn an_event_whose_attempt_failed_is_claimed_with_another_body_by_the_published_statement() {
+    let folder = Folder::new("claim-in-body");
+    let (store, id, token) = (folder.open(), id("evt_1"), Token::random());
+    let first = NewClaim::new(key(&id), token, HOUR, HOUR).fingerprint(Fingerprint::of(b"first"));
+    store.claim(first).await.unwrap();
+
+    assert_eq!(outcome(&folder, &id, Some(b"second")), "conflict");
+    let release = Release::new(Duration::ZERO, HOUR, "");
+    let held = HeldClaim::new(key(&id), token);
+    assert!(store.release(held, release).await.unwrap());
+
+    assert_eq!(outcome(&folder, &id, Some(b"second")), "claimed");
+    assert_eq!(outcome(&folder, &id, Some(b"second")), "done");
+    assert_eq!(outcome(&folder, &id, Some(b"first")), "conflict");
 }
 
 #[test]

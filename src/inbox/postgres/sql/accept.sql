@@ -3,7 +3,8 @@
 WITH found AS MATERIALIZED (
     SELECT
         CASE
-            WHEN fingerprint <> $4::bytea THEN 'conflict'
+            WHEN fingerprint <> $4::bytea
+                AND (state <> 'open' OR body IS NOT NULL OR due > clock_timestamp()) THEN 'conflict'
             WHEN state <> 'open' OR body IS NOT NULL THEN 'duplicate'
             WHEN due <= clock_timestamp() THEN 'acceptable'
             ELSE 'in_progress'
@@ -31,11 +32,7 @@ WITH found AS MATERIALIZED (
     WHERE entry.body IS NULL
         AND (
             entry.forget_at <= clock_timestamp()
-            OR (
-                entry.state = 'open'
-                AND entry.due <= clock_timestamp()
-                AND (entry.fingerprint = $4::bytea) IS NOT FALSE
-            )
+            OR (entry.state = 'open' AND entry.due <= clock_timestamp())
         )
     RETURNING event_id
 )

@@ -9,7 +9,8 @@
 WITH found AS MATERIALIZED (
     SELECT
         CASE
-            WHEN fingerprint <> $3::bytea THEN 'conflict'
+            WHEN fingerprint <> $3::bytea
+                AND (state <> 'open' OR body IS NOT NULL OR due > clock_timestamp()) THEN 'conflict'
             WHEN state <> 'open' THEN state
             WHEN due <= clock_timestamp() THEN 'claimable'
             ELSE 'in_progress'
@@ -38,7 +39,7 @@ WITH found AS MATERIALIZED (
         purge_from = clock_timestamp() + make_interval(secs => $4::float8),
         fingerprint = CASE
             WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN $3::bytea
-            ELSE coalesce(entry.fingerprint, $3::bytea)
+            ELSE coalesce($3::bytea, entry.fingerprint)
         END,
         body = NULL,
         reason = NULL
@@ -46,7 +47,7 @@ WITH found AS MATERIALIZED (
         OR (
             entry.state = 'open'
             AND entry.due <= clock_timestamp()
-            AND (entry.fingerprint = $3::bytea) IS NOT FALSE
+            AND (entry.body IS NULL OR (entry.fingerprint = $3::bytea) IS NOT FALSE)
         )
     RETURNING event_id
 )

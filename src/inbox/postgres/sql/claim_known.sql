@@ -26,13 +26,17 @@ WITH claimed AS (
         END,
         fingerprint = CASE
             WHEN body IS NULL AND forget_at <= clock_timestamp() THEN $6::bytea
-            ELSE coalesce(fingerprint, $6::bytea)
+            ELSE coalesce($6::bytea, fingerprint)
         END,
         reason = CASE WHEN body IS NOT NULL THEN reason END
     WHERE endpoint = $1::text AND event_id = $2::text AND $7::text = 'claim_known'
         AND (
             (body IS NULL AND forget_at <= clock_timestamp())
-            OR (state = 'open' AND due <= clock_timestamp() AND (fingerprint = $6::bytea) IS NOT FALSE)
+            OR (
+                state = 'open'
+                AND due <= clock_timestamp()
+                AND (body IS NULL OR (fingerprint = $6::bytea) IS NOT FALSE)
+            )
         )
     RETURNING attempts
 )
@@ -41,7 +45,8 @@ FROM claimed
 UNION ALL
 SELECT
     CASE
-        WHEN fingerprint <> $6::bytea THEN 'conflict'
+        WHEN fingerprint <> $6::bytea
+            AND (state <> 'open' OR body IS NOT NULL OR due > clock_timestamp()) THEN 'conflict'
         WHEN state <> 'open' THEN state
         WHEN due <= clock_timestamp() THEN 'claimable'
         WHEN token = $3::bytea THEN 'held'

@@ -4,7 +4,8 @@
 SELECT
     CASE
         WHEN entry.event_id IS NULL THEN 'claimable'
-        WHEN entry.fingerprint <> $3::bytea THEN 'conflict'
+        WHEN entry.fingerprint <> $3::bytea
+            AND (entry.state <> 'open' OR entry.body IS NOT NULL OR entry.due > clock_timestamp()) THEN 'conflict'
         WHEN entry.state <> 'open' THEN entry.state
         WHEN entry.due <= clock_timestamp() THEN 'claimable'
         ELSE 'in_progress'

@@ -17,16 +17,14 @@ if not set or set.err then
     text = redis.call('HGET', EVENTS, id)
   end
   if text then
-    if text:sub(2, 2) == 'f' and text:sub(2, 18) ~= fingerprint then
-      return 'conflict'
-    end
+    local conflicts = text:sub(2, 2) == 'f' and text:sub(2, 18) ~= fingerprint
     if is_kept or text:sub(1, 1) == 'd' then
-      return 'duplicate'
+      return conflicts and 'conflict' or 'duplicate'
     end
     local due
     attempts, due = text:match('^(%d+) (%d+)', 35)
     if tonumber(due) > now then
-      return due - now
+      return conflicts and 'conflict' or due - now
     end
   end
   redis.call('SET', ENTRY, 'k')

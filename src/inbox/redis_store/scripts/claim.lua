@@ -31,11 +31,15 @@ if not text then
 end
 
 local state, known = text:sub(1, 1), text:sub(2, 18)
+local attempts, due_before = text:match('^(%d+) (%d+)', 35)
 if known:sub(1, 1) == '-' then
   known = fingerprint
 end
 if fingerprint:sub(1, 1) == 'f' and fingerprint ~= known then
-  return 'conflict'
+  if is_kept or state == 'd' or tonumber(due_before) > now then
+    return 'conflict'
+  end
+  known = fingerprint
 end
 if state == 'p' then
   return 'parked'
@@ -43,7 +47,6 @@ end
 if state == 'd' then
   return 'done'
 end
-local attempts, due_before = text:match('^(%d+) (%d+)', 35)
 if tonumber(due_before) > now then
   if state == 'c' and text:sub(19, 34) == token then
     return tonumber(attempts)

@@ -6,7 +6,8 @@ local asked = ARGV[1]
 if text == '' then
   return 1
 end
-if fingerprint:sub(1, 1) == 'f' and asked:sub(1, 1) == 'f' and asked ~= fingerprint then
+if fingerprint:sub(1, 1) == 'f' and asked:sub(1, 1) == 'f' and asked ~= fingerprint
+  and (is_kept or state == 'd' or tonumber(due) > now) then
   return 'conflict'
 end
 if state == 'p' then
