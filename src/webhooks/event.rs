@@ -92,8 +92,8 @@ impl Event {
     /// your program serialized. It does not tell who sent the bytes; use
     /// [`Verifier::verify`](super::Verifier::verify) for a delivery from the network.
     ///
-    /// A byte order mark before the JSON is skipped. This is the only way to read an event without its signature.
-    /// [`Event`] does not implement [`Deserialize`], so a handler cannot take it from a request body by accident.
+    /// This is the only way to read an event without its signature. [`Event`] does not implement
+    /// [`Deserialize`], so a handler cannot take it from a request body by accident.
     ///
     /// # Errors
     ///
@@ -114,8 +114,6 @@ impl Event {
     /// ```
     pub fn from_unverified_json(json: &[u8]) -> Result<Self, EnvelopeProblem> {
         let text = str::from_utf8(json).map_err(|_| EnvelopeProblem::NotUtf8)?;
-        // Some frameworks put a byte order mark before JSON.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // The first pass fails if the data has another shape than its type. The second keeps it as JSON.
         parse(text, true).or_else(|_| parse(text, false))
     }
