@@ -604,7 +604,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_letters_that_are_not_ascii_is_found_by_four_ascii_letters_or_by_its_domain() {
+    fn an_address_with_letters_that_are_not_ascii_is_found_by_four_ascii_letters_or_by_its_domain()
+    {
         let texts = |address| texts_in_spellings(address).into_iter().collect::<Vec<_>>();
         assert_eq!(texts("Jörg@Mü.de"), ["rg@m"]);
         assert_eq!(texts(" Jör@Mü.de"), ["@MÜ.DE", "@Mü.de", "@mü.de"]);
