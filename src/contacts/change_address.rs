@@ -221,7 +221,7 @@ impl ChangeAddress {
         match self.find_new().await? {
             Some(new) if new.is_opted_out() => Ok(()),
             Some(_) => Err(Error::input(
-                "if this call was made before, most likely everything is done: compare both contacts; if it was not, unsubscribe the new contact and call again: the old one is opted out and the new one is not; nothing was changed",
+                "if the address was changed before, most likely everything is done: compare both contacts; if it was not, unsubscribe the new contact and change the address again: the old one is opted out and the new one is not; nothing was changed",
             )),
             // No earlier call has reached its last step.
             None => {

@@ -20,7 +20,7 @@ use crate::{Error, ErrorCode};
 /// without opt-outs have a contact, 0 invalid or without a contact, 0 not verified`. If such a report is merged with one of
 /// rows that were applied, it has the counts of an import, and then `, 1 without their opt-out`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and look at `refused`"]
+#[must_use = "rows may be refused or not sent: call `finished`, and print the report, which counts the refused ones"]
 #[non_exhaustive]
 pub struct ImportReport {
     created: u64,

@@ -441,9 +441,11 @@ impl SyncContacts {
     /// a row whose new address a sync has opted out because the old one was opted out, unless another row has the old one
     /// or the reason there says that the person did it: an earlier run may have made that opt-out.
     ///
-    /// It takes one request for every 200 contacts. Only rows that are in the table count, and no contact is opted in.
-    /// [A list does not have topics](crate::interface#2.3): [`checks_topics`](Self::checks_topics) compares them, too. A
-    /// deleted row does not count if another row has its address, as in a run without this check.
+    /// It takes one request for every 200 contacts, and one for the end of the list. If nothing has changed, it takes
+    /// one more, to look for a contact of the last run: the key may be that of another audience. Only rows that are in
+    /// the table count, and no contact is opted in. [A list does not have topics](crate::interface#2.3):
+    /// [`checks_topics`](Self::checks_topics) compares them, too. A deleted row does not count if another row has its
+    /// address, as in a run without this check.
     ///
     /// [`SyncReport::opted_out`] counts these contacts, too. A dry run also reads the list. If the list is not read to
     /// its end, for example because the run was [stopped](Self::stop_when), that counts as one row that was [not
@@ -2957,7 +2959,7 @@ impl UpsertOptOuts {
 /// are any, it ends with `; 1 opted out at the service, but not in the table`, and with a part such as
 /// `; 1 opted out of "weekly" at the service, but not in the table` for each topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "the call succeeds even if rows are refused or not sent: call `finished`, and look at `changes().refused()`"]
+#[must_use = "rows may be refused or not sent: call `finished`, and print the report, which counts the refused ones"]
 #[non_exhaustive]
 pub struct SyncReport {
     unchanged: u64,
@@ -3188,7 +3190,8 @@ impl SyncReport {
     }
 
     /// Returns the report if the night is fine, and an error with it if not: the
-    /// [changes are not finished](ImportReport::finished), or a [missing row was ignored](Self::missing_ignored).
+    /// [changes are not finished](ImportReport::finished), or a [missing row was ignored](Self::missing_ignored). Print
+    /// the report, or `drop` it if you have printed it before.
     ///
     /// Refused rows alone are no error, and neither are opt-ins that were not sent: they are the same every night until
     /// the table is corrected.

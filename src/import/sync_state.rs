@@ -453,7 +453,7 @@ impl Contacts {
     /// ];
     /// # let before = [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
     /// # println!("{}", contacts.sync(before, SyncState::open(&path)?).await?);
-    /// contacts.sync(table, SyncState::open(&path)?).await?.finished()?;
+    /// println!("{}", contacts.sync(table, SyncState::open(&path)?).await?.finished()?);
     ///
     /// for (address, erasure) in contacts.erase_rows(SyncState::open(&path)?, [7]).await? {
     ///     println!("{address}: {erasure}");

@@ -165,7 +165,8 @@ impl UnsubscribeService {
     ///
     /// use audience::emails::Email;
     ///
-    /// let without = HashSet::from(["bob@example.com"]); // SELECT lower(email) FROM users WHERE may_market = 0
+    /// // SELECT address_key FROM users WHERE may_market = 0, with `normalized_address` of each email in `address_key`
+    /// let without = HashSet::from(["bob@example.com"]);
     /// let report = service
     ///     .send_issue("2026-11", "news", |contact, link| {
     ///         if without.contains(&*contact.email) {
@@ -797,7 +798,7 @@ impl Run {
 /// `; a later run sends the rest`, but not after an [`IssueError`] that is not retryable: a later run would fail, too, until
 /// somebody has acted. Neither this nor the `Debug` form shows an address, but its JSON does.
 #[derive(Default, Serialize)]
-#[must_use = "the call succeeds even if mails fail or are left to a later run: call `finished`, and print the report"]
+#[must_use = "mails may have failed or be left to a later run: call `finished`, and print the report"]
 #[non_exhaustive]
 pub struct IssueReport {
     sent: u64,
@@ -892,7 +893,7 @@ impl IssueReport {
     }
 
     /// Returns the report if every reader who wants the issue got it or was [left out](Self::left_out), and an error with
-    /// it if not.
+    /// it if not. Print the report, or `drop` it if you have printed it before.
     ///
     /// # Errors
     ///
@@ -930,7 +931,7 @@ impl IssueReport {
                 Error::stopped("the run was asked to stop; repeat it to send the rest")
             }
             false => Error::unfinished(
-                "another program was about to send a mail; repeat the run",
+                "another program was about to send a mail, or was killed just before; repeat the run after half a minute",
                 true,
             ),
         };

@@ -440,8 +440,7 @@ fn an_address_is_changed_only_with_yes_if_there_is_no_terminal() {
 
     let again = change(&["--yes"]);
     assert_eq!(again.code, Some(1), "{again:?}");
-    let said =
-        "if this call was made before, most likely everything is done: compare both contacts; ";
+    let said = "if the address was changed before, most likely everything is done: compare both contacts; ";
     assert!(again.stderr.contains(said), "{again:?}");
     assert!(!server.contact("ada@example.net").unwrap().unsubscribed);
 }

@@ -174,7 +174,7 @@ async fn a_manual_opt_out_that_may_be_of_an_earlier_call_changes_nothing_until_t
     let text = error.to_string();
     assert!(
         text.starts_with(
-            "change_address: if this call was made before, most likely everything is done: "
+            "change_address: if the address was changed before, most likely everything is done: "
         ),
         "{text}"
     );

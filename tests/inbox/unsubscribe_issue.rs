@@ -784,7 +784,7 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     let error = early.finished().unwrap_err();
     let is_repeated = error
         .to_string()
-        .contains("another program was about to send a mail");
+        .contains("or was killed just before; repeat the run after half a minute");
     assert!(is_repeated, "{error}");
     assert_eq!(audience::exit_status(&error), 75);
     assert_eq!(summary(&late), [2, 5, 3, 0]);
