@@ -7,6 +7,8 @@
 //!     sends an issue to everybody who subscribed to the topic `news`
 //! ```
 //!
+//! In a package of your own, with this file as `src/main.rs`, it is `cargo run -- --port 8080`.
+//!
 //! | route | for |
 //! |---|---|
 //! | `/` | the form, which sends a mail with a link to confirm |

@@ -333,6 +333,30 @@ mod an_issue_for_one_reader {
     }
 }
 
+mod a_count_of_subscribers {
+    block!("newsletter.count_subscribers");
+
+    #[tokio::test]
+    async fn each_topic_has_its_subscribers_and_the_others_and_malformed_contacts_count_apart() {
+        let server = audience::mock::MockServer::builder()
+            .topic("news", true)
+            .topic("offers", false)
+            .seed_contact("ada@example.com")
+            .seed_contact("bob@example.com")
+            .start()
+            .await;
+        let malformed = audience::mock::Fault::wrong_body(r#"{"id": "c_1"}"#);
+        server.fault(malformed.path("/contacts/*").times(1));
+
+        let client = server.client_builder().retry(audience::RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+        let (counts, malformed) = count_subscribers(&contacts).await.unwrap();
+
+        let expected = [("news".to_owned(), [1, 0]), ("offers".to_owned(), [0, 1])];
+        assert_eq!((counts, malformed), (BTreeMap::from(expected), 1));
+    }
+}
+
 mod a_mail_with_unsubscribe_headers {
     block!("unsubscribe.newsletter");
 
