@@ -21,6 +21,9 @@ impl Contacts {
     /// After [`change_address`](Self::change_address), the contact of the old address still has the names and properties.
     /// Nothing links the two contacts, so erase both.
     ///
+    /// If a sync sends a table that has the person, call `Contacts::erase_rows` (feature `import`) instead: another row
+    /// may have the address, and the state file of the sync has it, too.
+    ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,

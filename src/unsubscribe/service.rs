@@ -118,6 +118,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
+/// | an opt-in, by such a button or a box, of a contact that reported spam | 200 and a page that says that nobody was subscribed |
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB, or more if the form of the page needs more, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
 /// | the store fails, the service does not respond to an opt-in, or your program cannot record it | 503 with `Retry-After` |
@@ -1707,7 +1708,8 @@ impl UnsubscribeServiceBuilder {
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
     ///     .record_opt_in(move |consent| {
     ///         let db = db.clone();
-    ///         let update = "UPDATE users SET newsletter = true, updated_at = now() WHERE lower(email) = $1";
+    ///         // `address_key` is `normalized_address` of the email.
+    ///         let update = "UPDATE users SET newsletter = true, updated_at = now() WHERE address_key = $1";
     ///         async move { db.execute(update, &consent.address).await }
     ///     })
     ///     .build();
@@ -1934,7 +1936,7 @@ impl ConsentError {
     /// | status | if |
     /// |---|---|
     /// | 200 | the service refused a confirmation mail, which strangers must not learn: [`RefusedMail`](Self::RefusedMail) |
-    /// | 409 | the contact reported spam: [`Error::is_complaint_locked`] |
+    /// | 409 | the contact reported spam: [`Error::is_complaint_locked`]. The pages of [`UnsubscribeService`] say it with a 200 |
     /// | 422 | no topic was chosen, or one that is not offered: [`NoTopic`](Self::NoTopic) |
     /// | 422 | the visitor has to correct the address, or to shorten a name or a property: [`Service`](Self::Service) with [`ErrorKind::Input`], whose text says which |
     /// | 500 | your program has misspelled a topic: [`UnknownTopic`](Self::UnknownTopic) |
