@@ -10,7 +10,8 @@ use crate::Error;
 /// [`FromStr`] reads and `Display` writes its text form, for flags of a program: `email`, `first_name`,
 /// `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
 /// `unsubscribe_reason`, `topic:NAME`, `topics`, `groups:GROUP:TOPIC,GROUP:TOPIC`, `key`, `ignore`. In the names of groups
-/// and their topics, a backslash stands before each comma, colon and backslash.
+/// and their topics, a backslash stands before each comma, colon, quotation mark and backslash. The name of a group may
+/// have quotation marks around it, as in the `TAGS` of Mailchimp: they are no part of it.
 ///
 /// A consent column is read for opt-outs only. The cell of a subscribed contact is ignored: an import does not
 /// subscribe a contact.
@@ -54,9 +55,9 @@ pub enum Column {
     Topic(String),
     /// The answers to all topics, as a JSON object of booleans. Each `false` is an opt-out.
     Topics,
-    /// The groups that the contact chose, such as `Weekly News, Offers`, with the topic of each. A topic whose groups are
-    /// not in the cell is an opt-out. A group that is not here makes the row unreadable. If it becomes no topic, give it
-    /// an empty one.
+    /// The groups that the contact chose, such as `Weekly News, Offers` or `"Weekly News","Offers"`, with the topic of
+    /// each. A topic whose groups are not in the cell is an opt-out. A group that is not here makes the row unreadable.
+    /// If it becomes no topic, give it an empty one.
     Groups(BTreeMap<String, String>),
     /// Your own key: see [`ImportRow::key`](super::super::ImportRow::key).
     Key,
@@ -137,7 +138,7 @@ impl Column {
             "groups" => {
                 let groups = split_list(name, ',').map(|group| {
                     let mut names = split_list(group, ':').map(unescaped);
-                    match (names.next()?, names.next()?, names.next()) {
+                    match (names.next()??, names.next()??, names.next()) {
                         (group, topic, None) if !group.is_empty() => Some((group, topic)),
                         _ => None,
                     }
@@ -188,20 +189,48 @@ impl fmt::Display for Column {
     }
 }
 
-/// Splits a list. A backslash before a separator makes it part of a name, as Mailchimp writes it.
+/// Splits a list. A separator after a backslash or inside quotation marks is part of a name, as Mailchimp writes it.
 pub(super) fn split_list(text: &str, separator: char) -> impl Iterator<Item = &str> {
-    let mut is_escaped = false;
+    let (mut is_escaped, mut is_quoted) = (false, false);
+    // At the start of a name, and after a closing mark: a doubled one is part of the name.
+    let mut may_open = true;
     text.split(move |letter| {
-        let is_end = !is_escaped && letter == separator;
+        let is_mark = !is_escaped && letter == '"' && (is_quoted || may_open);
+        let is_end = !is_escaped && !is_quoted && letter == separator;
+        may_open = is_end || is_mark && is_quoted || may_open && letter.is_whitespace();
+        is_quoted ^= is_mark;
         is_escaped = !is_escaped && letter == '\\';
         is_end
     })
 }
 
-/// Returns a part of a list as it is meant.
-pub(super) fn unescaped(part: &str) -> String {
+/// Returns a part of a list as it is meant, without quotation marks around it; `None` if they are not closed.
+pub(super) fn unescaped(part: &str) -> Option<String> {
+    let part = part.trim();
+    let Some(quoted) = part.strip_prefix('"') else {
+        return Some(without_backslashes(part));
+    };
+    let mut name = String::new();
+    let mut letters = quoted.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => name.extend(letters.next()),
+            '"' if letters.next_if_eq(&'"').is_none() => {
+                // With text after them, the marks are part of the name, as in `"Best" news`.
+                return Some(match letters.next() {
+                    None => name.trim().to_owned(),
+                    Some(_) => without_backslashes(part),
+                });
+            }
+            _ => name.push(letter),
+        }
+    }
+    None
+}
+
+fn without_backslashes(part: &str) -> String {
     let mut is_escaped = false;
-    let letters = part.trim().chars().filter(|letter| {
+    let letters = part.chars().filter(|letter| {
         is_escaped = !is_escaped && *letter == '\\';
         !is_escaped
     });
@@ -210,7 +239,7 @@ pub(super) fn unescaped(part: &str) -> String {
 
 fn escaped(name: &str) -> String {
     let letters = name.chars().flat_map(|letter| {
-        let backslash = matches!(letter, '\\' | ',' | ':').then_some('\\');
+        let backslash = matches!(letter, '\\' | ',' | ':' | '"').then_some('\\');
         backslash.into_iter().chain([letter])
     });
     letters.collect()
@@ -971,12 +1000,23 @@ mod tests {
             "property:plan",
             "topic:a:b",
             r"groups:News\, weekly:a\:b,Offers:offers,Old\\:",
+            r#"groups:\"Best\" news:\"a\""#,
         ];
         for text in WORDS.map(|(word, _)| word).into_iter().chain(named) {
             let column: Column = text.parse().unwrap();
 
             assert_eq!(column.to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_mapping_of_groups_may_have_quotation_marks_around_the_names() {
+        let quoted = r#"groups:"News: weekly, daily":a, "say ""hi""":b,5" disk:c,"Best" news:d"#;
+        let escaped = r#"groups:News\: weekly\, daily:a,say \"hi\":b,5\" disk:c,\"Best\" news:d"#;
+
+        let column: Column = quoted.parse().unwrap();
+
+        assert_eq!(column, escaped.parse().unwrap());
     }
 
     #[test]
@@ -992,6 +1032,7 @@ mod tests {
             "groups::news",
             "groups:News:news,",
             "groups:a:b:c",
+            "groups:\"News:news",
         ] {
             let error = text.parse::<Column>().unwrap_err();
 

@@ -23,18 +23,25 @@ impl Consent {
     /// # Errors
     ///
     /// The reason why the cell is not understood.
-    pub(super) fn add(&mut self, column: &Column, cell: &str) -> Result<(), &'static str> {
+    pub(super) fn add(&mut self, column: &Column, cell: &str) -> Result<(), String> {
         match column {
             Column::Subscribed if cell.is_empty() => {
-                return Err("the cell is empty and does not say whether the contact opted out");
+                return Err(
+                    "the cell is empty and does not say whether the contact opted out".to_owned(),
+                );
             }
             Column::Groups(groups) => {
-                let names = split_list(cell, ',').map(unescaped);
-                let chosen = names.filter(|name| !name.is_empty());
-                let chosen = chosen.map(|name| groups.get(&name).cloned());
-                let chosen: Option<BTreeSet<_>> = chosen.collect();
-                let chosen = chosen.ok_or("the cell has a group without a topic in the mapping")?;
-                let refused = column.topics().filter(|topic| !chosen.contains(*topic));
+                let mut chosen: BTreeSet<&str> = BTreeSet::new();
+                for name in split_list(cell, ',').map(unescaped) {
+                    let name = name.ok_or("a quotation mark in the cell is not closed")?;
+                    if !name.is_empty() {
+                        let topic = groups.get(&name).ok_or_else(|| unknown_group(&name))?;
+                        chosen.insert(topic);
+                    }
+                }
+                let refused = column
+                    .topics()
+                    .filter(|topic| !chosen.contains(topic.as_str()));
                 self.topics.extend(refused.cloned());
             }
             _ if cell.is_empty() => {}
@@ -107,6 +114,20 @@ fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
     answer.or(is_active).ok_or(UNKNOWN)
 }
 
+/// Names the group, unless it may be an address.
+fn unknown_group(name: &str) -> String {
+    const MAX_CHARACTERS: usize = 40;
+    let mut shown: String = name.chars().take(MAX_CHARACTERS).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    let group = match name.contains('@') {
+        true => "a group of the cell".to_owned(),
+        false => format!("the group {shown:?}"),
+    };
+    format!("{group} is not in the mapping; add it, with an empty topic if it has none")
+}
+
 const UNKNOWN: &str = "the cell says neither yes nor no";
 
 /// Reads a word that means the same in every column. Few words on purpose. An unknown one makes the row unreadable, because
@@ -141,12 +162,12 @@ fn reason(cell: &str) -> Option<OptOutReason> {
 mod tests {
     use super::*;
 
-    fn opt_outs(cells: &[(Column, &str)]) -> Result<Vec<OptOut>, &'static str> {
+    fn opt_outs(cells: &[(Column, &str)]) -> Result<Vec<OptOut>, String> {
         let mut consent = Consent::default();
         for (column, cell) in cells {
             consent.add(column, cell)?;
         }
-        consent.opt_outs()
+        consent.opt_outs().map_err(str::to_owned)
     }
 
     #[test]
@@ -202,6 +223,42 @@ mod tests {
         assert_eq!(of(""), Ok(vec![out("news"), out("offers")]));
         assert!(of("Daily, Monthly").is_err());
         assert!(of("daily").is_err());
+    }
+
+    #[test]
+    fn quotation_marks_around_a_group_are_no_part_of_its_name() {
+        let groups = r#"groups:Weekly News:news,"A, B":offers,say \"hi\":hi,5" disk:disk"#;
+        let of = |cell| opt_outs(&[(groups.parse().unwrap(), cell)]);
+        let out = |topics: [&str; 2]| {
+            let topics = topics.map(|topic| OptOut::Topic(topic.to_owned()));
+            Ok(Vec::from(topics))
+        };
+
+        assert_eq!(of(r#""Weekly News","A, B""#), out(["disk", "hi"]));
+        assert_eq!(of(r#" "Weekly News" , A\, B, "" "#), out(["disk", "hi"]));
+        assert_eq!(of(r#"5" disk,"say ""hi""""#), out(["news", "offers"]));
+        let open = Err("a quotation mark in the cell is not closed".to_owned());
+        for cell in [r#""Weekly News"#, r#"Weekly News,""#, r#"5" disk,"A, B"#] {
+            assert_eq!(of(cell), open, "{cell}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_not_in_the_mapping_is_named_in_the_reason() {
+        let long = "❤".repeat(40);
+        for (cell, named) in [
+            ("Daily, Monthly", r#"the group "Monthly""#),
+            (r#""Best" news"#, r#"the group "\"Best\" news""#),
+            ("a\nb\u{1b}\u{202e}", r#"the group "a\nb\u{1b}\u{202e}""#),
+            (&*long, &*format!("the group {long:?}")),
+            (&*format!("{long}❤"), &*format!("the group \"{long}…\"")),
+            ("ada@x.io", "a group of the cell"),
+        ] {
+            let reason = opt_outs(&[("groups:Daily:news".parse().unwrap(), cell)]).unwrap_err();
+
+            let expected = format!("{named} is not in the mapping; add it");
+            assert!(reason.starts_with(&expected), "{reason}");
+        }
     }
 
     #[test]

@@ -126,8 +126,7 @@ impl CsvInput {
     /// # Errors
     ///
     /// Returns the errors of [`open`](Self::open) and [`map`](Self::map), with the path of the file in the text, and
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`. If all files are
-    /// rejects, that is no error: their headers have the meaning of each column.
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no file has a column with a name of `columns`.
     ///
     /// # Example: the folder of a Mailchimp export
     ///
@@ -171,11 +170,7 @@ impl CsvInput {
             }
             files.push((path, input));
         }
-        let is_rejects = |(_, input): &(P, Self)| input.is_rejects();
-        let may_lack_columns = !files.is_empty() && files.iter().all(is_rejects);
-        if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used)
-            && !may_lack_columns
-        {
+        if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used) {
             return Err(Error::input(format!("no file has a column {name:?}")));
         }
         // The sort is stable.

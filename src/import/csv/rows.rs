@@ -257,7 +257,7 @@ fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) -> bool {
 ///
 /// # Errors
 ///
-/// The reason why the row cannot be read. The text contains no cell.
+/// The reason why the row cannot be read. The text contains no cell, except for the name of a group.
 fn to_row(
     mapping: &Mapping,
     on_conflict: Option<OnConflict>,
@@ -289,9 +289,11 @@ fn to_row(
     let mut key = None;
     for ((name, column), cell) in mapping.columns().zip(cells) {
         let cell = cell.trim();
-        let failed = |problem| format!("column {name:?}: {problem}");
+        let failed = |problem: &str| format!("column {name:?}: {problem}");
         if column.is_consent() {
-            consent.add(column, cell).map_err(failed)?;
+            consent
+                .add(column, cell)
+                .map_err(|problem| failed(&problem))?;
             continue;
         }
         if cell.is_empty() {

@@ -620,6 +620,29 @@ fn the_groups_that_somebody_did_not_choose_are_opt_outs_and_an_unknown_group_is_
 }
 
 #[test]
+fn the_tags_of_mailchimp_are_read_as_groups_and_an_unknown_one_is_named() {
+    let file = "Email Address,TAGS\nada@x.io,\"\"\"Weekly News\"\",\"\"Deals\"\"\"\nbob@x.io,\"\"\"Deals\"\"\"\n\
+        cy@x.io,\"\"\"VIP\"\"\"\ndi@x.io,\"\"\"Deals\"\n";
+    let groups = "groups:Weekly News:news,Deals:deals".parse().unwrap();
+
+    let input = CsvInput::new(file.as_bytes()).unwrap();
+    let input = input.map("TAGS", groups).unwrap();
+    let rows: Vec<_> = input.rows().unwrap().collect();
+
+    assert!(rows[0].contact().is_some());
+    assert_eq!(rows[0].opt_outs(), []);
+    assert_eq!(rows[1].opt_outs(), [OptOut::Topic("news".to_owned())]);
+    let reasons = rows.iter().filter_map(ImportRow::unreadable_reason);
+    assert_eq!(
+        reasons.collect::<Vec<_>>(),
+        [
+            "column \"TAGS\": the group \"VIP\" is not in the mapping; add it, with an empty topic if it has none",
+            "column \"TAGS\": a quotation mark in the cell is not closed",
+        ]
+    );
+}
+
+#[test]
 fn the_exports_of_brevo_and_sendgrid_need_no_mapping() {
     let brevo = "CONTACT ID;EMAIL;FIRSTNAME;LASTNAME;SMS;EXT_ID;ADDED_TIME;MODIFIED_TIME\n\
         1;ada@x.io;Ada;Lovelace;;k-1;01-02-2024 10:00:00;01-02-2024 10:00:00\n";

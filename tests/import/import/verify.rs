@@ -487,6 +487,30 @@ fn the_program_writes_the_rows_without_their_opt_out_and_imports_them() {
 }
 
 #[test]
+fn rejects_are_not_verified_with_a_mapping_for_a_column_that_none_of_them_has() {
+    let folder = Folder::new("verify-mapping");
+    let server = MockServer::builder().start_blocking();
+    let files = ["a", "b"].map(|name| {
+        let header = "line,code,message,retryable,email,TAGS (groups:News:news)";
+        let text = format!("{header}\n2,invalid_row,,false,{name}@x.io,News\n");
+        folder.file(&format!("{name}.csv"), &text)
+    });
+
+    for files in [&files[..1], &files[..]] {
+        let mut arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+        let map = "TAGS (groups:News:news)=groups:News:news";
+        arguments.extend(["--verify", "--map", map]);
+        let output = run(Some(&server), &arguments);
+
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let named = "column \"TAGS (groups:News:news)\"";
+        assert!(stderr.contains(named), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn the_program_writes_the_rows_without_a_contact_and_ends_with_3() {
     let folder = Folder::new("verify-missing");
     let server = MockServer::builder().start_blocking();
