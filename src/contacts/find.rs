@@ -83,16 +83,15 @@ impl Contacts {
         }
     }
 
-    /// Retrieves a contact. Believes a refusal with the service's code `not_found` for an ASCII address, and makes sure of
-    /// any other one that says that the contact does not exist.
+    /// Retrieves a contact. Believes a refusal with the service's code `not_found`, and makes sure of any other one that
+    /// says that the contact does not exist.
     pub(super) async fn retrieve_or_missing(
         &self,
         address: &str,
         options: &CallOptions,
     ) -> Result<Contact, Error> {
         match self.retrieve_own_with(address, options).await {
-            // A service may find an address only as it stores it, and how it converts other letters is unknown.
-            Err(error) if error.code() != Some(&ErrorCode::NotFound) || !address.is_ascii() => {
+            Err(error) if error.code() != Some(&ErrorCode::NotFound) => {
                 Err(self.make_sure(error, address, options).await)
             }
             retrieved => retrieved,
@@ -126,16 +125,24 @@ pub struct FindContact {
 }
 
 impl FindContact {
-    async fn send(mut self) -> Result<Option<Contact>, Error> {
-        // Both requests of the call share one deadline.
-        self.options = self.contacts.client.start_deadline(self.options);
-        let retrieving = self
-            .contacts
-            .retrieve_or_missing(&self.address, &self.options);
-        match retrieving.await {
-            Ok(contact) => Ok(Some(contact)),
-            Err(refusal) if refusal.missing() == Some(Missing::Contact) => Ok(None),
-            Err(refusal) => Err(refusal),
+    async fn send(self) -> Result<Option<Contact>, Error> {
+        let (contacts, address) = (&self.contacts, &self.address);
+        // All requests of the call share one deadline.
+        let options = contacts.client.start_deadline(self.options);
+        match contacts.retrieve_or_missing(address, &options).await {
+            Ok(contact) => return Ok(Some(contact)),
+            Err(refusal) if refusal.missing() != Some(Missing::Contact) => return Err(refusal),
+            Err(_) if address.is_ascii() => return Ok(None),
+            Err(_) => {}
+        }
+        // How a service converts other letters is unknown, and it may find an address only as it has stored it.
+        let list = contacts.list().options(options.clone());
+        let Some(stored) = list.stored(address).await? else {
+            return Ok(None);
+        };
+        match contacts.retrieve_own_with(&stored, &options).await {
+            Err(refusal) if may_be_missing(&refusal) => Err(refusal.not_from_service()),
+            retrieved => retrieved.map(Some),
         }
     }
 }

@@ -189,27 +189,46 @@ impl ListContacts {
     /// # Errors
     ///
     /// The error of a malformed item if the contact is not listed, because the item may be the contact.
-    pub(crate) async fn has(mut self, address: &str) -> Result<bool, Error> {
+    pub(crate) async fn has(self, address: &str) -> Result<bool, Error> {
+        self.stored(address).await.map(|stored| stored.is_some())
+    }
+
+    /// Does the same for an address as the service has shown it, with one list.
+    pub(super) async fn has_stored(self, address: &str) -> Result<bool, Error> {
+        let stored = self.search([address.to_owned()].into(), address).await;
+        stored.map(|stored| stored.is_some())
+    }
+
+    /// Returns the address of the contact as the list has it. `None` if the list has no contact with any spelling of it.
+    pub(super) async fn stored(self, address: &str) -> Result<Option<String>, Error> {
+        self.search(texts_in_spellings(address), address).await
+    }
+
+    async fn search(
+        mut self,
+        texts: BTreeSet<String>,
+        address: &str,
+    ) -> Result<Option<String>, Error> {
         let mut malformed = None;
         self.options = self.client.start_deadline(self.options);
         if !address.trim().is_ascii() {
-            // The query has a part of the address only, and may find many contacts.
+            // The query may have a part of the address only, and find many contacts.
             self.endpoint.limit_or_insert(LARGEST_PAGE);
         }
-        for text in texts_in_spellings(address) {
+        for text in texts {
             // The query also finds longer addresses that contain this one.
             let mut pages = self.clone().query(text).pages();
             while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await
             {
                 let page = page?;
-                let mut listed = page.data.iter();
-                if listed.any(|contact| are_spellings_of_one(&contact.email, address)) {
-                    return Ok(true);
-                }
                 malformed = malformed.or_else(|| page.malformed().next().map(|(_, error)| error));
+                let mut listed = page.data.into_iter().map(|contact| contact.email);
+                if let Some(email) = listed.find(|email| are_spellings_of_one(email, address)) {
+                    return Ok(Some(email));
+                }
             }
         }
-        malformed.map_or(Ok(false), Err)
+        malformed.map_or(Ok(None), Err)
     }
 
     /// Returns the cursor that the list starts after.
@@ -249,20 +268,25 @@ const SHORTEST_QUERY: usize = 4;
 /// letters to lower case, or ignore the case of only these in a query.
 fn texts_in_spellings(address: &str) -> BTreeSet<String> {
     let address = address.trim();
-    let parts = address.split(|letter: char| !letter.is_ascii());
+    let parts = address.split(|letter: char| !letter.is_ascii() && has_case(letter));
     let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
     if longest.len() >= SHORTEST_QUERY {
         return [longest.to_ascii_lowercase()].into();
     }
     // Every address has an `@` or a `.`, so the list would be the whole audience. A domain is hardly written in other
     // forms than these, and what is before it does not matter.
-    let domain = &address[address.rfind('@').unwrap_or_default()..];
-    [
-        domain.to_owned(),
-        domain.to_lowercase(),
-        domain.to_uppercase(),
-    ]
-    .into()
+    let domain = address[address.rfind('@').unwrap_or_default()..].to_lowercase();
+    let capitals = domain.split_inclusive(['@', '.']).map(|label| {
+        let mut letters = label.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        first.chain(letters).collect::<String>()
+    });
+    let with_capitals = capitals.collect();
+    [domain.to_uppercase(), with_capitals, domain].into()
+}
+
+fn has_case(letter: char) -> bool {
+    !letter.to_lowercase().eq(letter.to_uppercase())
 }
 
 #[cfg(feature = "import")]
@@ -608,7 +632,8 @@ mod tests {
     {
         let texts = |address| texts_in_spellings(address).into_iter().collect::<Vec<_>>();
         assert_eq!(texts("Jörg@Mü.de"), ["rg@m"]);
-        assert_eq!(texts(" Jör@Mü.de"), ["@MÜ.DE", "@Mü.de", "@mü.de"]);
+        assert_eq!(texts(" Jör@Mü.de"), ["@MÜ.DE", "@Mü.De", "@mü.de"]);
+        assert_eq!(texts("用户@例子.公司"), ["用户@例子.公司"]);
     }
 
     #[cfg(feature = "import")]

@@ -145,7 +145,7 @@ impl MatchRules {
         let mut matches = Vec::with_capacity(self.rules.len());
         for rule in self.rules {
             let list = self.contacts.list().options(options.clone());
-            matches.push(list.rule(rule).has(&address).await?);
+            matches.push(list.rule(rule).has_stored(&address).await?);
         }
         Ok(matches)
     }

@@ -775,7 +775,7 @@ impl AddressHash {
 
     fn of_normalized(address: &str) -> Self {
         // Unkeyed: whoever finds a collision only gains a row that waits, is reported as not sent, or counts as there in a
-        // verification although its contact is missing.
+        // verification although its contact is missing, or a contact that is kept when it should be erased.
         let mut hasher = DefaultHasher::new();
         hasher.write(address.as_bytes());
         Self(hasher.finish())

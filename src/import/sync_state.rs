@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::other_audience::{SAMPLE, check_audience};
 use super::record_file::{
     Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, read_at,
     sync_directory, to_line, with_suffix,
@@ -17,11 +18,11 @@ use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
 };
-use crate::Error;
 use crate::client::{ResponseFuture, opaque_debug, wait_for_call};
-use crate::contacts::{Contacts, Erasure};
+use crate::contacts::{Contacts, Erasure, normalized_address};
 use crate::secret::for_owner_only;
 use crate::sync::lock;
+use crate::{Error, Outcome};
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
@@ -364,37 +365,72 @@ impl SyncState {
         Ok(())
     }
 
-    /// Removes the rows with these keys from memory. Returns all addresses that they have or had, each once, and whether
-    /// another row has it.
-    fn take_out(&mut self, keys: &[String]) -> io::Result<Vec<(String, bool)>> {
-        let (mut addresses, mut numbers) = (Vec::new(), HashSet::new());
-        for key in keys {
-            let Some(place) = self.contents.known.remove(key) else {
+    /// Removes the rows with these keys from memory, and returns them in the order of the keys.
+    fn take_out(&mut self, keys: &[String]) -> io::Result<Vec<(Entry, Slot)>> {
+        let known = &mut self.contents.known;
+        let order: HashMap<_, _> = keys
+            .iter()
+            .map(|key| known.hashes.of(key))
+            .zip(0..)
+            .collect();
+        let is_taken = |slot: &mut Slot| order.contains_key(&slot.key);
+        let mut slots: Vec<_> = known.slots.extract_if(.., is_taken).collect();
+        slots.sort_by_key(|slot| order[&slot.key]);
+        let rows = slots.into_iter().map(|slot| {
+            let entry = read_entry(&self.file, slot.start())?;
+            Ok((entry, slot))
+        });
+        rows.collect()
+    }
+
+    /// Returns the addresses that a row has, or may have got, unless the row was deleted.
+    fn held(&self, is_asked_for: impl Fn(u64) -> bool) -> io::Result<HashSet<u64>> {
+        let Known { slots, former, .. } = &self.contents.known;
+        let living = slots.iter().filter(|slot| slot.place & GONE == 0);
+        let addresses = living.map(|slot| slot.address.number());
+        let mut held: HashSet<_> = addresses.filter(|address| is_asked_for(*address)).collect();
+        for (address, was, key) in former {
+            if *was != Was::Tried || !is_asked_for(*address) {
+                continue;
+            }
+            let Ok(row) = slots.binary_search_by_key(key, |slot| slot.key) else {
                 continue;
             };
-            let entry = read_entry(&self.file, place.0)?;
-            let new = addresses_of(&entry).filter(|address| numbers.insert(number_of(address)));
-            addresses.extend(new.cloned());
+            // An older record of the row may have the address.
+            let entry = read_entry(&self.file, slots[row].start())?;
+            if entry
+                .tried
+                .is_some_and(|tried| number_of(&tried) == *address)
+            {
+                held.insert(*address);
+            }
         }
-        let held = self.contents.known.held(&numbers);
-        let with_others = |address: String| {
-            let is_held = held.contains(&number_of(&address));
-            (address, is_held)
-        };
-        Ok(addresses.into_iter().map(with_others).collect())
+        Ok(held)
     }
 
     /// Writes the file anew without the rows that were [taken out](Self::take_out), and without these addresses of what
-    /// other rows had before.
-    fn forget(self, addresses: &HashSet<u64>) -> Result<(), Error> {
+    /// other rows had before or are to leave.
+    fn forget(&self, addresses: &HashSet<u64>) -> Result<(), Error> {
         let Some(header) = &self.contents.header else {
             return Ok(());
         };
         let written = self.replace(header, |entry| {
-            let is_other = |address: &str| !addresses.contains(&number_of(address));
-            entry.former.retain(|former| is_other(&former.address));
+            let is_erased = |address: &str| addresses.contains(&number_of(address));
+            entry.former.retain(|former| !is_erased(&former.address));
+            for address in entry.to_leave.clone() {
+                if is_erased(&address) {
+                    entry.remove_to_leave(&address);
+                }
+            }
         });
         written.map_err(|error| STATE.unwritable(error))
+    }
+
+    /// Returns the addresses of some contacts of the last run.
+    fn sample(&self) -> io::Result<Vec<String>> {
+        let places = self.contents.known.sample(SAMPLE).into_iter();
+        let entries = places.map(|place| read_entry(&self.file, place.0));
+        entries.map(|entry| Ok(entry?.address)).collect()
     }
 
     /// Returns a reader of the entries that were there before this sync.
@@ -407,16 +443,18 @@ impl Contacts {
     /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) their contacts, and removes the rows
     /// from the state file.
     ///
-    /// A row's contacts are those of all addresses that it has or had, as far as the file knows them. If another row has
-    /// such an address, the contact is that of a living person, and stays: [`Erasure::Kept`].
+    /// Call this after a [finished](super::SyncReport::finished) sync, with the keys of rows that it has as deleted, or as
+    /// missing with [`deletes_missing`](super::SyncContacts::deletes_missing). Then delete the rows of your table: the next
+    /// sync takes a row that is still there for a new one, and puts its address into the file again. If the program stops
+    /// in between, do the same again. A key that the file does not know adds nothing.
     ///
-    /// Call this after a [finished](super::SyncReport::finished) sync with the keys of the rows that your table has as
-    /// deleted. Then delete these rows of the table: the next sync would take them for new ones, and put their addresses
-    /// into the file again. If the program stops in between, do the same again.
+    /// A row's contacts are those of all addresses that it has or had, as far as the file knows them. If another row that
+    /// is not deleted has such an address, the contact stays: [`Erasure::Kept`]. Contacts that the file does not know of,
+    /// such as those of a newer row or of another table, are not protected. Another deleted row keeps the address in the
+    /// file until it is erased, too.
     ///
     /// It takes some requests for each contact, one after another. The client's settings apply to each contact. The file
-    /// is written anew afterwards, and replaces the old one. As long as another row still has to leave an address of an
-    /// erased one, the file keeps it there.
+    /// is written anew afterwards, and replaces the old one.
     ///
     /// # If the person comes back
     ///
@@ -428,14 +466,19 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// The file is as it was, and it is safe to repeat the call:
+    /// It is safe to repeat the call after any error, with the same keys:
     ///
-    /// - The errors of [`erase`](Self::erase). The contacts before the one that failed are erased.
+    /// - The errors of [`erase`](Self::erase), with the key of the row. The rows before it are erased and removed from the
+    ///   file, and those after it are as they were. If the row fails each time, leave it out.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have a row as deleted, if the file belongs
+    ///   to a sync with another service, or if the service has none of some contacts of the last run, so that the key may
+    ///   be that of another audience. Nothing was erased.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a sync uses the file and has not ended within 5 s, if one has
-    ///   changed the file since it was opened, if the file cannot be read, or if no file can be created in its folder.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) on Windows, before anything is sent. Erase the contacts there, and
-    ///   delete the lines of the rows, and their addresses from the lines of other rows, while no sync runs.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the file belongs to a sync with another service.
+    ///   changed the file since it was opened, or if the file cannot be read. Nothing was erased. On Windows, this is always
+    ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
+    ///   while no sync runs.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`] if no file can be created in the folder.
+    ///   The contacts are erased, and the file is as it was.
     ///
     /// # Example: at the end of the night
     ///
@@ -499,26 +542,114 @@ impl EraseRows {
             ));
         }
         state.claim(&contacts.client.base_url()).await?;
-        let known = state.contents.known.slots.len();
-        let taken = state.take_out(&keys);
-        let addresses = taken.map_err(|error| STATE.unreadable(error))?;
-        let (mut erased, mut numbers) = (Vec::new(), HashSet::new());
-        for (address, is_held) in addresses {
-            let erasure = match is_held {
-                true => Erasure::Kept,
-                false => contacts.erase(&address).await?,
-            };
-            if !is_held {
-                numbers.insert(number_of(&address));
+        contacts.client.hold_back(state.hold());
+        let unreadable = |error| STATE.unreadable(error);
+        let rows = state.take_out(&keys).map_err(unreadable)?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some((entry, _)) = rows.iter().find(|(entry, _)| !entry.is_gone) {
+            return Err(Error::input(format!(
+                "the row with the key {:?} was not deleted in the last sync; mark it as deleted in the table, and run the sync first",
+                entry.key
+            )));
+        }
+        check_audience(
+            state.sample().map_err(unreadable)?,
+            |address| contacts.find(address),
+            &mut None,
+            "the last run had sent",
+            "erase the contacts one by one",
+        )
+        .await?;
+        let addresses = rows.iter().flat_map(|(entry, _)| addresses_of(entry));
+        let numbers: HashSet<_> = addresses.map(|address| number_of(address)).collect();
+        let held = state.held(|address| numbers.contains(&address));
+        let mut erasing = Erasing {
+            contacts,
+            held: held.map_err(unreadable)?,
+            seen: HashSet::new(),
+            erased: Vec::new(),
+        };
+        let (known, mut rows) = (
+            state.contents.known.slots.len() + rows.len(),
+            rows.into_iter(),
+        );
+        let mut failed = Ok(());
+        for (entry, slot) in rows.by_ref() {
+            failed = erasing.erase(&entry).await;
+            if failed.is_err() {
+                state.contents.known.slots.push(slot);
+                break;
             }
-            erased.push((address, erasure));
         }
+        state
+            .contents
+            .known
+            .slots
+            .extend(rows.map(|(_, slot)| slot));
+        let (outcome, erased) = (erasing.outcome(), erasing.erased);
         if state.contents.known.slots.len() < known {
+            let gone = erased
+                .iter()
+                .filter(|(_, erasure)| *erasure != Erasure::Kept);
+            let gone = gone.map(|(address, _)| number_of(address)).collect();
             // A large file takes seconds, which must not hold up the runtime.
-            let task = tokio::task::spawn_blocking(move || state.forget(&numbers));
-            task.await.map_err(|error| STATE.unwritable(error))??;
+            let task = tokio::task::spawn_blocking(move || state.forget(&gone));
+            let written = task
+                .await
+                .unwrap_or_else(|error| Err(STATE.unwritable(error)));
+            failed = failed.and(written);
         }
-        Ok(erased)
+        match failed {
+            Ok(()) => Ok(erased),
+            Err(error) => {
+                let attempts = error.attempts();
+                Err(error.after(attempts, outcome))
+            }
+        }
+    }
+}
+
+/// The contacts of rows that are erased.
+struct Erasing {
+    contacts: Contacts,
+    /// The addresses that other rows have.
+    held: HashSet<u64>,
+    seen: HashSet<String>,
+    erased: Vec<(String, Erasure)>,
+}
+
+impl Erasing {
+    async fn erase(&mut self, row: &Entry) -> Result<(), Error> {
+        for address in addresses_of(row) {
+            if !self.seen.insert(normalized_address(address)) {
+                continue;
+            }
+            let erasure = match self.held.contains(&number_of(address)) {
+                true => Erasure::Kept,
+                false => {
+                    let erased = self.contacts.erase(address).await;
+                    erased.map_err(|error| {
+                        error.about(&format!("the row with the key {:?}", row.key))
+                    })?
+                }
+            };
+            self.erased.push((address.clone(), erasure));
+        }
+        Ok(())
+    }
+
+    /// Returns the outcome of a call that fails now.
+    fn outcome(&self) -> Outcome {
+        match self
+            .erased
+            .iter()
+            .any(|(_, erasure)| *erasure != Erasure::Kept)
+        {
+            true => Outcome::Unknown,
+            false => Outcome::NotSent,
+        }
     }
 }
 
@@ -813,25 +944,6 @@ pub(super) struct Found {
 }
 
 impl Known {
-    /// Removes a key, and returns the place of its entry.
-    fn remove(&mut self, key: &str) -> Option<Place> {
-        let hash = self.hashes.of(key);
-        let found = self.slots.binary_search_by_key(&hash, |slot| slot.key);
-        Some(Place(self.slots.remove(found.ok()?).start()))
-    }
-
-    /// Returns which of these addresses a row has, or may have got.
-    fn held(&self, addresses: &HashSet<u64>) -> HashSet<u64> {
-        let tried = self.former.iter().filter(|(_, was, key)| {
-            let row = self.slots.binary_search_by_key(key, |slot| slot.key);
-            *was == Was::Tried && row.is_ok()
-        });
-        let held = self.slots.iter().map(|slot| slot.address.number());
-        held.chain(tried.map(|(address, ..)| *address))
-            .filter(|address| addresses.contains(address))
-            .collect()
-    }
-
     /// Looks for a key, and marks it as seen.
     pub(super) fn see(&mut self, key: &str) -> Seen {
         let hash = self.hashes.of(key);

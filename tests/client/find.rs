@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use audience::contacts::Contacts;
-use audience::mock::{Fault, MockServer};
+use audience::mock::dialect::PathAddress;
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::{ErrorKind, Outcome};
 use serde_json::json;
 use wiremock::Request;
@@ -124,7 +125,7 @@ async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_out
     for (stored, spellings) in [
         ("Äda@x.io", ["äda@x.io", "ÄDA@X.IO"]),
         ("Иван@почта.рф", ["иван@почта.рф", "ИВАН@ПОЧТА.РФ"]),
-        ("Я@Почта.рф", ["я@Почта.рф", " Я@Почта.рф"]),
+        ("Я@Почта.Рф", ["я@почта.рф", " Я@почта.рФ"]),
         ("я@Я.Я", ["Я@Я.Я", "я@я.я"]),
     ] {
         for refusal in ["{}", r#"{"code": "not_found", "message": "no"}"#] {
@@ -147,6 +148,22 @@ async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_out
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_contact_is_found_by_another_spelling_than_the_one_that_the_service_stores() {
+    let dialect = Dialect {
+        path_address: PathAddress::Exact,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect);
+    let server = server.seed_contact("jürgen@x.io").start().await;
+    let contacts = server.client().contacts();
+
+    let found = contacts.find("JÜRGEN@x.io").await.unwrap().unwrap();
+
+    assert_eq!(found.email, "jürgen@x.io");
+    assert_eq!(contacts.find("JÖRGEN@x.io").await.unwrap(), None);
 }
 
 #[tokio::test]

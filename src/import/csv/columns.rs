@@ -194,7 +194,7 @@ pub(super) fn split_list(text: &str, separator: char) -> impl Iterator<Item = &s
     let (mut is_escaped, mut is_quoted) = (false, false);
     // At the start of a name, and after a closing mark: a doubled one is part of the name.
     let mut may_open = true;
-    text.split(move |letter| {
+    text.split(move |letter: char| {
         let is_mark = !is_escaped && letter == '"' && (is_quoted || may_open);
         let is_end = !is_escaped && !is_quoted && letter == separator;
         may_open = is_end || is_mark && is_quoted || may_open && letter.is_whitespace();

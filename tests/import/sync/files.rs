@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use audience::ErrorKind;
 #[cfg(unix)]
+use audience::Outcome;
+#[cfg(unix)]
 use audience::contacts::Erasure;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
@@ -707,13 +709,24 @@ async fn a_state_that_must_exist_is_not_created_and_may_be_empty_before_the_firs
     assert!(!second.is_empty());
 }
 
+/// Two nights, and a third in which row 3 is deleted.
+#[cfg(unix)]
+async fn three_nights() -> Nights {
+    let nights = two_nights().await;
+    let [first, second, third, fourth] = table();
+    nights
+        .run(&[first, second, third.deleted(true), fourth])
+        .await;
+    nights
+}
+
 // On Windows, no state is written anew.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_row_that_is_erased_is_not_in_the_state_any_more_and_all_others_are_unchanged() {
     use std::os::unix::fs::PermissionsExt;
 
-    let nights = two_nights().await;
+    let nights = three_nights().await;
     fs::set_permissions(&nights.state, fs::Permissions::from_mode(0o640)).unwrap();
 
     let erased = nights.erase(["3"]).await.unwrap();
@@ -746,8 +759,12 @@ async fn a_contact_is_not_erased_while_another_row_has_its_address() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
     nights.run(&[row(1, "b@x.io")]).await;
+    let deleted = |key| row(key, "a@x.io").deleted(true);
     let table = [row(1, "b@x.io"), row(2, "a@x.io"), row(3, "a@x.io")];
     nights.run(&table).await;
+    nights
+        .run(&[row(1, "b@x.io"), deleted(2), row(3, "a@x.io")])
+        .await;
     let before = nights.server.contact("a@x.io");
     let lines_with_address = || {
         let state = fs::read_to_string(&nights.state).unwrap();
@@ -761,6 +778,7 @@ async fn a_contact_is_not_erased_while_another_row_has_its_address() {
     assert_eq!(nights.server.contact("a@x.io"), before);
     assert_eq!(lines_with_address(), 2);
 
+    nights.run(&[row(1, "b@x.io"), deleted(3)]).await;
     let erased = nights.erase([3]).await.unwrap();
 
     assert_eq!(erased, [("a@x.io".to_owned(), Erasure::Deleted)]);
@@ -773,8 +791,12 @@ async fn a_contact_is_not_erased_while_another_row_has_its_address() {
 #[tokio::test]
 async fn rows_that_are_erased_together_do_not_keep_each_others_contacts() {
     let nights = Nights::new().await;
+    let deleted = |key| row(key, "a@x.io").deleted(true);
     let table = [row(1, "a@x.io"), row(2, "a@x.io"), row(3, "c@x.io")];
     nights.run(&table).await;
+    nights
+        .run(&[deleted(1), deleted(2), row(3, "c@x.io")])
+        .await;
 
     let erased = nights.erase([1, 2, 7]).await.unwrap();
 
@@ -785,20 +807,128 @@ async fn rows_that_are_erased_together_do_not_keep_each_others_contacts() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_erasure_that_failed_leaves_the_state_as_it_is_and_can_be_repeated() {
-    let nights = two_nights().await;
-    let state = fs::read(&nights.state).unwrap();
+async fn an_erasure_that_failed_is_told_with_its_row_and_keeps_this_row_and_those_after_it() {
+    let nights = three_nights().await;
     nights.server.fault(Fault::status(403).path("*/c@x.io*"));
 
-    let error = nights.erase(["3"]).await.unwrap_err();
+    let error = nights.erase(["4", "3"]).await.unwrap_err();
     nights.server.clear_faults();
 
-    assert!(error.to_string().starts_with("erase: "), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("erase: the row with the key \"3\": the service responded 403"),
+        "{text}"
+    );
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(nights.server.contact("d@x.io").is_none());
     assert!(nights.server.contact("c2@x.io").is_none());
-    assert!(fs::read(&nights.state).unwrap() == state);
-    let erasures = nights.erase(["3"]).await.unwrap();
-    let erasures: Vec<_> = erasures.iter().map(|(_, erasure)| *erasure).collect();
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(
+        state.contains("c@x.io") && !state.contains("d@x.io"),
+        "{state}"
+    );
+    let erased = nights.erase(["4", "3"]).await.unwrap();
+    let erasures: Vec<_> = erased.iter().map(|(_, erasure)| *erasure).collect();
     assert_eq!(erasures, [Erasure::NoContact, Erasure::Deleted]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_row_that_is_not_deleted_is_not_erased() {
+    let nights = three_nights().await;
+    nights.server.clear_requests();
+
+    let error = nights.erase(["3", "1"]).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Input, Outcome::NotSent)
+    );
+    assert!(error.to_string().contains("the key \"1\""), "{error}");
+    assert!(nights.server.requests().is_empty());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn neither_a_deleted_row_nor_an_address_that_a_row_had_for_one_night_keeps_a_contact() {
+    let nights = Nights::new().await;
+    for address in ["a@x.io", "b@x.io", "c@x.io"] {
+        nights.run(&[row(1, address)]).await;
+    }
+    let others = [row(1, "c@x.io"), row(2, "d@x.io").deleted(true)];
+    let last = [row(3, "b@x.io"), row(4, "d@x.io"), row(5, "c@x.io")];
+    nights.run(&[row(1, "c@x.io"), row(2, "d@x.io")]).await;
+    nights.run(&others).await;
+    nights.run(&[&others[..], &last].concat()).await;
+    let last = last.map(|row| row.deleted(true));
+    nights.run(&[&others[..], &last].concat()).await;
+
+    let erased = nights.erase([3, 4, 5]).await.unwrap();
+
+    let expected = [
+        ("b@x.io", Erasure::Deleted),
+        ("d@x.io", Erasure::Deleted),
+        ("c@x.io", Erasure::Kept),
+    ];
+    let expected = expected.map(|(address, erasure)| (address.to_owned(), erasure));
+    assert_eq!(erased, expected);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_is_erased_in_another_audience_or_service() {
+    let nights = Nights::new().await;
+    let mut table: Vec<_> = (0..8).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    table[7] = row(7, "7@x.io").deleted(true);
+    nights.run(&table).await;
+    let state = fs::read(&nights.state).unwrap();
+    let other = MockServer::start().await;
+    other.client().contacts().create("7@x.io").await.unwrap();
+    let other_service = other.client().contacts();
+    // The same URL, and another audience.
+    let seed = nights.server.contact("7@x.io").unwrap();
+    nights.server.reset();
+    nights.contacts.create("7@x.io").await.unwrap();
+
+    let service = other_service.erase_rows(nights.state.open(), [7]).await;
+    let audience = nights.erase([7]).await;
+
+    assert!(seed.unsubscribed);
+    for (error, reason) in [
+        (
+            service.unwrap_err(),
+            "belongs to a sync with another service",
+        ),
+        (
+            audience.unwrap_err(),
+            "the key may be that of another audience",
+        ),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    assert!(other.contact("7@x.io").is_some());
+    assert!(nights.server.contact("7@x.io").is_some());
+    assert!(fs::read(&nights.state).unwrap() == state);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_deleted_row_that_is_still_in_the_table_after_the_erasure_creates_no_contact() {
+    let nights = three_nights().await;
+    nights.erase([3]).await.unwrap();
+    let [first, second, third, fourth] = table();
+
+    let (report, _) = nights
+        .run(&[first, second, third.deleted(true), fourth])
+        .await;
+
+    assert!(report.is_complete(), "{report}");
+    assert!(nights.server.contact("c2@x.io").is_none());
+    // The file knows it again, so it can be erased again.
+    let erased = nights.erase([3]).await.unwrap();
+    assert_eq!(erased, [("c2@x.io".to_owned(), Erasure::NoContact)]);
 }
 
 #[cfg(unix)]
@@ -832,7 +962,7 @@ async fn whoever_comes_back_after_the_erasure_is_new_and_an_opt_in_that_was_sent
 #[tokio::test]
 async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_one_does_not_matter()
  {
-    let nights = two_nights().await;
+    let nights = three_nights().await;
     let state = fs::read(&nights.state).unwrap();
     let new = nights.state.0.with_extension("sync.new");
 
@@ -841,7 +971,10 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
     let error = nights.erase(["3"]).await.unwrap_err();
     fs::remove_dir(&new).unwrap();
 
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Config, Outcome::Unknown)
+    );
     assert_eq!(error.to_string(), "could not write the sync state");
     assert!(fs::read(&nights.state).unwrap() == state);
     // As after a crash before the new file has replaced the old one.
@@ -884,7 +1017,7 @@ async fn nobody_is_erased_while_a_sync_uses_the_state_or_after_one_has_changed_i
 #[cfg(unix)]
 #[tokio::test]
 async fn a_sync_that_has_opened_the_state_before_a_row_was_erased_fails() {
-    let nights = two_nights().await;
+    let nights = three_nights().await;
     let waited = nights.sync(&table());
 
     nights.erase(["3"]).await.unwrap();
