@@ -22,9 +22,9 @@ use crate::error::is_transient;
 ///
 /// If a method makes several requests, such as `set_topics`, the table holds for each of them. Do not repeat
 /// `confirm_opt_in`, `set_topics` with a `true`, or `subscribe` and such a form of the `UnsubscribeService` without
-/// another click. `update`, `change_address`, `delete`, `erase` and `set_topics` without a `true` are safe to repeat.
-/// `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the restriction for
-/// that call.
+/// another click. `update`, `change_address`, `delete`, `erase` and `set_topics` without a `true` are safe to repeat
+/// after an error. `.idempotent()` on a create, a batch, a subscribe, `set_topic`, `set_topics` or a mail removes the
+/// restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception. An idle connection in the pool may close just when

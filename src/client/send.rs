@@ -503,7 +503,7 @@ fn redirect(
         format!("{host} after {followed} others, {unfollowed}")
     } else if matches!(code, 301 | 302) && method != Method::GET {
         format!("{host}, {unfollowed} (a {code} is followed only for a GET)")
-    } else if target.query() != url.query() {
+    } else if target.query().unwrap_or_default() != url.query().unwrap_or_default() {
         format!("{host} with another query than the request's, {unfollowed}")
     } else if target.as_str().len() > LONGEST_URL {
         format!("{host}, {unfollowed} (its URL is longer than {LONGEST_URL} bytes)")

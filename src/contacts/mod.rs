@@ -10,13 +10,14 @@
 //! # A 404 is no proof
 //!
 //! A 404 alone does not prove that there is no such contact: a gateway may have sent it, or the base URL may be wrong.
-//! So a call that decides what somebody gets lists the contacts with this address after a 404. If the list has the
-//! contact, the call fails with the 404, and [`Error::is_not_found`](crate::Error::is_not_found) is false. If not,
-//! [`Error::missing`](crate::Error::missing) returns [`Missing::Contact`](crate::Missing::Contact). If the list fails,
-//! too, its error is the error of the call.
+//! So most calls list the contacts with this address after a 404. If the list has the contact, the call fails with the
+//! 404, and [`Error::is_not_found`](crate::Error::is_not_found) is false, unless a topic is missing. If the list does
+//! not have it, [`Error::missing`](crate::Error::missing) returns [`Missing::Contact`](crate::Missing::Contact). If the
+//! list fails, too, its error is the error of the call.
 //!
-//! [`retrieve`](Contacts::retrieve), [`subscribe`](Contacts::subscribe) and
-//! [`merge_properties`](Contacts::merge_properties) return the 404 as it is.
+//! [`find`](Contacts::find) and [full lists](ListContacts::full) believe the code `not_found` for an ASCII address.
+//! [`retrieve`](Contacts::retrieve), [`subscribe`](Contacts::subscribe), [`set_topic`](Contacts::set_topic) with `true`
+//! and [`merge_properties`](Contacts::merge_properties) return the 404 as it is.
 //!
 //! # Unit tests
 //!

@@ -228,7 +228,7 @@ impl Csv {
         let mut earlier = HashSet::new();
         for column in &self.columns {
             // A property without a name may have been found.
-            if !self.is_found && column.to_string().trim().is_empty() {
+            if !self.is_found && matches!(column.to_string().trim(), "" | TOPIC) {
                 return Err(Error::input("a column has no name; leave it out"));
             }
             if !earlier.insert(column) {
@@ -912,6 +912,7 @@ mod tests {
             (&[][..], "no columns"),
             (&["email", " "], "has no name"),
             (&["property:"], "has no name"),
+            (&["topic:"], "has no name"),
             (&["email", "email"], "`email` is given twice"),
             (
                 &["email", "topic:news"],

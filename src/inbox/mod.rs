@@ -592,8 +592,8 @@ impl Inbox {
     /// # Errors
     ///
     /// - [`InboxError::Store`] if the store failed. Respond with 503.
-    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you
-    ///   claim with a [`VerifiedEvent`].
+    /// - [`InboxError::Conflict`] if the event was handled or stored, or is being handled, with another body. This is
+    ///   noticed if you claim with a [`VerifiedEvent`].
     ///
     /// # Panics
     ///
@@ -1826,7 +1826,7 @@ pub struct InboxMetrics {
     pub parked: u64,
     /// Events of a known type whose data does not tell what they are about; see
     /// [`EventData::is_incomplete`](crate::webhooks::EventData::is_incomplete). Each is counted when it is accepted, or
-    /// when [`Inbox::handle`] calls the handler for it the first time.
+    /// when [`Inbox::handle`] calls the handler for its id the first time.
     pub incomplete: u64,
     /// Events of a type that this version of the crate does not know
     /// ([`EventType::Other`](crate::webhooks::EventType::Other)). Each is counted as an incomplete one is, and logged with

@@ -427,7 +427,7 @@ impl MockServerBuilder {
 
     /// Adds a segment.
     ///
-    /// If an address or its rule is invalid, [`start`](Self::start) panics.
+    /// If one of its addresses or its rule is invalid, [`start`](Self::start) panics.
     ///
     /// # Example: list the contacts of a segment
     ///

@@ -131,14 +131,38 @@ mod keeping_in_step {
 
     block!("keeping-in-step.sync_users");
 
-    #[tokio::test]
-    async fn the_second_night_sends_what_has_changed() {
-        let name = format!("audience-guide-sync-{}", std::process::id());
+    /// Returns a new folder, the path of a database in it, and the database with the table of the guide.
+    fn users(test: &str) -> (std::path::PathBuf, std::path::PathBuf, Connection) {
+        let name = format!("audience-guide-{test}-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("users.sqlite");
         let database = Connection::open(&path).unwrap();
         database.execute_batch(super::schema()).unwrap();
+        (folder, path, database)
+    }
+
+    #[tokio::test]
+    async fn a_newsletter_cell_that_cannot_be_read_holds_back_no_opt_out() {
+        let (folder, path, database) = users("bad-cell");
+        let insert = "INSERT INTO users (id, email, address_key, plan, newsletter) VALUES
+            (1, 'ada@example.com', 'ada@example.com', 'pro', 'maybe'),
+            (2, 'bob@example.com', 'bob@example.com', 'free', 0)";
+        database.execute_batch(insert).unwrap();
+        let server = audience::mock::MockServer::start().await;
+
+        let report = sync_users(&server.client().contacts(), &path).await;
+
+        drop(database);
+        std::fs::remove_dir_all(&folder).unwrap();
+        report.unwrap();
+        assert!(server.contact("ada@example.com").is_none());
+        assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    }
+
+    #[tokio::test]
+    async fn the_second_night_sends_what_has_changed() {
+        let (folder, path, database) = users("sync");
         let insert = "INSERT INTO users (id, email, address_key, first_name, plan, newsletter, deleted_at) VALUES
             (1, 'ada@example.com', 'ada@example.com', 'Ada', 'pro', 1, NULL),
             (2, 'bob@example.com', 'bob@example.com', NULL, 'free', 0, NULL),
@@ -709,9 +733,17 @@ mod own_tables {
         };
         let database = server.database().await;
         let admin = postgres::client(&database.url).await;
-        let stores = [0; 4].map(|_| PostgresStore::connect_lazy(&database.url).unwrap());
+        let stores = [0; 4].map(|_| {
+            let builder = PostgresStore::builder().timeout(support::PATIENCE);
+            builder.connect_lazy(&database.url).unwrap()
+        });
+        stores[0].migrate().await.unwrap();
+        // The migration would make the programs take turns, and a connection takes a different time in each.
+        for store in &stores {
+            drop(store.pool().get().await.unwrap());
+        }
 
-        for created in join_all(stores.iter().map(create_all_tables)).await {
+        for created in join_all(stores.iter().map(create_tables)).await {
             created.unwrap();
         }
 

@@ -365,8 +365,8 @@ impl SqlxPostgresStore {
     ///
     /// - [`InboxError::InProgress`] if the event is claimed, or waits for its next attempt.
     ///   Roll back, and respond with 503.
-    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
-    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
+    /// - [`InboxError::Conflict`] if the event was handled or stored, or is being handled, with another body. This is
+    ///   noticed if you claim with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`] if the database failed. Postgres accepts no other statement in the transaction
     ///   then: roll back, and respond with 503. In a transaction that is `REPEATABLE READ` or `SERIALIZABLE`,
     ///   a race is such an error, with the SQLSTATE 40001 and of the kind `Unavailable`: run the whole

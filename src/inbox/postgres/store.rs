@@ -166,7 +166,7 @@ impl PostgresStore {
     /// | `claimed` | The event is yours: apply its effects, and commit. |
     /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
     /// | `in_progress` | It is claimed, or waits for its next attempt. Roll back, and respond with 503. |
-    /// | `conflict` | The id was received with another body. |
+    /// | `conflict` | The event was handled or stored, or is being handled, with another body. |
     /// | `again` | Another transaction was faster. Run the statement again, or respond with 503. |
     ///
     /// Only a commit after `claimed` makes the event done.
@@ -354,9 +354,9 @@ impl PostgresStore {
     /// `UnsubscribeService`, or while you wait for another server: several such callers can use up the pool, and all of
     /// them fail after the [`timeout`](PostgresStoreBuilder::timeout).
     ///
-    /// On connections that [`connect`](Self::connect) opens, the server ends a statement of yours that takes a second longer
-    /// than that timeout. Nothing limits the wait for a free connection, or for a server that does not respond. So put
-    /// `tokio::time::timeout` around all that you do with a connection, `get` included.
+    /// The [limits of a statement](Self#when-the-database-is-down) hold for yours, too. Nothing limits the wait for a
+    /// free connection, or for a server that does not respond. So put `tokio::time::timeout` around all that you do
+    /// with a connection, `get` included.
     /// [`handle_in`](Self::handle_in) and [`handler_in`](Self::handler_in) have limits of their own.
     ///
     /// # Example: how busy the connections are
@@ -470,8 +470,8 @@ impl PostgresStore {
     ///
     /// - [`InboxError::InProgress`] if the event is claimed, or waits for its next attempt.
     ///   Roll back, and respond with 503.
-    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
-    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
+    /// - [`InboxError::Conflict`] if the event was handled or stored, or is being handled, with another body. This is
+    ///   noticed if you claim with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`] if the database failed. Postgres accepts no other statement in the transaction
     ///   then: roll back, and respond with 503. In a transaction that is `REPEATABLE READ` or `SERIALIZABLE`,
     ///   a race is such an error, with the SQLSTATE 40001 and of the kind `Unavailable`: run the whole

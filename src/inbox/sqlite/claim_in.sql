@@ -5,7 +5,7 @@
 --   claimed      It is yours: apply its effects in this transaction.
 --   done, parked It was handled or given up before. Respond with a success.
 --   in_progress  A lease lasts, or the event waits for its next attempt. Roll back and respond with 503.
---   conflict     The id was received with another body.
+--   conflict     It was handled or stored, or is being handled, with another body.
 INSERT INTO audience_inbox_claim (endpoint, id, hash, fingerprint, now, forget_at, outcome)
 SELECT
     ?1, ?2, ?5,

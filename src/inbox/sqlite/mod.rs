@@ -164,7 +164,7 @@ impl SqliteStore {
     /// | `claimed` | The event is yours: apply its effects, and commit. |
     /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
     /// | `in_progress` | It is claimed, or waits for its next attempt. Roll back, and respond with 503. |
-    /// | `conflict` | The id was received with another body. |
+    /// | `conflict` | The event was handled or stored, or is being handled, with another body. |
     ///
     /// Only a commit after `claimed` makes the event done. Begin the transaction with `BEGIN IMMEDIATE`, or run the
     /// statement before you read anything else. It needs SQLite 3.37 or later.
@@ -803,8 +803,8 @@ impl SqliteStore {
     /// Roll the transaction back after an error.
     ///
     /// - [`InboxError::InProgress`]: the event is claimed, or waits for its next attempt. Respond with 503.
-    /// - [`InboxError::Conflict`]: the id was received before with another body, which is noticed if you claim
-    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
+    /// - [`InboxError::Conflict`]: the event was handled or stored, or is being handled, with another body. This is
+    ///   noticed if you claim with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`]: SQLite failed, the connection has no transaction, or its database does not have
     ///   the [tables](Self::SCHEMA).
     ///

@@ -154,8 +154,8 @@ impl SqlxSqliteStore {
     /// Roll the transaction back after an error.
     ///
     /// - [`InboxError::InProgress`]: the event is claimed, or waits for its next attempt. Respond with 503.
-    /// - [`InboxError::Conflict`]: the id was received before with another body, which is noticed if you claim
-    ///   with a [`VerifiedEvent`].
+    /// - [`InboxError::Conflict`]: the event was handled or stored, or is being handled, with another body. This is
+    ///   noticed if you claim with a [`VerifiedEvent`].
     /// - [`InboxError::Store`]: SQLite failed, or the database does not have the [tables](Self::SCHEMA).
     ///
     /// # Example: mark an address, exactly once

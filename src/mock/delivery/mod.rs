@@ -450,6 +450,9 @@ const MAX_OPEN: usize = 10_000;
 /// Bytes of the bodies of these events.
 const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
 
+/// How many numbers of ids that a test has given are kept. The largest is dropped first.
+const MAX_GIVEN_NUMBERS: usize = 10_000;
+
 /// How many seconds ahead an attempt is signed at most. Receivers accept 300.
 const MOST_AHEAD: i64 = 60;
 
@@ -544,7 +547,8 @@ struct EventStore {
     /// The events without open attempts.
     finished: Kept,
     last_number: u64,
-    /// The numbers above the last one whose ids a test has given to events. No event gets these numbers.
+    /// The numbers above the last one whose ids a test has given to events, at most [`MAX_GIVEN_NUMBERS`]. No event
+    /// gets these numbers.
     given_numbers: BTreeSet<u64>,
 }
 
@@ -563,6 +567,10 @@ impl EventStore {
             && given > self.last_number
         {
             self.given_numbers.insert(given);
+            // An event is least likely to reach the largest number.
+            if self.given_numbers.len() > MAX_GIVEN_NUMBERS {
+                self.given_numbers.pop_last();
+            }
         }
         let number = self.last_number;
         event.identify(number);

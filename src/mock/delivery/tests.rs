@@ -121,6 +121,19 @@ fn an_id_that_a_test_has_given_to_an_event_is_not_generated_again() {
 }
 
 #[test]
+fn the_largest_of_too_many_numbers_in_given_ids_is_forgotten() {
+    let mut store = EventStore::default();
+
+    for number in 0..MAX_GIVEN_NUMBERS as u64 + 5 {
+        let id = Some(format!("evt_{}", 1_000_000 + number));
+        store.insert(NewEvent { id, ..event() }, 5);
+    }
+
+    assert_eq!(store.given_numbers.len(), MAX_GIVEN_NUMBERS);
+    assert_eq!(store.given_numbers.first(), Some(&1_000_000));
+}
+
+#[test]
 fn the_oldest_events_of_an_endpoint_that_fails_are_given_up() {
     let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
     let mut deliveries = Deliveries::default();

@@ -467,6 +467,18 @@ fn an_invalid_segment_rule_panics_with_the_reason() {
 }
 
 #[test]
+#[should_panic(
+    expected = "the segment \"seg_1\" is invalid: `contacts[1]` must be an email address"
+)]
+fn an_invalid_address_in_a_segment_panics_with_the_reason() {
+    let addresses = vec!["ada@example.com".into(), "ada".into()];
+
+    let builder = MockServer::builder().segment("seg_1", SegmentKind::Contacts(addresses));
+
+    drop(builder.start_blocking());
+}
+
+#[test]
 #[should_panic(expected = "the mock connects over http only")]
 fn an_https_endpoint_panics_with_the_reason() {
     let server = MockServer::builder().start_blocking();

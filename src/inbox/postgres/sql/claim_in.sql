@@ -4,7 +4,7 @@
 --   claimed      It is yours: apply its effects in this transaction.
 --   done, parked It was handled or given up before. Respond with a success.
 --   in_progress  A lease lasts. Roll back and respond with 503.
---   conflict     The id was received with another body.
+--   conflict     It was handled or stored, or is being handled, with another body.
 --   again        Another transaction was faster. Run this again, to see how it ended, or respond with 503.
 WITH found AS MATERIALIZED (
     SELECT
