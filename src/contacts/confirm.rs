@@ -139,8 +139,16 @@ impl ConfirmOptIn {
         find.options(self.options.clone()).await
     }
 
+    /// The service may find the contact by no other spelling than its own.
+    fn use_spelling(&mut self, email: &str) {
+        if are_spellings_of_one(email, &self.contact.email) {
+            email.clone_into(&mut self.contact.email);
+        }
+    }
+
     /// Subscribes a contact that was found or created.
     pub(crate) async fn confirm(&mut self, contact: Contact) -> Result<Contact, Error> {
+        self.use_spelling(&contact.email);
         let is_paused = contact.unsubscribed;
         if is_paused {
             // The last request would subscribe the contact to each topic that is not known here.
@@ -174,11 +182,8 @@ impl ConfirmOptIn {
             })?),
         };
         self.has_written = true;
-        if let Some(created) = &created
-            && are_spellings_of_one(&created.contact.email, &self.contact.email)
-        {
-            // The service may find the contact by no other spelling.
-            self.contact.email.clone_from(&created.contact.email);
+        if let Some(created) = &created {
+            self.use_spelling(&created.contact.email);
         }
         // If a response was lost, an earlier attempt may have created the contact.
         if created.is_some_and(|created| !created.is_new() && created.attempts() == 1) {

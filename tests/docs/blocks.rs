@@ -155,7 +155,7 @@ mod keeping_in_step {
 
         drop(database);
         std::fs::remove_dir_all(&folder).unwrap();
-        report.unwrap();
+        drop(report.unwrap());
         assert!(server.contact("ada@example.com").is_none());
         assert!(server.contact("bob@example.com").unwrap().unsubscribed);
     }
