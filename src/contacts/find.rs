@@ -9,9 +9,10 @@ impl Contacts {
     /// Retrieves one contact in full, or returns `None` if the service has none with this address.
     ///
     /// [A 404 is no proof](crate::contacts#a-404-is-no-proof) of that, unless it has the service's code `not_found`.
-    /// After any other 404, and after each 404 for an address with letters outside ASCII, the call lists the contacts
-    /// with this address, and returns `None` if it is not among them. A status such as 503 is an error, whatever its
-    /// code. A contact with another address, for example of a wrong cache, is an error.
+    /// After any other 404, the call lists the contacts with this address, and returns `None` if it is not among them. If
+    /// the address has letters outside ASCII, the call lists also after this code, and retrieves a contact that the
+    /// service has in small or capital letters, or with a capital at its start. A status such as 503 is an error,
+    /// whatever its code. A contact with another address, for example of a wrong cache, is an error.
     ///
     /// If the path of the base URL is wrong, something else may respond with this code. So check the settings of a new
     /// program once with a call that lists, such as [`list`](Self::list).
@@ -132,7 +133,10 @@ impl FindContact {
         match contacts.retrieve_or_missing(address, &options).await {
             Ok(contact) => return Ok(Some(contact)),
             Err(refusal) if refusal.missing() != Some(Missing::Contact) => return Err(refusal),
-            Err(_) if address.is_ascii() => return Ok(None),
+            // After a refusal without the code, all spellings were looked for.
+            Err(refusal) if address.is_ascii() || refusal.code() != Some(&ErrorCode::NotFound) => {
+                return Ok(None);
+            }
             Err(_) => {}
         }
         // How a service converts other letters is unknown, and it may find an address only as it has stored it.

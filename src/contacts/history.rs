@@ -206,7 +206,7 @@ impl RetrieveHistory {
 
     async fn has_happened(&self, condition: Condition) -> Result<bool, Error> {
         let list = self.contacts.list().options(self.options.clone());
-        list.rule(condition).has(&self.address).await
+        list.rule(condition).has_stored(&self.address).await
     }
 }
 

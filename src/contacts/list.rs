@@ -190,7 +190,8 @@ impl ListContacts {
     ///
     /// The error of a malformed item if the contact is not listed, because the item may be the contact.
     pub(crate) async fn has(self, address: &str) -> Result<bool, Error> {
-        self.stored(address).await.map(|stored| stored.is_some())
+        let stored = self.search(texts_in_spellings(address), address).await;
+        stored.map(|stored| stored.is_some())
     }
 
     /// Does the same for an address as the service has shown it, with one list.
@@ -199,9 +200,18 @@ impl ListContacts {
         stored.map(|stored| stored.is_some())
     }
 
-    /// Returns the address of the contact as the list has it. `None` if the list has no contact with any spelling of it.
+    /// Returns the address of the contact as the list has it, if that is as given, in small or capital letters, or with a
+    /// capital at its start. Other spellings are only found if that takes no list of a whole domain.
     pub(super) async fn stored(self, address: &str) -> Result<Option<String>, Error> {
-        self.search(texts_in_spellings(address), address).await
+        let own = address.trim();
+        let (small, capitals) = (own.to_lowercase(), own.to_uppercase());
+        let with_capital = with_capital(&small);
+        let spellings = [own.to_owned(), small, capitals, with_capital];
+        let texts = match texts_in_spellings(own) {
+            texts if texts.iter().all(|text| !text.starts_with('@')) => texts,
+            _ => spellings.into(),
+        };
+        self.search(texts, address).await
     }
 
     async fn search(
@@ -267,7 +277,8 @@ const SHORTEST_QUERY: usize = 4;
 /// Returns texts to search for, so that each spelling of an address has one of them. A service may convert only ASCII
 /// letters to lower case, or ignore the case of only these in a query.
 fn texts_in_spellings(address: &str) -> BTreeSet<String> {
-    let address = address.trim();
+    // In lower case, an `İ` is an `i` and a dot above.
+    let address = address.trim().replace("i\u{307}", "İ");
     let parts = address.split(|letter: char| !letter.is_ascii() && has_case(letter));
     let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
     if longest.len() >= SHORTEST_QUERY {
@@ -276,13 +287,26 @@ fn texts_in_spellings(address: &str) -> BTreeSet<String> {
     // Every address has an `@` or a `.`, so the list would be the whole audience. A domain is hardly written in other
     // forms than these, and what is before it does not matter.
     let domain = address[address.rfind('@').unwrap_or_default()..].to_lowercase();
-    let capitals = domain.split_inclusive(['@', '.']).map(|label| {
-        let mut letters = label.chars();
-        let first = letters.next().into_iter().flat_map(char::to_uppercase);
-        first.chain(letters).collect::<String>()
-    });
-    let with_capitals = capitals.collect();
-    [domain.to_uppercase(), with_capitals, domain].into()
+    let with_capitals = domain
+        .split_inclusive(['@', '.'])
+        .map(with_capital)
+        .collect();
+    // At the end of a word, a small sigma has a form of its own, which not every service writes.
+    let (sigma, last_sigma) = (domain.replace('ς', "σ"), domain.replace("σ.", "ς."));
+    [
+        domain.to_uppercase(),
+        with_capitals,
+        sigma,
+        last_sigma,
+        domain,
+    ]
+    .into()
+}
+
+fn with_capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).collect()
 }
 
 fn has_case(letter: char) -> bool {
@@ -634,6 +658,9 @@ mod tests {
         assert_eq!(texts("Jörg@Mü.de"), ["rg@m"]);
         assert_eq!(texts(" Jör@Mü.de"), ["@MÜ.DE", "@Mü.De", "@mü.de"]);
         assert_eq!(texts("用户@例子.公司"), ["用户@例子.公司"]);
+        assert_eq!(texts("i\u{307}stanbul@x.tr"), ["stanbul@x.tr"]);
+        let sigma = ["@ΕΛΛΑΣ.ΕΛ", "@Ελλασ.Ελ", "@ελλας.ελ", "@ελλασ.ελ"];
+        assert_eq!(texts("Α@ΕΛΛΑΣ.ΕΛ"), sigma);
     }
 
     #[cfg(feature = "import")]

@@ -448,7 +448,8 @@ impl Contacts {
     /// sync takes a row that is still there for a new one, and puts its address into the file again. If the program stops
     /// in between, do the same again. A key that the file does not know adds nothing.
     ///
-    /// A row's contacts are those of all addresses that it has or had, as far as the file knows them. If another row that
+    /// A row's contacts are those of all addresses that it has or had, as far as a run has sent them. If the row has got
+    /// another address since the last run before it was deleted, [`erase`](Self::erase) that one, too. If another row that
     /// is not deleted has such an address, the contact stays: [`Erasure::Kept`]. Contacts that the file does not know of,
     /// such as those of a newer row or of another table, are not protected. Another deleted row keeps the address in the
     /// file until it is erased, too.
@@ -473,6 +474,7 @@ impl Contacts {
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have a row as deleted, if the file belongs
     ///   to a sync with another service, or if the service has none of some contacts of the last run, so that the key may
     ///   be that of another audience. Nothing was erased.
+    /// - The errors of [`find`](Self::find) if the call could not make sure of that. Nothing was erased.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a sync uses the file and has not ended within 5 s, if one has
     ///   changed the file since it was opened, or if the file cannot be read. Nothing was erased. On Windows, this is always
     ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
@@ -554,7 +556,7 @@ impl EraseRows {
                 entry.key
             )));
         }
-        check_audience(
+        let unasked = check_audience(
             state.sample().map_err(unreadable)?,
             |address| contacts.find(address),
             &mut None,
@@ -562,6 +564,10 @@ impl EraseRows {
             "erase the contacts one by one",
         )
         .await?;
+        // In another audience, no contact exists, and each row would count as erased.
+        if let Some(error) = unasked {
+            return Err(error);
+        }
         let addresses = rows.iter().flat_map(|(entry, _)| addresses_of(entry));
         let numbers: HashSet<_> = addresses.map(|address| number_of(address)).collect();
         let held = state.held(|address| numbers.contains(&address));

@@ -244,7 +244,8 @@ impl<B> Entry<B> {
     }
 
     fn conflicts_with(&self, fingerprint: Option<Fingerprint>, now: SystemTime) -> bool {
-        // All attempts failed and no body is stored. If another body were a conflict, the event would be lost.
+        // No attempt is known to have succeeded, and no body is stored. If another body were a conflict, the event would be
+        // lost.
         let takes_any = match self.state {
             State::Open { due, .. } => self.body.is_none() && remaining(due, now).is_none(),
             State::Done { .. } | State::Parked { .. } => false,

@@ -10,8 +10,8 @@ pub enum InboxError {
     /// The lease ended, and the event was claimed again or is done. Do not act on the event any more.
     #[error("the lease of the event was lost: another attempt may be handling the event")]
     LeaseLost,
-    /// The event was handled or stored, or is being handled, with another body. This delivery is not handled. If both
-    /// bodies are genuine, the sender used one id for two events.
+    /// The event was handled, given up or stored, is being handled, or waits for its next attempt, with another body. This
+    /// delivery is not handled. If both bodies are genuine, the sender used one id for two events.
     #[error("the event id was received before with another body")]
     Conflict,
     /// The event is being handled, so its claim cannot be part of a transaction now.

@@ -65,7 +65,8 @@ pub enum Receipt {
     StillRunning,
     /// The handler returned an error or panicked: 500. The event may be claimed again.
     Failed,
-    /// The event was handled or stored, or is being handled, with another body: 409. This delivery was not handled.
+    /// The event was handled, given up or stored, is being handled, or waits for its next attempt, with another body: 409.
+    /// This delivery was not handled.
     Conflict,
     /// The store could not be reached or is set up wrongly, or the process is shutting down: 503.
     Unavailable,

