@@ -19,7 +19,7 @@ use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::address::are_different;
 use crate::causes::with_causes;
-use crate::client::CallOptions;
+use crate::client::{CallOptions, is_path_segment};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
     Page, Properties, PropertyValue, TopicsError, UnsubscribeReason, may_be_own,
@@ -183,9 +183,9 @@ impl Filter {
 
 /// Reads an address. A call for `.` or `..` would reach another endpoint.
 fn parse_address(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" | "." | ".." => Err("it is not an address".to_owned()),
-        _ => Ok(text.to_owned()),
+    match is_path_segment(text.trim()) {
+        true => Ok(text.to_owned()),
+        false => Err("it is not an address".to_owned()),
     }
 }
 

@@ -29,8 +29,7 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 ///
 /// A listed contact may no longer exist when the stream retrieves it (`not_found`). The stream skips it, as if it had
 /// vanished before it was listed. [`vanished`](Self::vanished) counts such contacts. A 404 without the code
-/// `not_found`, or for an address with letters outside ASCII, may come from a gateway: then the contact is skipped only
-/// if no list has it.
+/// `not_found` may come from a gateway: then the contact is skipped only if no list has it.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@
 //! not have it, [`Error::missing`](crate::Error::missing) returns [`Missing::Contact`](crate::Missing::Contact). If the
 //! list fails, too, its error is the error of the call.
 //!
-//! [`find`](Contacts::find) and [full lists](ListContacts::full) believe the code `not_found` for an ASCII address.
+//! [Full lists](ListContacts::full) believe the code `not_found`, and [`find`](Contacts::find) does for an ASCII address.
 //! [`retrieve`](Contacts::retrieve), [`subscribe`](Contacts::subscribe), [`set_topic`](Contacts::set_topic) with `true`
 //! and [`merge_properties`](Contacts::merge_properties) return the 404 as it is.
 //!

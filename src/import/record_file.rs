@@ -222,8 +222,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Makes the creation, renaming or removal of a file durable, if the system can do that: some file systems cannot sync a
 /// directory, and one without the right to read cannot be opened.
 pub(crate) fn sync_directory(path: &Path) {
-    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    let directory = File::open(parent.unwrap_or(Path::new(".")));
+    let directory = File::open(folder_of(path));
     // Without it, a power failure may lose the change as a whole, never a part of a file.
     let _ = directory.and_then(|directory| directory.sync_all());
 }

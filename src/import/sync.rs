@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::batch::{Log, Sender};
 use super::builder::{DEFAULT_CONCURRENCY, Rejects, RejectsTo, drive, with_unwritten};
 use super::engine::{Keep, Progress, Run, Settings, Work, check_contact};
-use super::other_audience::{SAMPLE, SMALLEST_SAMPLE, check_audience};
+use super::other_audience::{SMALLEST_SAMPLE, check_audience};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{
     AddressHash, EVERYTHING, Entry, ImportRow, OldAddress, OptOut, Source, SyncTask, TaskKind,
@@ -765,16 +765,12 @@ impl SyncContacts {
     }
 
     /// Returns the addresses of some contacts of the last run; none if this one sends nothing and reads no list.
-    fn sample(&mut self, plan: &Plan) -> Result<Vec<String>, Error> {
+    fn sample(&self, plan: &Plan) -> Result<Vec<String>, Error> {
         let sends = !plan.first.is_empty() || plan.second.count > 0;
-        let places = match self.checks_list || sends && !self.is_dry_run() {
-            true => self.state.known().sample(SAMPLE),
-            false => Vec::new(),
-        };
-        let entries = places.into_iter().map(|place| plan.reader.read(place));
-        entries
-            .map(|entry| entry.map(|entry| entry.address))
-            .collect()
+        match self.checks_list || sends && !self.is_dry_run() {
+            true => self.state.sample(),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Makes sure that the service has one of these contacts of the last run.

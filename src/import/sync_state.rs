@@ -384,13 +384,15 @@ impl SyncState {
     }
 
     /// Returns the addresses that a row has, or may have got, unless the row was deleted.
-    fn held(&self, is_asked_for: impl Fn(u64) -> bool) -> io::Result<HashSet<u64>> {
+    fn held(&self, asked_for: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let Known { slots, former, .. } = &self.contents.known;
         let living = slots.iter().filter(|slot| slot.place & GONE == 0);
         let addresses = living.map(|slot| slot.address.number());
-        let mut held: HashSet<_> = addresses.filter(|address| is_asked_for(*address)).collect();
+        let mut held: HashSet<_> = addresses
+            .filter(|address| asked_for.contains(address))
+            .collect();
         for (address, was, key) in former {
-            if *was != Was::Tried || !is_asked_for(*address) {
+            if *was != Was::Tried || !asked_for.contains(address) {
                 continue;
             }
             let Ok(row) = slots.binary_search_by_key(key, |slot| slot.key) else {
@@ -427,10 +429,12 @@ impl SyncState {
     }
 
     /// Returns the addresses of some contacts of the last run.
-    fn sample(&self) -> io::Result<Vec<String>> {
+    pub(super) fn sample(&self) -> Result<Vec<String>, Error> {
         let places = self.contents.known.sample(SAMPLE).into_iter();
         let entries = places.map(|place| read_entry(&self.file, place.0));
-        entries.map(|entry| Ok(entry?.address)).collect()
+        let addresses = entries.map(|entry| Ok(entry?.address));
+        let addresses: io::Result<_> = addresses.collect();
+        addresses.map_err(|error| STATE.unreadable(error))
     }
 
     /// Returns a reader of the entries that were there before this sync.
@@ -557,7 +561,7 @@ impl EraseRows {
             )));
         }
         let unasked = check_audience(
-            state.sample().map_err(unreadable)?,
+            state.sample()?,
             |address| contacts.find(address),
             &mut None,
             "the last run had sent",
@@ -570,32 +574,26 @@ impl EraseRows {
         }
         let addresses = rows.iter().flat_map(|(entry, _)| addresses_of(entry));
         let numbers: HashSet<_> = addresses.map(|address| number_of(address)).collect();
-        let held = state.held(|address| numbers.contains(&address));
+        let held = state.held(&numbers);
         let mut erasing = Erasing {
             contacts,
             held: held.map_err(unreadable)?,
             seen: HashSet::new(),
             erased: Vec::new(),
         };
-        let (known, mut rows) = (
-            state.contents.known.slots.len() + rows.len(),
-            rows.into_iter(),
-        );
-        let mut failed = Ok(());
+        let (count, mut rows) = (rows.len(), rows.into_iter());
+        let (mut failed, mut left) = (Ok(()), Vec::new());
         for (entry, slot) in rows.by_ref() {
             failed = erasing.erase(&entry).await;
             if failed.is_err() {
-                state.contents.known.slots.push(slot);
+                left.push(slot);
                 break;
             }
         }
-        state
-            .contents
-            .known
-            .slots
-            .extend(rows.map(|(_, slot)| slot));
+        left.extend(rows.map(|(_, slot)| slot));
         let (outcome, erased) = (erasing.outcome(), erasing.erased);
-        if state.contents.known.slots.len() < known {
+        if left.len() < count {
+            state.contents.known.slots.extend(left);
             let gone = erased
                 .iter()
                 .filter(|(_, erasure)| *erasure != Erasure::Kept);
@@ -987,7 +985,7 @@ impl Known {
 
     /// Returns some of the rows that the service had as subscribed after the last sync, at random: the order of the slots
     /// is that of a hash with a random key.
-    pub(super) fn sample(&self, most: usize) -> Vec<Place> {
+    fn sample(&self, most: usize) -> Vec<Place> {
         let is_subscribed = |slot: &&Slot| slot.place & (GONE | OUT) == 0 && slot.fingerprint != 0;
         let sample = self.slots.iter().filter(is_subscribed).take(most);
         sample.map(|slot| Place(slot.start())).collect()

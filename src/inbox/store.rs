@@ -45,8 +45,7 @@ use crate::webhooks::EventId;
 ///
 /// For an entry that exists, the fingerprint is compared first, unless it is open, has no body, and its lease or delay
 /// is over. Then no attempt is known to have succeeded, and nothing is stored. So the entry takes the next body and its
-/// fingerprint.
-/// `state` returns what `claim` would.
+/// fingerprint. `state` returns what `claim` would.
 pub trait Store: Send + Sync + 'static {
     /// Claims an event.
     ///

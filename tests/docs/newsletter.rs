@@ -373,11 +373,8 @@ async fn more_clicks_than_the_pool_has_connections_succeed_while_the_service_is_
         succeeded = futures_util::future::join_all(links.iter().map(click)).await;
     }
     // The others click one after another: all of them simultaneously would take too long again.
-    for (link, mut done) in links.iter().zip(succeeded) {
-        while !done {
-            assert!(Instant::now() < end, "each click failed: {link}");
-            done = click(link).await;
-        }
+    for (link, _) in links.iter().zip(succeeded).filter(|(_, done)| !done) {
+        newsletter.request(Method::POST, link, CONFIRM).await;
     }
 
     assert_eq!(server.contact_count(), 40);
