@@ -107,7 +107,8 @@ fn the_response_to_a_request_that_cannot_be_parsed_says_why() {
             too_large,
         ),
         (
-            format!("GET /{} HTTP/1.1\r\n\r\n", long.repeat(3)),
+            // More than the server reads at once, so it never sees the end of the request line.
+            format!("GET /{} HTTP/1.1\r\n\r\n", long.repeat(8)),
             "request_header_fields_too_large",
             too_large,
         ),
