@@ -743,7 +743,8 @@ fn is_cut(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::NotConnected(..) | Outcome::Broken(_))
 }
 
-/// The timestamp of the deliveries of [`distinct_ids`], in seconds from now. No other delivery has it.
+/// The timestamp of the deliveries of [`distinct_ids`], in seconds from the start of the examination. No other delivery
+/// has it.
 const UNUSED: i64 = -20;
 
 /// Two opens in the same second by the same recipient, and two other events whose ids differ only in case, all with the
@@ -768,7 +769,7 @@ async fn distinct_ids(run: &Run) -> Grade {
     // Its type shows which of the two a probe tells about, if the probe does not compare the case either.
     let fourth = SampleEvent::new(format!("{id}_A"), EventType::Opened, now());
     // A receiver that recognizes events by their timestamp acts only on the first of the four.
-    let signed = shifted(SystemTime::now(), UNUSED);
+    let signed = shifted(run.began, UNUSED);
     let mut grade = Grade::passed("");
     for event in [first, second, third, fourth] {
         let headers = run.signer.sign(&event.event_type, signed, &event.body);
@@ -1130,6 +1131,8 @@ const WINDOW: f64 = 300.0;
 const FAR: i64 = 900;
 /// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
 const TOLERANCE: i64 = 5;
+/// How far from the edge a delivery has to stay at least, for a clock that is wrong by the rest of [`TOLERANCE`].
+const BESIDE: i64 = 2;
 /// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind,
 /// would otherwise still be in the second before.
 const INTO_SECOND: Duration = Duration::from_millis(250);
@@ -1167,11 +1170,13 @@ async fn outside(run: &Run, near: i64, what: &str) -> Grade {
     }
     let unclear = clocks_differ(run);
     if unclear.is_none() {
-        let further = run.event();
-        let outcome = deliver(run, &further, near + near.signum() * TOLERANCE).await;
+        let further = near + near.signum() * TOLERANCE;
+        let Some((event, outcome)) = at_the_edge(run, further, Outcome::is_success).await else {
+            return Grade::not_seen(SLOW);
+        };
         if !outcome.is_success() {
             let reason = if is_limited(&outcome) { LIMITED } else { NEAR };
-            return Grade::not_seen(reason).expect(further.expect(Effect::Never));
+            return Grade::not_seen(reason).expect(event.expect(Effect::Never));
         }
     }
     // By the receiver's clock, too, this is at least FAR from now.
@@ -1235,8 +1240,11 @@ async fn edge(run: &Run) -> Grade {
             grade = grade.and(unclear);
             continue;
         }
-        let event = run.event();
-        let closer = deliver(run, &event, offset - offset.signum() * TOLERANCE).await;
+        let offset = offset - offset.signum() * TOLERANCE;
+        let Some((event, closer)) = at_the_edge(run, offset, is_refused).await else {
+            grade = grade.and(Grade::not_seen(SLOW));
+            continue;
+        };
         grade = grade.and(if closer.is_success() {
             with_expectation(Grade::not_seen(NEAR), &event, Effect::Once)
         } else if is_limited(&closer) {
@@ -1303,11 +1311,17 @@ async fn at_the_edge(
             limited = Some((event, outcome));
             continue;
         }
-        if !unexpected(&outcome) || stayed_on_its_side(signed, arrived, offset) {
+        if !unexpected(&outcome) || stayed_on_its_side(signed, arrived, beside_the_edge(offset)) {
             return Some((event, outcome));
         }
     }
     limited
+}
+
+/// Returns the offset, or one that is [`BESIDE`] from 300 s on the same side, if that is nearer to it.
+fn beside_the_edge(offset: i64) -> i64 {
+    let distance = (offset.abs() - 300).clamp(-BESIDE, BESIDE);
+    offset.signum() * (300 + distance)
 }
 
 /// Returns whether to end after this many attempts, which took this long together.
@@ -1516,7 +1530,7 @@ mod tests {
     use std::cell::Cell;
     use std::io;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
     use http::header::RETRY_AFTER;
     use http::{Response, StatusCode};
@@ -1872,6 +1886,71 @@ mod tests {
         let grade = edge(&run).await;
 
         assert!(grade.findings.is_empty(), "{grade:?}");
+    }
+
+    #[tokio::test]
+    async fn a_delivery_that_was_slow_does_not_show_that_the_window_is_narrow() {
+        let first = OnceLock::new();
+        let closer = AtomicUsize::new(0);
+        let run = run_with(move |headers, _| {
+            let timestamp = timestamp_of(headers);
+            if timestamp < first.get_or_init(|| timestamp) + TOLERANCE {
+                return StatusCode::UNAUTHORIZED;
+            }
+            if closer.fetch_add(1, Ordering::SeqCst) > 0 {
+                return StatusCode::OK;
+            }
+            // Meanwhile, it crosses the edge by the clock of a receiver that is 4 s ahead.
+            std::thread::sleep(2 * ENTIRE_SECOND);
+            StatusCode::UNAUTHORIZED
+        })
+        .await;
+
+        let grade = edge(&run).await;
+
+        assert!(grade.findings.is_empty(), "{grade:?}");
+    }
+
+    #[tokio::test]
+    async fn a_delivery_that_was_slow_does_not_show_that_the_window_is_wide() {
+        let first = OnceLock::new();
+        let further = AtomicUsize::new(0);
+        let run = run_with(move |headers, _| {
+            let timestamp = timestamp_of(headers);
+            // The first delivery is dated 301 s ahead, and the next one 306 s, a moment later.
+            if timestamp < first.get_or_init(|| timestamp) + TOLERANCE {
+                return StatusCode::OK;
+            }
+            if further.fetch_add(1, Ordering::SeqCst) > 0 {
+                return StatusCode::UNAUTHORIZED;
+            }
+            std::thread::sleep(2 * ENTIRE_SECOND);
+            StatusCode::OK
+        })
+        .await;
+
+        let grade = early(&run).await;
+
+        assert!(grade.findings.is_empty(), "{grade:?}");
+    }
+
+    #[tokio::test]
+    async fn the_events_with_one_timestamp_share_it_with_no_earlier_delivery() {
+        let latest = Arc::new(AtomicI64::new(i64::MIN));
+        let seen = Arc::clone(&latest);
+        let mut run = run_with(move |headers, _| {
+            seen.fetch_max(timestamp_of(headers), Ordering::SeqCst);
+            StatusCode::OK
+        })
+        .await;
+        // The receiver has needed a while for the deliveries before.
+        run.began = shifted(SystemTime::now(), -100);
+        let began = now() - 100;
+
+        let grade = distinct_ids(&run).await;
+
+        assert_eq!(grade.verdict, Verdict::Passed, "{grade:?}");
+        assert!(latest.load(Ordering::SeqCst) < began);
     }
 
     #[tokio::test]

@@ -3,27 +3,26 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::TIMEOUT;
 
-use super::events::{api_and_receiver, api_delivering_to};
+use super::events::{api_and_receiver, api_delivering_to, api_with_timeout};
 use super::{DAY, NOW};
 use crate::receiver::{NO_RESPONSE, Received, Receiver};
 
 #[tokio::test]
 async fn section_6_5_rule_1_a_response_after_the_timeout_is_a_failed_attempt() {
-    let (api, _receiver) = api_and_receiver([NO_RESPONSE, 200]).await;
+    let receiver = Receiver::start([NO_RESPONSE, 200]).await;
+    let api = api_with_timeout(&receiver, TIMEOUT).await;
 
     api.send_empty_event("email.opened").await;
     assert!(api.server.attempts()[0].error.is_some());
     api.server.advance(Duration::from_secs(DAY)).await;
 
-    let attempts = api.server.attempts();
-    assert_eq!(
-        attempts
-            .iter()
-            .map(|attempt| attempt.status)
-            .collect::<Vec<_>>(),
-        [None, Some(200)]
-    );
+    let attempts = api.server.attempts().into_iter();
+    let mut statuses: Vec<_> = attempts.map(|attempt| attempt.status).collect();
+    assert_eq!(statuses.pop(), Some(Some(200)));
+    // On a busy machine, the response to the second may be late, too.
+    assert!(!statuses.is_empty() && statuses.iter().all(Option::is_none));
 }
 
 #[tokio::test]

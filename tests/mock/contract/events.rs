@@ -5,7 +5,7 @@ use std::time::Duration;
 use audience::mock::MockServer;
 use axum::http::Version;
 use serde_json::{Value, json};
-use support::TIMEOUT;
+use support::PATIENCE;
 
 use super::{Api, NOW, members};
 use crate::receiver::{Receiver, SECRET};
@@ -29,11 +29,16 @@ fn all_types() -> Vec<&'static str> {
     [MAIL_TYPES, &["email.received"]].concat()
 }
 
-/// A mock that delivers to this receiver.
+/// A mock that delivers to this receiver, and waits for its responses as long as a test may take.
 pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
+    api_with_timeout(receiver, 2 * PATIENCE).await
+}
+
+/// A mock that delivers to this receiver, and waits this long for each response.
+pub(super) async fn api_with_timeout(receiver: &Receiver, timeout: Duration) -> Api {
     let server = MockServer::builder()
         .clock(NOW)
-        .delivery_timeout(TIMEOUT)
+        .delivery_timeout(timeout)
         .start()
         .await;
     server.webhook_endpoint(&receiver.url, SECRET);

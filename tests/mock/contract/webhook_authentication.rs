@@ -5,17 +5,25 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use audience::mock::{DeliveryFault, MockServer, SigningClock};
+use audience::mock::{DeliveryFault, MockServer, MockServerBuilder, SigningClock};
 use aws_lc_rs::hmac;
 use serde_json::json;
+use support::PATIENCE;
 
 use super::{DAY, NOW};
 use crate::receiver::{Received, Receiver, SECRET};
 
+/// A mock that waits for a receiver as long as a test may take.
+fn mock() -> MockServerBuilder {
+    MockServer::builder()
+        .clock(NOW)
+        .delivery_timeout(2 * PATIENCE)
+}
+
 /// The deliveries of one event to a receiver that responds with these statuses in turn, then with 200.
 async fn deliveries(statuses: impl IntoIterator<Item = u16>) -> Vec<Received> {
     let receiver = Receiver::start(statuses).await;
-    let server = MockServer::builder().clock(NOW).start().await;
+    let server = mock().start().await;
     server.webhook_endpoint(&receiver.url, SECRET);
     server
         .send_event(json!({"type": "email.bounced", "data": {"subject": "Zoë\u{1F389} </é>"}}))
@@ -105,7 +113,7 @@ async fn section_5_rule_4_each_attempt_has_a_new_timestamp_and_signature() {
 #[tokio::test]
 async fn section_5_rule_4_holds_when_the_clock_was_set_back_too() {
     let receiver = Receiver::start([]).await;
-    let server = MockServer::builder().clock(NOW).start().await;
+    let server = mock().start().await;
     server.webhook_endpoint(&receiver.url, SECRET);
 
     let id = server.send_event(json!({"type": "email.opened"})).await;
@@ -127,8 +135,7 @@ async fn section_5_rule_4_holds_when_the_clock_was_set_back_too() {
 async fn section_5_rule_4_holds_for_attempts_in_the_same_second_too() {
     for clock in [SigningClock::Wall, SigningClock::Mock] {
         let receiver = Receiver::start([500; 9]).await;
-        let server = MockServer::builder().clock(NOW).signing_clock(clock);
-        let server = server.start().await;
+        let server = mock().signing_clock(clock).start().await;
         server.webhook_endpoint(&receiver.url, SECRET);
         server.delivery_fault(DeliveryFault::duplicate());
 

@@ -100,12 +100,18 @@ async fn an_inbox_that_handles_at_once_passes_every_check() {
 async fn an_inbox_that_handles_slowly_passes_although_it_responds_503_to_simultaneous_duplicates() {
     let url = start(Duration::from_millis(300)).await;
 
-    let examination = examine(format!("{url}/handle"))
-        .probe(format!("{url}/count"))
-        .await;
+    // On a busy machine, the first duplicate may be handled before the next one arrives.
+    for attempt in 1.. {
+        let examination = examine(format!("{url}/handle"))
+            .probe(format!("{url}/count"))
+            .await;
 
-    assert_all_passed(&examination);
-    assert!(text(&examination).contains("× 503"), "{examination}");
+        assert_all_passed(&examination);
+        if text(&examination).contains("× 503") {
+            return;
+        }
+        assert!(attempt < 5, "{examination}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

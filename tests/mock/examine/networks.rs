@@ -83,7 +83,7 @@ fn start(habits: Habits) -> String {
 impl Server {
     fn serve(&self, stream: &TcpStream) {
         if self.open.fetch_add(1, Ordering::SeqCst) < self.habits.connections {
-            let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
+            let _ = stream.set_read_timeout(Some(PATIENCE));
             let mut reader = BufReader::new(stream);
             while self.respond(&mut reader, stream).is_ok() && self.habits.keeps_connections {}
         }
@@ -371,10 +371,16 @@ async fn a_limit_of_connections_is_a_warning() {
         ..PLAIN
     });
 
-    let examination = examine(url).only([Check::ConcurrentDuplicates]).await;
+    // Even then, the first one may end before the last one begins, or none may have ended when the examiner continues.
+    for attempt in 1.. {
+        let examination = examine(&url).only([Check::ConcurrentDuplicates]).await;
 
-    assert_eq!(found(&examination), [Check::ConcurrentDuplicates]);
-    assert!(examination.passed(), "{examination}");
-    let words = "simultaneous deliveries of the same event got no response";
-    assert!(text(&examination).contains(words), "{examination}");
+        let is_found = found(&examination) == [Check::ConcurrentDuplicates];
+        if is_found && examination.passed() {
+            let words = "simultaneous deliveries of the same event got no response";
+            assert!(text(&examination).contains(words), "{examination}");
+            return;
+        }
+        assert!(attempt < 5, "{examination}");
+    }
 }

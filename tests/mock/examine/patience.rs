@@ -53,11 +53,17 @@ async fn a_receiver_may_respond_503_while_another_attempt_is_at_the_event() {
     })
     .await;
 
-    let checks = [Check::Duplicate, Check::ConcurrentDuplicates];
-    let examination = examine(url).only(checks).await;
+    // On a busy machine, the first duplicate may be handled before the next one arrives.
+    for attempt in 1.. {
+        let checks = [Check::Duplicate, Check::ConcurrentDuplicates];
+        let examination = examine(&url).only(checks).await;
 
-    assert_eq!(found(&examination), [], "{examination}");
-    assert!(text(&examination).contains("× 503"), "{examination}");
+        assert_eq!(found(&examination), [], "{examination}");
+        if text(&examination).contains("× 503") {
+            return;
+        }
+        assert!(attempt < 5, "{examination}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,12 +202,31 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_may_act_a_while_after_its_receiver_has_responded() {
+    // On a busy machine, the examiner may wait for 5 s before it asks twice.
+    for attempt in 1.. {
+        let url = act_when_asked_for_the_third_time().await;
+
+        let examination = examine(format!("{url}/hook"))
+            .probe(format!("{url}/count"))
+            .only([Check::Genuine, Check::Probe])
+            .await;
+
+        if examination.verdict(Check::Genuine) == Some(Verdict::Passed) {
+            assert_eq!(found(&examination), [], "{examination}");
+            return;
+        }
+        assert!(attempt < 5, "{examination}");
+    }
+}
+
+/// Serves `/hook`, and `/count` of an application that has acted on the first event when the examiner asks for the third
+/// time. Returns the URL.
+async fn act_when_asked_for_the_third_time() -> String {
     let verifier = verifier();
     let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
         Ok(_) => StatusCode::OK,
         Err(error) => error.status(),
     };
-    // The application has acted on the first event when the examiner asks for the third time.
     let asked: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
     let count = async move |RawQuery(query): RawQuery| {
         let mut asked = asked.lock().unwrap();
@@ -213,16 +238,7 @@ async fn an_application_may_act_a_while_after_its_receiver_has_responded() {
     let router = axum::Router::new()
         .route("/hook", post(hook))
         .route("/count", get(count));
-    let url = format!("http://{}", support::serve(router).await);
-
-    let examination = examine(format!("{url}/hook"))
-        .probe(format!("{url}/count"))
-        .only([Check::Genuine, Check::Probe])
-        .await;
-
-    assert_eq!(found(&examination), [], "{examination}");
-    let verdict = examination.verdict(Check::Genuine);
-    assert_eq!(verdict, Some(Verdict::Passed), "{examination}");
+    format!("http://{}", support::serve(router).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]

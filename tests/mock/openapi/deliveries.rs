@@ -3,6 +3,7 @@
 use audience::mock::MockServer;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
+use support::PATIENCE;
 
 use super::conformance::{DESCRIPTION, resolve, validate};
 use crate::receiver::{Receiver, SECRET};
@@ -51,6 +52,7 @@ fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
 async fn a_delivery_of_each_type_is_as_described() {
     let receiver = Receiver::start([]).await;
     let server = MockServer::builder()
+        .delivery_timeout(2 * PATIENCE)
         .webhook_endpoint(&receiver.url, SECRET)
         .start()
         .await;

@@ -83,7 +83,9 @@ fn the_page_names_no_other_host_and_writes_no_markup() {
 
 /// The page as a browser shows it. `None` if there is no browser.
 fn rendered(url: &str) -> Option<String> {
-    let profile = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs-page-profile");
+    // Another browser with the same profile would hand over the URL to this one, and show nothing.
+    let profile = format!("docs-page-profile-{}", std::process::id());
+    let profile = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(profile);
     let output = Command::new("chromium")
         .args([
             "--headless=new",
@@ -94,14 +96,15 @@ fn rendered(url: &str) -> Option<String> {
         .args([
             "--no-first-run",
             "--virtual-time-budget=20000",
-            "--timeout=60000",
+            "--timeout=300000",
             "--dump-dom",
         ])
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(url)
         .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .output();
+    let _ = std::fs::remove_dir_all(profile);
+    let output = output.ok()?;
     assert!(
         output.status.success(),
         "{}",

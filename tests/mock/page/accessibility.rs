@@ -1,8 +1,9 @@
 //! Contrast and accessibility, in light and dark.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use audience::mock::{DeliveryFault, Fault, MockServer};
@@ -189,32 +190,46 @@ fn the_description_of_the_service_has_a_contrast_of_4_5_in_light_and_dark() {
 
 /// Returns the source of axe-core, from the npm registry. Returns `None` and says so if there is no npm or no registry.
 pub(super) fn axe() -> Option<String> {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("axe");
-    let file = folder.join("node_modules/axe-core/axe.min.js");
-    if !file.is_file() {
-        std::fs::create_dir_all(&folder).unwrap();
-        let _ = Command::new("npm")
-            .args([
-                "install",
-                "--no-save",
-                "--no-audit",
-                "--no-fund",
-                "--fetch-retries=0",
-            ])
-            .arg("--prefix")
-            .arg(&folder)
-            .arg("axe-core@4")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-    }
-    let source = std::fs::read_to_string(file).ok();
+    // Several tests ask for it simultaneously.
+    static SOURCE: LazyLock<Option<String>> = LazyLock::new(installed_axe);
+    let source = SOURCE.clone();
     if source.is_none() {
         // Not `support::skip`: a machine without a network runs all tests that it can.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: axe-core cannot be installed with npm"
         );
+    }
+    source
+}
+
+fn installed_axe() -> Option<String> {
+    const FILE: &str = "node_modules/axe-core/axe.min.js";
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = target.join("axe-core");
+    if let Ok(source) = std::fs::read_to_string(folder.join(FILE)) {
+        return Some(source);
+    }
+    // It gets its name at the end: another run of the tests never reads a part of it.
+    let unnamed = target.join(format!("axe-core-{}", std::process::id()));
+    std::fs::create_dir_all(&unnamed).unwrap();
+    let _ = Command::new("npm")
+        .args([
+            "install",
+            "--no-save",
+            "--no-audit",
+            "--no-fund",
+            "--fetch-retries=0",
+        ])
+        .arg("--prefix")
+        .arg(&unnamed)
+        .arg("axe-core@4")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let source = std::fs::read_to_string(unnamed.join(FILE)).ok();
+    if source.is_none() || std::fs::rename(&unnamed, folder).is_err() {
+        let _ = std::fs::remove_dir_all(unnamed);
     }
     source
 }

@@ -14,6 +14,7 @@ mod views;
 
 use audience::mock::MockServer;
 use serde_json::{Value, json};
+use support::PATIENCE;
 use tokio::runtime::Runtime;
 
 use crate::receiver::{Receiver, SECRET};
@@ -21,11 +22,12 @@ use crate::receiver::{Receiver, SECRET};
 /// Where the clocks of these servers are stopped: 2023-11-14 22:13:20.
 const START: i64 = 1_700_000_000;
 
-/// Starts a server with a stopped clock and a seed.
+/// Starts a server with a stopped clock and a seed. It waits for a receiver as long as a test may take.
 fn server_with(seed: Value) -> MockServer {
     MockServer::builder()
         .clock(START)
         .seed(seed)
+        .delivery_timeout(2 * PATIENCE)
         .start_blocking()
 }
 

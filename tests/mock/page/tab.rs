@@ -83,11 +83,17 @@ impl Page {
         Some(page)
     }
 
-    /// Loads the page and waits until it is live.
+    /// Loads the page and waits until it is live. With a fragment, a page that is loaded already stays.
     pub(super) fn go(&mut self, fragment: &str) {
+        if fragment.is_empty() {
+            // The document of the page before must not count.
+            self.eval("window.isBefore = true");
+        }
         let url = format!("{}{fragment}", self.url);
         self.send("Page.navigate", &json!({"url": url}));
-        self.wait_for("document.getElementById('live')?.textContent === 'Live'");
+        self.wait_for(
+            "!window.isBefore && document.getElementById('live')?.textContent === 'Live'",
+        );
     }
 
     /// Loads another page, which may send requests to addresses that begin with `scope`, and waits until it has a heading.
@@ -201,6 +207,21 @@ impl Page {
     pub(super) fn wait_for_text(&mut self, selector: &str, text: &str) {
         let text = Value::from(text);
         self.wait_for(&format!("{}?.innerText.includes({text})", query(selector)));
+    }
+
+    /// Keeps the messages of the page from now on, until it is loaded again. Each is shown for a few seconds only, and a
+    /// busy machine may look for it later.
+    pub(super) fn keep_messages(&mut self) {
+        self.eval(
+            "{ window.said = ''; const message = document.getElementById('message'); \
+             new MutationObserver(() => { said += message.textContent; }).observe(message, { childList: true }); }",
+        );
+    }
+
+    /// Waits until the page has said a text since [`keep_messages`](Self::keep_messages).
+    #[track_caller]
+    pub(super) fn wait_until_said(&mut self, text: &str) {
+        self.wait_for(&format!("said.includes({})", Value::from(text)));
     }
 
     /// Returns the text that the first element with this selector shows.

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use audience::mock::{DeliveryFault, Fault, MockServer};
 use serde_json::json;
+use support::free_port;
 
 use super::tab::Page;
 use super::{Receivers, START, get, send_mail, server_with};
+use crate::server::start_on;
 
 #[test]
 fn the_page_loads_without_errors_and_asks_nobody_but_the_mock() {
@@ -142,6 +144,7 @@ fn a_button_moves_the_clock_and_the_retry_appears() {
     };
     page.wait_for_text("[data-list=events]", "Being delivered");
     wait_for_attempts(&mut page, &["500", "next"]);
+    page.keep_messages();
 
     page.click("[data-advance='60']");
 
@@ -149,7 +152,7 @@ fn a_button_moves_the_clock_and_the_retry_appears() {
     wait_for_attempts(&mut page, &["500", "200"]);
     assert_eq!(server.now().as_unix(), START + 60);
     page.wait_for_text("#clock-time", "22:14:20");
-    page.wait_for_text("#message", "The clock moved 1 min forward.");
+    page.wait_until_said("The clock moved 1 min forward.");
     page.click("[data-advance='18000']");
     page.wait_for_text("#clock-time", "03:14:20");
     page.fill("#advance [name=amount]", "2");
@@ -390,8 +393,9 @@ fn the_recipient_of_received_mail_is_a_list_and_not_its_sender() {
 
 #[test]
 fn a_page_shows_that_its_mock_has_stopped_and_goes_on_with_the_next_one() {
-    let server = server_with(json!({}));
-    let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
+    let receivers = Receivers::new();
+    let (port, builder) = (free_port(), MockServer::builder());
+    let server = receivers.block_on(start_on(port, &builder));
     let Some(mut page) = Page::open(&server) else {
         return;
     };
@@ -400,7 +404,7 @@ fn a_page_shows_that_its_mock_has_stopped_and_goes_on_with_the_next_one() {
     page.wait_for_text("#live", "Not connected");
 
     let seed = json!({"contacts": [{"email": "ada@example.com"}]});
-    let _next = MockServer::builder().port(port).seed(seed).start_blocking();
+    let _next = receivers.block_on(start_on(port, &builder.seed(seed)));
     page.wait_for_text("#live", "Live");
     page.wait_for_text("[data-count=contacts]", "1");
 }
@@ -471,10 +475,11 @@ fn an_event_without_an_endpoint_is_not_said_to_be_sent() {
         return;
     };
 
+    page.keep_messages();
     page.click("#open-event");
     page.click("#event-dialog .primary");
 
-    page.wait_for_text("#message", "There is no endpoint to deliver it to.");
+    page.wait_until_said("There is no endpoint to deliver it to.");
 }
 
 #[test]
@@ -486,21 +491,17 @@ fn a_redelivery_is_not_said_to_be_a_success() {
     let Some(mut page) = Page::open(&server) else {
         return;
     };
-    // A message is shown for a few seconds only.
-    page.eval(
-        "{ window.said = ''; const message = document.getElementById('message'); \
-         new MutationObserver(() => { said += message.textContent; }).observe(message, { childList: true }); }",
-    );
+    page.keep_messages();
     page.click(".event > details > summary");
 
     page.click(".event .inside > div > button");
-    page.wait_for("said.includes('evt_1 was not sent. There is no endpoint to deliver it to.')");
+    page.wait_until_said("evt_1 was not sent. There is no endpoint to deliver it to.");
     assert!(server.attempts().is_empty());
 
     receivers.add(&server, "crm", &receiver);
     page.wait_for_text("#endpoints", "crm");
     page.click(".event .inside > div > button");
-    page.wait_for("said.includes('evt_1 was sent again. Its attempts show the result.')");
+    page.wait_until_said("evt_1 was sent again. Its attempts show the result.");
     page.wait_for_text(".attempt", "500");
     assert_eq!(page.eval("said.includes('delivered')"), false);
     page.assert_no_problems();

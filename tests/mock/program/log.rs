@@ -17,7 +17,7 @@ async fn a_pretty_line_says_what_was_requested_and_why_it_was_refused() {
     let url = format!("{}/contacts", mock.url);
     assert!(reqwest::get(url).await.is_err());
 
-    let (_, log) = mock.end_by("-TERM");
+    let (_, log) = mock.end_after_lines(4, "-TERM");
 
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 4, "{log}");
@@ -47,7 +47,7 @@ async fn a_json_line_has_the_same_members() {
     let mock = RunningMock::start(&["--log", "json"]);
     mock.get("/contacts/ada%40example.com?a=b", KEY).await;
 
-    let (_, log) = mock.end_by("-INT");
+    let (_, log) = mock.end_after_lines(1, "-INT");
 
     let line: Value = serde_json::from_str(&log).unwrap();
     assert_eq!(line["method"], "GET");
@@ -78,7 +78,7 @@ async fn no_line_contains_a_key_wherever_the_request_had_it() {
         let url = format!("{}/contacts", mock.url);
         mock.client.request(method, url).send().await.unwrap();
 
-        let (_, log) = mock.end_by("-TERM");
+        let (_, log) = mock.end_after_lines(5, "-TERM");
 
         assert_eq!(log.lines().count(), 5, "{log}");
         for line in log.lines() {
@@ -94,7 +94,7 @@ async fn no_line_contains_the_rest_of_a_key_that_begins_with_the_other_key() {
     let mock = RunningMock::start(&["--log=pretty", "--full-key=abcd", "--sending-key=abcd-rest"]);
     mock.get("/contacts/abcd-rest", "abcd").await;
 
-    let (_, log) = mock.end_by("-TERM");
+    let (_, log) = mock.end_after_lines(1, "-TERM");
 
     assert!(log.contains("<key>") && !log.contains("-rest"), "{log}");
 }

@@ -8,13 +8,14 @@ mod seed_schema;
 mod serving;
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::PATIENCE;
+
+use crate::server::seed_files::file;
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
@@ -119,7 +120,25 @@ impl RunningMock {
 
     /// Sends a signal, and returns how the program ended and what it printed to standard error.
     #[cfg(unix)]
-    fn end_by(mut self, signal: &str) -> (ExitStatus, String) {
+    fn end_by(self, signal: &str) -> (ExitStatus, String) {
+        self.end_after_lines(0, signal)
+    }
+
+    /// Like [`end_by`](Self::end_by), but first waits until the program has printed this many lines to standard error. At
+    /// its end, the program waits only 1 s until they are printed.
+    #[cfg(unix)]
+    fn end_after_lines(mut self, count: usize, signal: &str) -> (ExitStatus, String) {
+        let (read, lines) = mpsc::channel();
+        let error = BufReader::new(self.child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in error.lines().map_while(Result::ok) {
+                let _ = read.send(line + "\n");
+            }
+        });
+        let mut printed = String::new();
+        for _ in 0..count {
+            printed += &lines.recv_timeout(PATIENCE).unwrap_or_default();
+        }
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
@@ -128,14 +147,8 @@ impl RunningMock {
             assert!(Instant::now() < deadline, "{signal} does not end the mock");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut error = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut error)
-            .unwrap();
-        (self.child.wait().unwrap(), error)
+        printed.extend(lines);
+        (self.child.wait().unwrap(), printed)
     }
 }
 
@@ -145,11 +158,4 @@ impl Drop for RunningMock {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Writes a file for one test. `name` is used by no other test.
-fn file(name: &str, content: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, content).unwrap();
-    path
 }

@@ -1,8 +1,8 @@
 //! Connections that a well-behaved client does not make: malformed, pipelined, too long, or never finished.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::mock::dialect::ErrorShape;
 use audience::mock::{Dialect, Fault, MockServer};
@@ -22,6 +22,28 @@ fn read_to_end(mut connection: TcpStream) -> String {
     let mut bytes = Vec::new();
     connection.read_to_end(&mut bytes).unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// How long the server reads what a client still sends after it has ended their connection.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends a request that the server does not read to its end, and reads until the server closes the connection.
+///
+/// Sends it again if that took so long that the server has stopped reading: then the connection was reset, and the
+/// response may be lost.
+fn exchange(server: &MockServer, send: impl Fn(&mut TcpStream) -> io::Result<()>) -> String {
+    let mut attempt = 1;
+    loop {
+        let start = Instant::now();
+        let mut connection = connect(server);
+        let mut response = Vec::new();
+        let sent = send(&mut connection);
+        match sent.and_then(|()| connection.read_to_end(&mut response)) {
+            Ok(_) => return String::from_utf8_lossy(&response).into_owned(),
+            Err(error) => assert!(start.elapsed() >= DRAIN_TIMEOUT && attempt < 5, "{error}"),
+        }
+        attempt += 1;
+    }
 }
 
 /// Reads one response that has a body. The connection can stay open.
@@ -69,10 +91,9 @@ fn a_request_that_cannot_be_parsed_gets_a_response_and_then_the_end() {
             "431",
         ),
     ] {
-        let mut connection = connect(&server);
-        connection.write_all(request.as_bytes()).unwrap();
-
-        let response = read_to_end(connection);
+        let response = exchange(&server, |connection| {
+            connection.write_all(request.as_bytes())
+        });
 
         assert_eq!(statuses(&response), [status], "{response}");
     }
@@ -118,16 +139,13 @@ fn the_response_to_a_request_that_cannot_be_parsed_says_why() {
             too_large,
         ),
     ] {
-        let mut connection = connect(&server);
-        // The response before it stays as it is.
-        let first = "GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        connection.write_all(first.as_bytes()).unwrap();
-        let first = read_response(&mut connection);
-        connection.write_all(request.as_bytes()).unwrap();
+        let response = exchange(&server, |connection| {
+            // The response before it stays as it is.
+            connection.write_all(b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
+            assert_eq!(statuses(&read_response(connection)), ["401"]);
+            connection.write_all(request.as_bytes())
+        });
 
-        let response = read_to_end(connection);
-
-        assert_eq!(statuses(&first), ["401"]);
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("content-type: application/json"), "{head}");
         assert!(head.contains("connection: close"), "{head}");
@@ -246,23 +264,22 @@ fn a_client_that_sends_all_of_a_body_over_the_limit_still_reads_the_413() {
     let chunk = vec![b'a'; 1024 * 1024];
 
     for framing in ["content-length: 50331648", "transfer-encoding: chunked"] {
-        let mut connection = connect(&server);
-        write!(
-            connection,
-            "POST /contacts HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n"
-        )
-        .unwrap();
-        for _ in 0..48 {
-            if framing.ends_with("chunked") {
-                connection.write_all(b"100000\r\n").unwrap();
+        let response = exchange(&server, |connection| {
+            write!(
+                connection,
+                "POST /contacts HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n"
+            )?;
+            for _ in 0..48 {
+                if framing.ends_with("chunked") {
+                    connection.write_all(b"100000\r\n")?;
+                }
+                connection.write_all(&chunk)?;
+                if framing.ends_with("chunked") {
+                    connection.write_all(b"\r\n")?;
+                }
             }
-            connection.write_all(&chunk).unwrap();
-            if framing.ends_with("chunked") {
-                connection.write_all(b"\r\n").unwrap();
-            }
-        }
-
-        let response = read_to_end(connection);
+            Ok(())
+        });
 
         assert_eq!(statuses(&response), ["413"], "{framing}");
         assert!(response.contains("connection: close"), "{response}");
@@ -306,7 +323,8 @@ async fn bodies_that_strangers_do_not_finish_take_up_a_limited_amount_of_memory(
                 PART + 1
             )
             .unwrap();
-            connection.write_all(&part).unwrap();
+            // The server does not read all of the body that it refuses.
+            let _ = connection.write_all(&part);
             connections.push(connection);
         }
         connections
@@ -334,7 +352,8 @@ async fn bodies_that_strangers_do_not_finish_take_up_a_limited_amount_of_memory(
                 .body(vec![b' '; PART])
                 .send()
         };
-        while send().await.unwrap().status() != 422 {
+        // A response that is lost is one to a body that was refused.
+        while send().await.ok().map(|response| response.status().as_u16()) != Some(422) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })

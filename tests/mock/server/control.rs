@@ -10,7 +10,7 @@ use support::{PATIENCE, in_time};
 use tokio::io::AsyncReadExt;
 
 use super::raw_receiver::raw_receiver;
-use super::{ada, get, json_of, post, post_unchecked};
+use super::{ada, get, json_of, post, post_unchecked, stopped_server};
 use crate::receiver::{Receiver, SECRET};
 
 /// Calls the control plane without a key. Returns the status, and the body or `Null`.
@@ -548,7 +548,7 @@ async fn requests_can_be_listed_in_pages() {
 
 #[tokio::test]
 async fn endpoints_are_added_and_removed_by_name() {
-    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    let server = stopped_server().await;
     let receiver = Receiver::start([500]).await;
     let endpoint = json!({"url": receiver.url, "secret": SECRET});
 
@@ -614,7 +614,7 @@ async fn nothing_waits_for_the_pending_attempts_of_an_endpoint_that_was_removed(
 
 #[tokio::test]
 async fn an_event_is_sent_logged_and_redelivered() {
-    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    let server = stopped_server().await;
     let receiver = Receiver::start([500]).await;
     call(
         &server,

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::control::call;
 use super::raw_receiver::raw_receiver;
-use super::{FIVE_HOURS, START, ada, get, json_of, offsets, post, stopped_server};
+use super::{FIVE_HOURS, START, ada, get, json_of, offsets, post, running_server, stopped_server};
 use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
 
 /// The seconds from the first attempt to each of the ten.
@@ -344,7 +344,7 @@ async fn with_a_running_clock_the_deliveries_at_once_are_limited() {
 
 #[tokio::test]
 async fn with_a_running_clock_a_retry_is_made_in_real_time() {
-    let server = MockServer::start().await;
+    let server = running_server().await;
     let receiver = Receiver::start([500]).await;
     server.webhook_endpoint(&receiver.url, SECRET);
     server.send_event(json!({"type": "email.opened"})).await;

@@ -7,7 +7,7 @@ use audience::webhooks::{EventType, Verifier, VerifyError};
 use serde_json::{Value, json};
 
 use super::control::{NO_CONTENT, call};
-use super::{FIVE_HOURS, START, offsets, post, stopped_server};
+use super::{FIVE_HOURS, START, offsets, post, running_server, stopped_server};
 use crate::receiver::{Receiver, SECRET};
 
 const ONE_MINUTE: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ async fn a_duplicate_has_the_same_id_and_is_genuine() {
 
 #[tokio::test]
 async fn sending_an_event_waits_for_its_duplicate() {
-    for server in [stopped_server().await, MockServer::start().await] {
+    for server in [stopped_server().await, running_server().await] {
         let receiver = Receiver::start([]).await;
         server.webhook_endpoint(&receiver.url, SECRET);
         server.delivery_fault(DeliveryFault::duplicate().times(2));
@@ -170,7 +170,7 @@ async fn two_events_arrive_in_the_opposite_order() {
 
 #[tokio::test]
 async fn sending_an_event_does_not_wait_while_it_is_held_back() {
-    for server in [stopped_server().await, MockServer::start().await] {
+    for server in [stopped_server().await, running_server().await] {
         let receiver = Receiver::start([]).await;
         server.webhook_endpoint(&receiver.url, SECRET);
         server.delivery_fault(DeliveryFault::reorder());

@@ -7,7 +7,7 @@ use audience::webhooks::{BounceType, CheckResult, Event, EventData, Verifier};
 use serde_json::{Value, json};
 
 use super::control::call;
-use super::{FIVE_HOURS, START, ada, get, json_of, post, stopped_server};
+use super::{FIVE_HOURS, START, ada, get, json_of, post, running_server, stopped_server};
 use crate::receiver::{Receiver, SECRET};
 use support::in_time;
 
@@ -86,7 +86,7 @@ async fn a_delayed_mail_is_delivered_when_the_clock_gets_there() {
 
 #[tokio::test]
 async fn with_a_running_clock_a_delayed_mail_is_delivered_in_real_time() {
-    let server = MockServer::start().await;
+    let server = running_server().await;
     let receiver = Receiver::start([]).await;
     server.webhook_endpoint(&receiver.url, SECRET);
     send(&server, "delay@example.com").await;

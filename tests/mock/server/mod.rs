@@ -23,9 +23,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use audience::Timestamp;
-use audience::mock::{DeliveryAttempt, Dialect, EngagementKind, Fault, MockServer, SegmentKind};
+use audience::mock::{
+    DeliveryAttempt, Dialect, EngagementKind, Fault, MockServer, MockServerBuilder, SegmentKind,
+};
 use serde_json::{Value, json};
-use support::PATIENCE;
+use support::{PATIENCE, free_port, in_time};
 
 use crate::openapi::conformance::{self, Exchange};
 
@@ -35,18 +37,33 @@ const FIVE_HOURS: Duration = Duration::from_secs(5 * 3_600);
 
 /// Starts a server whose clock is stopped at `START`.
 async fn stopped_server() -> MockServer {
-    MockServer::builder().clock(START).start().await
+    patient().clock(START).start().await
 }
 
-/// Starts a server on the port of one that was just dropped. On a busy machine, the thread of that one may end later than
-/// a server waits for its port.
-async fn start_on(port: u16) -> MockServer {
-    for _ in 0..10 {
-        if let Ok(server) = MockServer::builder().port(port).try_start().await {
-            return server;
+/// Starts a server whose clock runs.
+async fn running_server() -> MockServer {
+    patient().start().await
+}
+
+/// Configures a server that waits for a receiver as long as a test may take: on a busy machine, the default of 10 s may be
+/// too short.
+fn patient() -> MockServerBuilder {
+    MockServer::builder().delivery_timeout(2 * PATIENCE)
+}
+
+/// Starts a server on a port that may still be in use: on a busy machine, the thread of a server that was just dropped may
+/// end later than the next one waits for its port.
+///
+/// The port is of [`free_port`]: the system could give any other one to another test in between.
+pub(crate) async fn start_on(port: u16, builder: &MockServerBuilder) -> MockServer {
+    in_time(async {
+        loop {
+            if let Ok(server) = builder.clone().port(port).try_start().await {
+                break server;
+            }
         }
-    }
-    panic!("port {port} is still in use");
+    })
+    .await
 }
 
 /// Posts JSON to the service with the full-access key. Asserts that the description shows the exchange.
@@ -258,12 +275,12 @@ async fn a_server_waits_a_while_for_a_port_in_use() {
 
 #[tokio::test]
 async fn the_port_of_a_dropped_server_can_be_used_at_once() {
-    let mut server = MockServer::start().await;
-    let port = port(&server);
+    let (port, builder) = (free_port(), MockServer::builder());
+    let mut server = start_on(port, &builder).await;
 
     for _ in 0..3 {
         drop(server);
-        server = start_on(port).await;
+        server = start_on(port, &builder).await;
     }
 
     assert_eq!(address(&server), format!("127.0.0.1:{port}"));
@@ -271,7 +288,8 @@ async fn the_port_of_a_dropped_server_can_be_used_at_once() {
 
 #[tokio::test]
 async fn dropping_a_server_stops_it_without_blocking() {
-    let server = MockServer::start().await;
+    // No other test listens on this port later.
+    let server = start_on(free_port(), &MockServer::builder()).await;
     let address = address(&server);
     let held_open = tokio::net::TcpStream::connect(&address).await.unwrap();
     server.fault(Fault::delay(2 * PATIENCE));

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Starts a receiver that runs `behavior` on each connection, once a request has begun to arrive. Returns its URL.
+/// Starts a receiver that runs `behavior` on each connection, once a request has arrived. Returns its URL.
 pub(super) async fn raw_receiver<F>(behavior: impl Fn(TcpStream) -> F + Send + 'static) -> String
 where
     F: Future<Output = ()> + Send + 'static,
@@ -15,11 +15,23 @@ where
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream.read(&mut [0; 4_096]).await.unwrap();
+            read_event(&mut stream).await;
             tokio::spawn(behavior(stream));
         }
     });
     url
+}
+
+/// Reads a request to its end, which is that of an event: a connection that is closed with unread bytes is reset, and the
+/// response may be lost.
+async fn read_event(stream: &mut TcpStream) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"}}") {
+        match stream.read_buf(&mut request).await {
+            Ok(1..) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Starts a receiver that responds only when permitted. Returns its URL, the number of requests received, and the

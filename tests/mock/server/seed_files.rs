@@ -11,16 +11,25 @@ use super::control::call;
 use super::stopped_server;
 
 /// Writes a file for one test. `name` is used by no other test.
-fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+///
+/// It gets its name at the end: another run of the tests, which writes the same file, never reads a part of it.
+pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, content).unwrap();
+    let unnamed = path.with_extension(std::process::id().to_string());
+    std::fs::write(&unnamed, content).unwrap();
+    std::fs::rename(unnamed, &path).unwrap();
     path
+}
+
+/// Like [`file`], for a test that removes its file.
+fn own_file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    file(&format!("{}-{name}", std::process::id()), content)
 }
 
 #[tokio::test]
 async fn a_server_starts_with_the_content_of_a_seed_file() {
     let seed = json!({"topics": {"news": true}, "contacts": [{"email": "ada@example.com", "answers": {"news": false}}]});
-    let path = file("seed.json", seed.to_string());
+    let path = own_file("seed.json", seed.to_string());
 
     let server = MockServer::builder().seed_file(&path).start().await;
     std::fs::remove_file(path).unwrap();
@@ -318,7 +327,7 @@ async fn tens_of_thousands_of_contacts_are_seeded_and_listed() {
         .map(|number| json!({"email": format!("c{number}@x.io"), "created_at": -number}))
         .collect();
     let seed = json!({"contacts": contacts}).to_string();
-    let path = file("huge.json", &seed);
+    let path = own_file("huge.json", &seed);
 
     let server = MockServer::builder().seed_file(&path).start().await;
     std::fs::remove_file(path).unwrap();

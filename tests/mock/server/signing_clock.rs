@@ -1,11 +1,11 @@
 //! The clock that deliveries are signed by.
 
-use audience::mock::{MockServer, SigningClock};
+use audience::mock::SigningClock;
 use audience::webhooks::{Verifier, VerifyError};
 use serde_json::{Value, json};
 
 use super::control::{NO_CONTENT, call};
-use super::{FIVE_HOURS, START, offsets};
+use super::{FIVE_HOURS, START, offsets, patient, stopped_server};
 use crate::receiver::{Received, Receiver, SECRET};
 
 /// Verifies a delivery by the system's clock, as a receiver in another process does.
@@ -18,7 +18,7 @@ fn verify(received: &Received) -> Result<(), VerifyError> {
 
 #[tokio::test]
 async fn a_receiver_with_the_wall_clock_accepts_every_attempt_of_five_hours() {
-    let server = MockServer::builder()
+    let server = patient()
         .clock(START)
         .signing_clock(SigningClock::Wall)
         .start()
@@ -40,7 +40,7 @@ async fn a_receiver_with_the_wall_clock_accepts_every_attempt_of_five_hours() {
 
 #[tokio::test]
 async fn the_signing_clock_can_be_changed_and_a_reset_restores_it() {
-    let server = MockServer::builder().clock(START).start().await;
+    let server = stopped_server().await;
     let receiver = Receiver::start([]).await;
     let deliver = async || {
         server.webhook_endpoint(&receiver.url, SECRET);
