@@ -160,7 +160,8 @@ pub fn free_port() -> u16 {
 
     loop {
         let number = NEXT.get_or_init(start).fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + number % 10_000;
+        // A browser connects to no port 10080.
+        let port = 10_100 + number % 9_900;
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
