@@ -153,7 +153,7 @@ fn after_an_error_a_list_continues_with_no_contact_lost() {
 #[test]
 fn a_blocking_call_has_the_same_settings_as_the_async_one() {
     let (server, contacts) = server();
-    server.fault(Fault::delay(Duration::from_secs(5)));
+    server.fault(Fault::delay(Duration::from_secs(3_600)));
 
     let call = contacts
         .retrieve("ada@x.io")

@@ -692,8 +692,10 @@ async fn the_deadline_and_the_retry_policy_of_the_call_apply_to_its_requests() {
     server.clear_faults();
     server.fault(Fault::status(503).retry_after(60));
     let late = contacts.change_address(ADA, NEW);
-    let late = late.deadline(Duration::from_secs(5));
-    let late = late.await.unwrap_err();
+    // Without the deadline, it would wait for 60 s.
+    let late = late.retry(RetryPolicy::exponential());
+    let late = late.deadline(Duration::from_secs(50));
+    let late = in_time(late.into_future()).await.unwrap_err();
     assert_eq!(late.outcome(), Outcome::Unchanged);
     assert!(late.retry_after().is_some());
 }

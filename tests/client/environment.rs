@@ -54,7 +54,8 @@ fn a_client_takes_its_base_url_and_key_from_the_environment() {
 #[test]
 fn the_key_may_be_in_a_file_that_ends_with_a_newline() {
     let server = MockServer::builder().start_blocking();
-    let file = std::env::temp_dir().join(format!("audience-key-file-{}", std::process::id()));
+    let name = format!("audience-key-file-{:016x}", fastrand::u64(..));
+    let file = std::env::temp_dir().join(name);
     std::fs::write(&file, format!("{}\n", server.full_key())).unwrap();
 
     let (success, text) = run(&[

@@ -863,7 +863,7 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
     let contacts = server.client_builder().retry(RetryPolicy::none());
     let client = contacts.build().unwrap();
     let contacts = client.contacts();
-    let folder = std::env::temp_dir().join(format!("audience-exit-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("audience-exit-{:016x}", fastrand::u64(..)));
     std::fs::create_dir(&folder).unwrap();
     let file = folder.join("all");
     let export = || contacts.list().export(&file, JsonLines);
@@ -988,7 +988,7 @@ async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_s
     let links = UnsubscribeLinks::new(["0123456789abcdef0123456789abcdef"], "https://a.b/c");
     let service = UnsubscribeService::builder(links.unwrap(), contacts.clone(), MemoryStore::new());
     let service = service.topic(OfferedTopic::new("news", "News")).build();
-    let folder = std::env::temp_dir().join(format!("audience-three-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("audience-three-{:016x}", fastrand::u64(..)));
     std::fs::create_dir(&folder).unwrap();
     let state = SyncState::open(folder.join("state")).unwrap();
     server.fault(Fault::status(401));

@@ -13,6 +13,7 @@ use serde_json::json;
 use wiremock::Request;
 
 use super::paged_service::page;
+use support::cancellation::until;
 use support::{contact, contacts, in_time, ok, respond_with, with};
 
 const GONE: &str = r#"{"code": "not_found", "message": "no such contact"}"#;
@@ -234,7 +235,7 @@ struct Gauge {
 async fn as_many_contacts_as_allowed_are_retrieved_at_once() {
     for allowed in [1, 3] {
         let gauge = Gauge::default();
-        let url = serve_slowly(gauge.clone()).await;
+        let url = serve_slowly(gauge.clone(), allowed > 1).await;
 
         let stream = contacts(url).list().full().concurrency(allowed);
         let count = in_time(stream.try_fold(0, |count, _| async move { Ok(count + 1) }));
@@ -245,8 +246,9 @@ async fn as_many_contacts_as_allowed_are_retrieved_at_once() {
     }
 }
 
-/// Serves six contacts. A retrieve call takes so long that, on a busy machine too, others are open meanwhile.
-async fn serve_slowly(gauge: Gauge) -> String {
+/// Serves six contacts. A retrieve call takes so long that most likely, one too many would be open meanwhile. If two are
+/// expected, it takes until there were two.
+async fn serve_slowly(gauge: Gauge, expects_two: bool) -> String {
     use axum::extract::RawQuery;
     use axum::routing::get;
 
@@ -261,6 +263,7 @@ async fn serve_slowly(gauge: Gauge) -> String {
             let now = open.fetch_add(1, Ordering::SeqCst) + 1;
             most.fetch_max(now, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(150)).await;
+            until(|| !expects_two || most.load(Ordering::SeqCst) > 1).await;
             open.fetch_sub(1, Ordering::SeqCst);
             axum::Json(contact())
         }

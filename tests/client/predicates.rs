@@ -7,7 +7,9 @@ use serde_json::json;
 use super::errors::refusal;
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, bytes, close_connection};
-use support::{ADA, TIMEOUT, builder, client, closed_url, printed, respond_with, status, text};
+use support::{
+    ADA, PATIENCE, TIMEOUT, builder, client, closed_url, printed, respond_with, status, text,
+};
 
 /// Bodies of proxies, of other services, and of no service.
 const FOREIGN_BODIES: [&str; 7] = [
@@ -424,9 +426,9 @@ async fn an_error_has_its_status_and_its_class() {
 
 #[tokio::test]
 async fn a_failure_without_a_response_has_no_status_but_a_class() {
-    let once = |url: &str| {
+    let once = |url: &str, timeout| {
         let builder = builder(url).retry(RetryPolicy::none());
-        let client = builder.timeout(TIMEOUT).build();
+        let client = builder.timeout(timeout).no_deadline().build();
         client.unwrap().contacts().retrieve(ADA)
     };
     let silent = ScriptedServer::start([bytes("").then_hang()]).await;
@@ -434,10 +436,10 @@ async fn a_failure_without_a_response_has_no_status_but_a_class() {
     let malformed = respond_with(text(200, "{")).await;
 
     for (call, expected) in [
-        (once(&closed_url()), &["retryable"][..]),
-        (once(silent.url()), &["timeout", "retryable"]),
-        (once(broken.url()), &["retryable"]),
-        (once(&malformed.uri()), &[]),
+        (once(&closed_url(), PATIENCE), &["retryable"][..]),
+        (once(silent.url(), TIMEOUT), &["timeout", "retryable"]),
+        (once(broken.url(), PATIENCE), &["retryable"]),
+        (once(&malformed.uri(), PATIENCE), &[]),
         (client(closed_url()).contacts().retrieve(""), &[]),
     ] {
         let error = call.await.unwrap_err();

@@ -5,13 +5,17 @@ use std::time::Duration;
 use audience::contacts::NewContact;
 use audience::{Auth, Client, ErrorKind, Method, RetryPolicy};
 use serde_json::json;
+use wiremock::Request;
 
 use support::operation::Operation;
-use support::scripted_server::{ScriptedServer, response};
+use support::scripted_server::{ScriptedServer, bytes, response};
 use support::{
-    ADA, KEY, TIMEOUT, builder, client, contact, ok, received, record, respond_in_turn,
-    respond_with, status,
+    ADA, KEY, builder, client, contact, ok, received, record, respond_in_turn, respond_with,
+    status, time_out,
 };
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const SHORT: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn every_call_sends_key_accept_and_user_agent_to_its_endpoint() {
@@ -148,31 +152,30 @@ async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
         .no_proxy()
         .build()
         .unwrap();
-    let server = respond_with(ok(contact()).set_delay(Duration::from_secs(20))).await;
-    let client = builder(server.uri())
+    let server = ScriptedServer::start([bytes("").then_hang()]).await;
+    let client = builder(server.url())
         .http_client(custom)
-        .timeout(TIMEOUT)
+        .timeout(HOUR)
+        .no_deadline()
         .retry(RetryPolicy::none())
         .user_agent("my-app/1.0")
         .build()
         .unwrap();
 
-    let error = client.contacts().retrieve(ADA).await.unwrap_err();
+    let call = client.contacts().retrieve(ADA);
+    let is_received = || !server.received().is_empty();
+    let error = time_out(call, HOUR, is_received).await.unwrap_err();
 
     assert_eq!(
         error.kind(),
         ErrorKind::Timeout,
         "the timeout of the builder applies"
     );
-    let headers = &received(&server).await[0].headers;
-    assert_eq!(headers["x-from"], "custom");
-    assert_eq!(headers["authorization"], "Bearer key-hunter2");
-    assert!(
-        headers["user-agent"]
-            .to_str()
-            .unwrap()
-            .starts_with("my-app/1.0 audience/")
-    );
+    let request = &server.received()[0];
+    assert_eq!(request.header("x-from"), Some("custom"));
+    assert_eq!(request.header("authorization"), Some("Bearer key-hunter2"));
+    let user_agent = request.header("user-agent").unwrap();
+    assert!(user_agent.starts_with("my-app/1.0 audience/"));
 }
 
 #[tokio::test]
@@ -195,14 +198,17 @@ async fn a_setting_of_a_call_overrides_the_clients_for_that_call_only() {
 
     assert_eq!((overridden.attempts(), unchanged.attempts()), (3, 1));
 
-    let server = respond_with(ok(contact()).set_delay(TIMEOUT)).await;
+    let server = respond_with(|request: &Request| {
+        let is_silent = request.url.path().ends_with("bob%40example.com");
+        let delay = if is_silent { HOUR } else { SHORT * 4 };
+        ok(contact()).set_delay(delay)
+    })
+    .await;
     let contacts = client(server.uri()).contacts();
-    let timed_out = contacts
-        .retrieve(ADA)
-        .timeout(Duration::from_millis(50))
-        .retry(RetryPolicy::none());
+    let bob = || contacts.retrieve("bob@example.com");
+    let timed_out = bob().timeout(SHORT).retry(RetryPolicy::none());
     assert_eq!(timed_out.await.unwrap_err().kind(), ErrorKind::Timeout);
-    let out_of_time = contacts.retrieve(ADA).deadline(Duration::from_millis(50));
+    let out_of_time = bob().deadline(SHORT);
     assert_eq!(out_of_time.await.unwrap_err().kind(), ErrorKind::Timeout);
     assert!(contacts.retrieve(ADA).await.is_ok());
 }

@@ -203,7 +203,9 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
     let [handler, send] = &blocks("py")[..] else {
         panic!("the guide has two Python programs");
     };
-    let seed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide-seed.json");
+    // The ports of another run of the tests are others.
+    let seed = format!("guide-seed-{:016x}.json", fastrand::u64(..));
+    let seed = Path::new(env!("CARGO_TARGET_TMPDIR")).join(seed);
     fs::write(&seed, with_ports(blocks("json").swap_remove(0))).unwrap();
     let mut handler =
         Running::start(Command::new("python3").args(["-I", "-c", &with_ports(handler.clone())]));
@@ -214,7 +216,9 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
             .arg(&seed),
     );
     let url = format!("http://127.0.0.1:{mock_port}");
-    assert_eq!(mock.line(), format!("listening on {url}"));
+    let listening = mock.line();
+    fs::remove_file(&seed).unwrap();
+    assert_eq!(listening, format!("listening on {url}"));
 
     for id in ["eml_00000001", "eml_00000002"] {
         let sent = Command::new("python3")

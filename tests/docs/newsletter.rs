@@ -1,5 +1,6 @@
 //! The example `newsletter`, as its subscribers, the service and a supervisor see it.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ struct Newsletter {
     url: String,
     /// For all requests: to make one takes long, and the server waits only 5 s for the headers of a request.
     client: reqwest::Client,
+    /// How many requests were repeated because the program was too slow. Each may have sent a mail.
+    repeated: Cell<usize>,
 }
 
 impl Drop for Newsletter {
@@ -52,19 +55,33 @@ fn command(server: &MockServer, database: &Database) -> Command {
     command
 }
 
+/// Starts the program. If the database of a busy machine is too slow for it, starts it again, as a supervisor does.
 fn start(server: &MockServer, database: &Database) -> Newsletter {
-    let mut command = command(server, database);
-    let mut process = command.args(["--port", "0"]).spawn().unwrap();
-    let mut line = String::new();
-    let mut stdout = BufReader::new(process.stdout.take().unwrap());
-    stdout.read_line(&mut line).unwrap();
-    let url = line.trim().strip_prefix("listening on ").unwrap();
-    Newsletter {
-        process,
-        url: url.to_owned(),
-        client: reqwest::Client::new(),
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let mut command = command(server, database);
+        let mut process = command.args(["--port", "0"]).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        if let Some(url) = line.trim().strip_prefix("listening on ") {
+            return Newsletter {
+                process,
+                url: url.to_owned(),
+                client: reqwest::Client::new(),
+                repeated: Cell::new(0),
+            };
+        }
+        let code = process.wait().unwrap().code();
+        assert!(
+            code == Some(TOO_SLOW) && Instant::now() < end,
+            "{line}{code:?}"
+        );
     }
 }
+
+/// The exit status of a program that a supervisor should start again, for example because the database was too slow.
+const TOO_SLOW: i32 = 75;
 
 const ONE_SENT: &str = "1 sent, 0 sent before, 0 not wanted, 0 failed\n";
 
@@ -74,10 +91,21 @@ async fn create_tables(database: &Database) {
     store.migrate().await.unwrap();
 }
 
-/// Sends an issue that was not sent before.
+/// Sends an issue that was not sent before. If a busy machine is too slow for it, sends another one.
 fn send(server: &MockServer, database: &Database, topic: &str) -> Output {
-    let issue = server.requests().len().to_string();
-    start_sending(server, database, topic, &issue)
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let issue = format!("{:016x}", fastrand::u64(..));
+        let sent = send_issue(server, database, topic, &issue);
+        if sent.status.code() != Some(TOO_SLOW) || Instant::now() > end {
+            return sent;
+        }
+    }
+}
+
+/// Sends an issue, or a part of it.
+fn send_issue(server: &MockServer, database: &Database, topic: &str, issue: &str) -> Output {
+    start_sending(server, database, topic, issue)
         .wait_with_output()
         .unwrap()
 }
@@ -93,18 +121,35 @@ fn start_sending(server: &MockServer, database: &Database, topic: &str, issue: &
 }
 
 impl Newsletter {
-    /// Sends a request to a link of a mail, or to a path, which succeeds. On a busy machine, it may get a 503 because it
-    /// takes too long. Then it is sent again, as a visitor would.
+    /// Sends a request to a link of a mail, or to a path, which succeeds.
     async fn request(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
+        let response = self.patient_response(method, link, form).await;
+        assert_eq!(response.status(), 200, "{link}");
+        response
+    }
+
+    /// Sends a request. On a busy machine, it may get a 503 or a 408 because it takes too long. Then it is sent again, as
+    /// a visitor would.
+    async fn patient_response(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
         let end = Instant::now() + PATIENCE;
         loop {
             let response = self.response(method.clone(), link, form).await;
-            if response.status() == 503 && Instant::now() < end {
-                continue;
+            let is_late = [408, 503].contains(&response.status().as_u16());
+            if !is_late || Instant::now() > end {
+                return response;
             }
-            assert_eq!(response.status(), 200, "{link}");
-            return response;
+            self.repeated.set(self.repeated.get() + 1);
         }
+    }
+
+    /// Asserts that the mock has so many mails, or more if requests were repeated.
+    fn assert_mails(&self, server: &MockServer, count: usize) {
+        let sent = server.sent_mail().len();
+        let repeated = self.repeated.get();
+        assert!(
+            (count..=count + repeated).contains(&sent),
+            "{sent}, repeated: {repeated}"
+        );
     }
 
     async fn response(&self, method: Method, link: &str, form: &str) -> reqwest::Response {
@@ -152,7 +197,7 @@ async fn a_reader_signs_up_with_two_clicks_and_leaves_with_one() {
     for _ in 0..2 {
         newsletter.request(Method::POST, "/", form).await;
     }
-    assert_eq!(server.sent_mail().len(), 1);
+    newsletter.assert_mails(&server, 1);
     let confirm = link(&server);
     // A scanner opens the link.
     newsletter.request(Method::GET, &confirm, "").await;
@@ -197,7 +242,7 @@ async fn a_visitor_is_not_told_to_try_again_in_a_minute_if_the_team_has_to_act()
     server.fault(Fault::status(401).path("/emails"));
 
     let form = "address=ada%40x.io&topic=news";
-    let failed = newsletter.response(Method::POST, "/", form).await;
+    let failed = newsletter.patient_response(Method::POST, "/", form).await;
 
     assert_eq!(failed.status(), 500);
     let page = failed.text().await.unwrap();
@@ -258,42 +303,55 @@ async fn a_click_that_unsubscribes_comes_after_a_confirmation_that_still_runs() 
     };
     let server = topics().await;
     let newsletter = start(&server, &database);
-    let confirm = async || {
+    let sign_up = async || {
         newsletter
             .request(Method::POST, "/", "address=ada%40x.io&topic=news")
             .await;
-        let link = link(&server);
-        newsletter.request(Method::POST, &link, CONFIRM).await;
+        link(&server)
     };
-    confirm().await;
+    let confirm = sign_up().await;
+    newsletter.request(Method::POST, &confirm, CONFIRM).await;
     let sent = send(&server, &database, "news").stdout;
     assert_eq!(sent, ONE_SENT.as_bytes());
     let url = one_click_url(&server);
-    let delay = Fault::delay(Duration::from_secs(1));
-    server.fault(delay.method("GET").path("/contacts/*").times(1));
-    let before = server.requests().len();
+    let confirm = sign_up().await;
 
-    let unsubscribe = async {
-        until(|| {
-            server.requests()[before..]
-                .iter()
-                .any(|request| request.method == "GET")
-        })
-        .await;
-        newsletter
-            .request(Method::POST, &url, "List-Unsubscribe=One-Click")
-            .await;
+    // On a busy machine, the click may take too long. Then there is another one.
+    let end = Instant::now() + PATIENCE;
+    let before = loop {
+        server.clear_faults();
+        let delay = Fault::delay(Duration::from_secs(1));
+        server.fault(delay.method("GET").path("/contacts/*").times(1));
+        let before = server.requests().len();
+        let status = Cell::new(None);
+        let click = async {
+            let response = newsletter.response(Method::POST, &confirm, CONFIRM).await;
+            status.set(Some(response.status().as_u16()));
+        };
+        let unsubscribe = async {
+            let is_retrieved = || {
+                let requests = server.requests();
+                requests[before..].iter().any(|sent| sent.method == "GET")
+            };
+            until(|| is_retrieved() || status.get().is_some()).await;
+            newsletter
+                .request(Method::POST, &url, "List-Unsubscribe=One-Click")
+                .await;
+        };
+        tokio::join!(click, unsubscribe);
+        if status.get() == Some(200) {
+            break before;
+        }
+        let is_late = matches!(status.get(), Some(408 | 503));
+        assert!(is_late && Instant::now() < end, "{status:?}");
+        until(|| !server.contact("ada@x.io").unwrap().topics["news"]).await;
     };
-    tokio::join!(confirm(), unsubscribe);
 
-    let subscribed = || {
-        server
-            .requests()
-            .iter()
-            .filter(|request| request.path.ends_with("/subscribe") && !request.body.is_empty())
-            .count()
-    };
-    assert_eq!(subscribed(), 2);
+    let requests = server.requests();
+    let mut subscribed = requests[before..]
+        .iter()
+        .filter(|request| request.path.ends_with("/subscribe") && !request.body.is_empty());
+    assert!(subscribed.next().is_some() && subscribed.next().is_none());
     until(|| !server.contact("ada@x.io").unwrap().topics["news"]).await;
     let last = server
         .requests()
@@ -304,23 +362,39 @@ async fn a_click_that_unsubscribes_comes_after_a_confirmation_that_still_runs() 
 
 #[tokio::test]
 async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
-    let Some(database) = postgres::database().await else {
-        return;
-    };
+    let end = Instant::now() + PATIENCE;
+    while let Some(database) = postgres::database().await {
+        if let Some(report) = opt_out_while_an_issue_is_sent(&database).await {
+            let expected = "5 sent, 0 sent before, 2 not wanted, 0 failed\n";
+            assert_eq!(report, expected);
+            return;
+        }
+        assert!(Instant::now() < end, "the machine is too slow");
+    }
+}
+
+/// Opts all seven readers out while the first five mails of an issue are sent. Returns the report, or `None` if the
+/// opt-outs took longer than the mails.
+async fn opt_out_while_an_issue_is_sent(database: &Database) -> Option<String> {
     let server = topics().await;
-    let newsletter = start(&server, &database);
+    let newsletter = start(&server, database);
     seed_readers(&server, 7);
     // On a slow machine, the opt-outs take some seconds.
     // The first mail goes alone.
     let slow = Fault::delay(Duration::from_secs(10)).path("/emails");
     server.fault(slow.after(1));
     let links = UnsubscribeLinks::new([LINK_SECRET], format!("{PUBLIC_URL}/preferences")).unwrap();
-    let sending = start_sending(&server, &database, "news", "1");
+    let mut sending = start_sending(&server, database, "news", "1");
     let mails = || {
         let requests = server.requests().into_iter();
         requests.filter(|request| request.path == "/emails").count()
     };
-    until(|| mails() == 5).await;
+    support::in_time(async {
+        while mails() < 5 && sending.try_wait().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
 
     // While the next four mails are sent, all readers opt out, and the service has it.
     for reader in 0..7 {
@@ -333,10 +407,12 @@ async fn an_opt_out_while_an_issue_is_sent_stops_its_mail() {
     let is_out = |reader| !server.contact(format!("r{reader}@x.io")).unwrap().topics["news"];
     until(|| (0..7).all(is_out)).await;
 
-    assert_eq!(
-        sending.wait_with_output().unwrap().stdout,
-        b"5 sent, 0 sent before, 2 not wanted, 0 failed\n"
-    );
+    let is_in_time = mails() == 5 && sending.try_wait().unwrap().is_none();
+    let sent = sending.wait_with_output().unwrap();
+    let code = sent.status.code();
+    assert!(matches!(code, Some(0 | TOO_SLOW)), "{sent:?}");
+    let is_in_time = is_in_time && code == Some(0);
+    is_in_time.then(|| String::from_utf8(sent.stdout).unwrap())
 }
 
 #[tokio::test]
@@ -359,7 +435,10 @@ async fn more_clicks_than_the_pool_has_connections_succeed_while_the_service_is_
             .response(Method::POST, link, CONFIRM)
             .await
             .status();
-        assert!(status == 200 || status == 503, "{status}: {link}");
+        assert!(
+            [200, 408, 503].contains(&status.as_u16()),
+            "{status}: {link}"
+        );
         status == 200
     };
     // On a busy machine, a click may get a 503 because it takes too long. Then the visitor clicks again.
@@ -386,11 +465,18 @@ async fn a_mail_that_the_service_refuses_does_not_stop_those_after_it() {
         return;
     };
     create_tables(&database).await;
-    let server = topics().await;
-    seed_readers(&server, 3);
-    server.fault(Fault::status(422).path("/emails").times(1));
-
-    let sent = send(&server, &database, "news");
+    let end = Instant::now() + PATIENCE;
+    let (server, sent) = loop {
+        let server = topics().await;
+        seed_readers(&server, 3);
+        server.fault(Fault::status(422).path("/emails").times(1));
+        let issue = format!("{:016x}", fastrand::u64(..));
+        let sent = send_issue(&server, &database, "news", &issue);
+        // A busy machine may be too slow for it.
+        if sent.status.code() != Some(TOO_SLOW) || Instant::now() > end {
+            break (server, sent);
+        }
+    };
 
     let text = String::from_utf8(sent.stdout).unwrap();
     let start = "2 sent, 0 sent before, 0 not wanted, 1 failed\nfailed: \"r";
@@ -424,17 +510,20 @@ async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
     create_tables(&database).await;
     let server = topics().await;
     seed_readers(&server, 5);
-    let send = |issue| {
-        let sending = start_sending(&server, &database, "news", issue);
-        sending.wait_with_output().unwrap()
-    };
     // The third mail is sent, and the program does not learn it.
     server.fault(Fault::close_after().path("/emails").after(2).times(1));
 
-    let stopped = send("1");
-    let continued = send("1");
+    // On a busy machine, the database may be too slow for a run.
+    support::in_time(async {
+        while server.sent_mail().len() < 3 {
+            let stopped = send_issue(&server, &database, "news", "1");
+            assert_eq!(stopped.status.code(), Some(TOO_SLOW));
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let continued = send_rest(&server, &database, "1").await;
 
-    assert_eq!(stopped.status.code(), Some(75));
     // Nobody else knows that the third mail was sent, so somebody has to look.
     assert_eq!(continued.status.code(), Some(1));
     let text = String::from_utf8(continued.stdout).unwrap();
@@ -448,16 +537,30 @@ async fn an_issue_that_was_stopped_continues_and_nobody_gets_it_twice() {
     let all: Vec<_> = (0..5).map(|reader| format!("r{reader}@x.io")).collect();
     assert_eq!(recipients, all);
     assert_eq!(
-        send("2").stdout,
+        send(&server, &database, "news").stdout,
         b"5 sent, 0 sent before, 0 not wanted, 0 failed\n"
     );
     let unknown = start_sending(&server, &database, "nwes", "3");
     assert!(!unknown.wait_with_output().unwrap().status.success());
 }
 
+/// Continues an issue about the news until a supervisor would not run the program again.
+async fn send_rest(server: &MockServer, database: &Database, issue: &str) -> Output {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let sent = send_issue(server, database, "news", issue);
+        if sent.status.code() != Some(TOO_SLOW) || Instant::now() > end {
+            return sent;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 #[tokio::test]
 async fn an_issue_whose_program_is_killed_reaches_everybody_once_but_for_the_mails_in_flight() {
     const READERS: usize = 30;
+    // Four mails are sent simultaneously.
+    const LEAST: usize = READERS - 3 * 4;
     let Some(database) = postgres::database().await else {
         return;
     };
@@ -468,21 +571,38 @@ async fn an_issue_whose_program_is_killed_reaches_everybody_once_but_for_the_mai
 
     for mails in [4, 9, 17] {
         let mut sending = start_sending(&server, &database, "news", "1");
-        until(|| server.sent_mail().len() >= mails).await;
+        support::in_time(async {
+            while server.sent_mail().len() < mails {
+                // On a busy machine, the database may be too slow for it.
+                if let Some(status) = sending.try_wait().unwrap() {
+                    assert_eq!(status.code(), Some(TOO_SLOW));
+                    sending = start_sending(&server, &database, "news", "1");
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+        .await;
         sending.kill().unwrap();
         sending.wait().unwrap();
     }
-    let ended = start_sending(&server, &database, "news", "1").wait_with_output();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let ended = send_issue(&server, &database, "news", "1");
+        let report = String::from_utf8_lossy(&ended.stdout);
+        let is_whole = !report.contains("may have been sent") && !report.contains("a later run");
+        assert_eq!(ended.status.success(), is_whole, "{report}");
+        let count = server.sent_mail().len();
+        if count >= LEAST {
+            break;
+        }
+        let is_late = ended.status.code() == Some(TOO_SLOW) && Instant::now() < end;
+        assert!(is_late, "{count}: {report}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 
-    let ended = ended.unwrap();
-    let report = String::from_utf8_lossy(&ended.stdout);
-    let is_whole = !report.contains("may have been sent") && !report.contains("a later run");
-    assert_eq!(ended.status.success(), is_whole, "{report}");
     let mails = server.sent_mail().into_iter();
     let mut recipients: Vec<_> = mails.flat_map(|mail| mail.to).collect();
     let count = recipients.len();
-    // Four mails are sent simultaneously.
-    assert!(count >= READERS - 3 * 4, "{count}");
     recipients.sort();
     recipients.dedup();
     assert_eq!(recipients.len(), count, "somebody got two mails");
@@ -501,7 +621,7 @@ async fn each_choice_gets_a_link_and_adds_to_what_the_reader_has() {
         newsletter.request(Method::POST, "/", &form).await;
         links.push(link(&server));
     }
-    assert_eq!(server.sent_mail().len(), 2);
+    newsletter.assert_mails(&server, 2);
 
     newsletter.request(Method::POST, &links[0], CONFIRM).await;
     let ada = server.contact("ada@x.io").unwrap();
@@ -522,19 +642,28 @@ async fn the_link_of_a_mail_works_although_the_response_to_it_was_lost() {
     let form = "address=ada%40x.io&topic=news";
     server.fault(Fault::close_after().path("/emails").times(1));
 
-    let signed_up = newsletter.response(Method::POST, "/", form).await;
+    // On a busy machine, there may be no mail at first.
+    support::in_time(async {
+        while server.sent_mail().is_empty() {
+            let signed_up = newsletter.response(Method::POST, "/", form).await;
+            let status = signed_up.status().as_u16();
+            assert!(matches!(status, 408 | 503), "{status}");
+        }
+    })
+    .await;
 
-    assert_eq!(signed_up.status(), 503);
     let confirm = link(&server);
     // The next attempt sends another mail.
     newsletter.request(Method::POST, "/", form).await;
-    assert_eq!(server.sent_mail().len(), 2);
+    newsletter.assert_mails(&server, 2);
     newsletter.request(Method::POST, &confirm, CONFIRM).await;
     assert!(server.contact("ada@x.io").unwrap().topics["news"]);
 
-    server.fault(Fault::status(403).path("/emails").times(1));
+    server.fault(Fault::status(403).path("/emails"));
     let refused = "address=bob%40x.io&topic=news";
-    let refused = newsletter.response(Method::POST, "/", refused).await;
+    let refused = newsletter
+        .patient_response(Method::POST, "/", refused)
+        .await;
     assert_eq!(refused.status(), 500);
 }
 
@@ -545,18 +674,18 @@ async fn a_stranger_does_not_learn_whose_mail_the_service_refuses() {
     };
     let server = topics().await;
     let newsletter = start(&server, &database);
-    server.fault(Fault::status(422).path("/emails").times(1));
+    server.fault(Fault::status(422).path("/emails"));
 
     let mut pages = Vec::new();
     for address in ["spam%40x.io", "ada%40x.io"] {
         let form = format!("address={address}&topic=news");
-        let page = newsletter.response(Method::POST, "/", &form).await;
-        assert_eq!(page.status(), 200);
+        let page = newsletter.request(Method::POST, "/", &form).await;
         pages.push(page.text().await.unwrap());
+        server.clear_faults();
     }
 
     assert_eq!(pages[0], pages[1]);
-    assert_eq!(server.sent_mail().len(), 1);
+    newsletter.assert_mails(&server, 1);
 }
 
 #[tokio::test]

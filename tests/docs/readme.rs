@@ -29,6 +29,7 @@ mod endpoint {
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let server = MockServer::builder()
+            .delivery_timeout(support::PATIENCE)
             .webhook_endpoint(url, secret)
             .start()
             .await;

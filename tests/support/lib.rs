@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -70,7 +71,8 @@ impl Drop for DatabaseFile {
     }
 }
 
-/// A timeout that passes in a test. A slow machine must be able to send the request and receive a response in that time.
+/// A timeout that passes in a test, of a call that never gets a response. A slow machine may not even send its request
+/// in that time. If that matters, or if another attempt must get a response, use [`time_out`].
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub const ADA: &str = "ada@example.com";
@@ -173,6 +175,38 @@ pub async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, call.into_future())
         .await
         .expect("the call ends")
+}
+
+/// Awaits a call. The clock of the runtime stands almost still until the service has the request. Then it moves by `time`,
+/// once. So only an attempt whose request was received times out, however slow the machine is.
+///
+/// The runtime is that of a `tokio::test`, and does nothing else meanwhile that waits for the clock.
+pub async fn time_out<T>(
+    call: impl IntoFuture<Output = T>,
+    time: Duration,
+    is_received: impl Fn() -> bool,
+) -> T {
+    let mut call = pin!(call.into_future());
+    let mut has_passed = false;
+    tokio::time::pause();
+    // While this thread of the runtime waits, the clock does not move by itself.
+    let (keeps_clock, kept) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || kept.recv().is_err());
+    // A millisecond of the clock takes at least one of the machine. It ends the wait before a retry.
+    let tick = Duration::from_millis(1);
+    let result = loop {
+        tokio::select! {
+            biased;
+            result = &mut call => break result,
+            _ = tokio::task::spawn_blocking(move || std::thread::sleep(tick)) => {}
+        }
+        let passes = !has_passed && is_received();
+        has_passed |= passes;
+        tokio::time::advance(if passes { time } else { tick }).await;
+    };
+    drop(keeps_clock);
+    tokio::time::resume();
+    result
 }
 
 /// The requests the server received, in order of arrival.

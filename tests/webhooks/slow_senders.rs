@@ -153,27 +153,32 @@ fn long_bodies_share_a_bounded_memory_with_the_tower_layer_and_leave_room_for_a_
 }
 
 fn long_bodies_are_bounded(framework: Framework) {
+    // In less, a slow machine may not even begin to read all bodies.
+    const BODY_SECONDS: u64 = 20;
     let verifier = Verifier::builder()
         .secret("main", SECRET)
         .body_memory(8 * 1024 * 1024)
-        .body_timeout(Duration::from_secs(6))
+        .body_timeout(Duration::from_secs(BODY_SECONDS))
         .build();
     let receiver = Receiver::start(framework, Some(verifier.unwrap()));
 
     let start = Instant::now();
     let strangers = connect(&receiver, 20, &unfinished(1_500_000, 1_400_000));
-    let seconds = start.elapsed().as_secs();
     let response = receiver.send(&genuine(BODY.as_bytes()));
     let statuses: Vec<u16> = strangers.into_iter().map(status_at_the_end).collect();
+    let seconds = start.elapsed().as_secs();
 
     assert_eq!(response.status, 200, "{framework:?}");
-    // Three bodies of 1.4 MB fit into 4 MiB. The response of a refused one may be lost, because its
-    // sender is still writing.
-    let held = statuses.iter().filter(|status| **status == 408).count();
-    // On a slow machine, the first ones time out while the last ones are sent, and leave their memory to them.
-    let most = 3 * (1 + usize::try_from(seconds / 6).unwrap());
-    assert!(held <= most, "{framework:?}: {statuses:?}");
+    // A response may be lost, because its sender is still writing.
+    let expected = |status: &u16| [0, 408, 503].contains(status);
+    assert!(statuses.iter().all(expected), "{framework:?}: {statuses:?}");
     let refused = receiver.take_refused();
+    let timed_out = |rejection: &&Rejection| matches!(rejection, Rejection::BodyTimeout { .. });
+    let held = refused.iter().filter(timed_out).count();
+    // Three bodies of 1.4 MB fit into 4 MiB. On a slow machine, they time out before the last ones are sent, and leave their
+    // memory to three others. All have timed out by now.
+    let most = 3 * usize::try_from(seconds / BODY_SECONDS).unwrap();
+    assert!(held <= most, "{framework:?}: {held} in {seconds} s");
     let full = |rejection: &&Rejection| {
         matches!(rejection, Rejection::BodyMemory { limit: 8_388_608 }) && rejection.status() == 503
     };
@@ -185,9 +190,8 @@ fn long_bodies_are_bounded(framework: Framework) {
 
     let mut long = BODY.as_bytes().to_vec();
     long.resize(2_000_000, b' ');
-    assert_eq!(
-        receiver.send(&genuine(&long)).status,
-        200,
-        "{framework:?}: all is released"
-    );
+    let send = || receiver.send(&genuine(&long)).status;
+    // On a slow machine, it may time out.
+    let sent = (0..9).map(|_| send()).find(|status| *status != 408);
+    assert_eq!(sent, Some(200), "{framework:?}: all is released");
 }

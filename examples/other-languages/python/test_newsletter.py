@@ -392,14 +392,14 @@ def test_a_retry_waits_until_the_date_of_the_response_and_at_least_a_second(mock
 
 @contextlib.contextmanager
 def slow_server(start, byte):
-    """Responds with `start` and then, for 5 s, a byte each 50 ms."""
+    """Responds with `start` and then a byte each 50 ms, until the client closes the connection, or for 5 minutes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def respond():
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):
                 connection.sendall(start)
-                for _ in range(100):
+                for _ in range(6000):
                     time.sleep(0.05)
                     connection.sendall(byte)
 
@@ -411,14 +411,14 @@ def slow_server(start, byte):
 
 def test_a_timeout_is_that_of_the_whole_response(mock, newsletter):
     head = b"HTTP/1.1 200 OK\r\n"
-    for start in [b"", head, head + b"\r\n", head + b"content-length: 100\r\n\r\n"]:
+    for start in [b"", head, head + b"\r\n", head + b"content-length: 10000\r\n\r\n"]:
         with slow_server(start, b"x") as newsletter.service_url:
             began = time.monotonic()
             try:
                 newsletter._send("GET", "/contacts", timeout=0.5)
                 raise AssertionError("it waited")
             except (OSError, http.client.HTTPException):
-                assert time.monotonic() - began < 4
+                assert time.monotonic() - began < 200
 
 
 def test_a_response_without_its_end_is_no_response(mock, newsletter):
