@@ -15,7 +15,7 @@ use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
-use super::output::{Failure, Output, REFUSED, ask, interrupt, json_line};
+use super::output::{Failure, Output, REFUSED, ask, interrupt_from_now, json_line};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::address::are_different;
 use crate::causes::with_causes;
@@ -900,7 +900,7 @@ impl Unsubscribe {
         self.confirmation
             .ask(|| Ok(Some(addresses.len() as u64)), service)?;
 
-        let stop = tokio::spawn(interrupt(None, output));
+        let stop = tokio::spawn(interrupt_from_now(None, output));
         let mut done = 0;
         let mut refused = Vec::new();
         let mut failure = None;

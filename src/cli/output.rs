@@ -14,7 +14,7 @@ use crate::any_error::STOPPED;
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, ErrorKind, exit_status, shutdown_signal, signals};
+use crate::{Error, ErrorCode, ErrorKind, exit_status, signals};
 
 /// The exit status if the contact, topic or segment does not exist, or the event is not parked.
 pub(super) const NOT_FOUND: u8 = 4;
@@ -279,34 +279,50 @@ pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
     }
 }
 
-/// Ready at the first Ctrl-C or SIGTERM. The second one ends the program.
+/// Ready at the first Ctrl-C or SIGTERM. The second one ends the program. Listens from the first poll on.
 pub(super) async fn interrupt(to_continue: Option<String>, output: Output) {
-    // A read of a pipe may block whoever awaits this, so another task waits. It ends when this future is dropped.
-    let mut first = JoinSet::new();
-    first.spawn(async move {
-        shutdown_signal().await;
-        let again = signals::interrupt();
-        output.note(
-            "stopping: what is in flight is finished first; press Ctrl-C again to stop immediately",
-        );
-        tokio::spawn(async move {
-            match again {
-                Ok(again) => again.await,
-                // The program cannot listen for the signal, so it ends it anyway.
+    interrupt_from_now(to_continue, output).await;
+}
+
+/// Does what [`interrupt`] does, and listens from now on.
+pub(super) fn interrupt_from_now(
+    to_continue: Option<String>,
+    output: Output,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Not in the task below, which may begin after the first request was sent.
+    let interrupted = signals::shutdown();
+    async move {
+        // A read of a pipe may block whoever awaits this, so another task waits. It ends when this future is dropped.
+        let mut first = JoinSet::new();
+        first.spawn(async move {
+            match interrupted {
+                Ok(interrupted) => interrupted.await,
+                // The program cannot listen for the signals, so they end it anyway.
                 Err(_) => std::future::pending().await,
             }
-            let in_flight = match to_continue {
-                Some(command) => {
-                    format!("what was in flight is sent again if you continue: {command}")
+            let again = signals::interrupt();
+            output.note(
+                "stopping: what is in flight is finished first; press Ctrl-C again to stop immediately",
+            );
+            tokio::spawn(async move {
+                match again {
+                    Ok(again) => again.await,
+                    // The program cannot listen for the signal, so it ends it anyway.
+                    Err(_) => std::future::pending().await,
                 }
-                None => "what was in flight may have been applied or not".to_owned(),
-            };
-            let stopped = Failure::interrupted("stopped").note(&in_flight);
-            output.failure(&stopped);
-            std::process::exit(stopped.exit_code().into());
+                let in_flight = match to_continue {
+                    Some(command) => {
+                        format!("what was in flight is sent again if you continue: {command}")
+                    }
+                    None => "what was in flight may have been applied or not".to_owned(),
+                };
+                let stopped = Failure::interrupted("stopped").note(&in_flight);
+                output.failure(&stopped);
+                std::process::exit(stopped.exit_code().into());
+            });
         });
-    });
-    first.join_next().await;
+        first.join_next().await;
+    }
 }
 
 /// A line on the terminal that shows how far the work is. It is only shown on a terminal.

@@ -34,7 +34,7 @@
 //! # let contacts = server.client().contacts();
 //! use std::time::Duration;
 //!
-//! let page = contacts.list().deadline(Duration::from_secs(5)).await?;
+//! let page = contacts.list().deadline(Duration::from_secs(60)).await?;
 //!
 //! assert_eq!(page.data.len(), 1);
 //! # Ok(()) }

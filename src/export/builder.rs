@@ -2,6 +2,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
@@ -885,16 +886,34 @@ struct Paths {
 /// The part file, and the record of its cursor and length.
 #[derive(Debug)]
 struct Output {
-    file: File,
+    file: LockedFile,
     paths: Paths,
     cursor_file: CursorFile,
     record: Record,
 }
 
-impl Drop for Output {
+/// The part file, which is unlocked before it is closed: another export may begin immediately, also after one that was
+/// refused.
+#[derive(Debug)]
+struct LockedFile(File);
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for LockedFile {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+impl Drop for LockedFile {
     fn drop(&mut self) {
-        // An export that continues this one may begin immediately.
-        unlock(&self.file);
+        unlock(&self.0);
     }
 }
 
@@ -905,7 +924,7 @@ impl Output {
     ///
     /// `ErrorKind::Config` if a file cannot be written.
     fn begin(
-        mut file: File,
+        mut file: LockedFile,
         paths: Paths,
         cursor_file: CursorFile,
         settings: Settings,
@@ -946,7 +965,7 @@ impl Output {
     ///
     /// `ErrorKind::Config` if the part file is shorter than recorded, or cannot be written.
     fn resume(
-        mut file: File,
+        mut file: LockedFile,
         paths: Paths,
         cursor_file: CursorFile,
         mut record: Record,
@@ -1024,7 +1043,7 @@ fn changed() -> io::Error {
 /// # Errors
 ///
 /// `ErrorKind::Config` if the file cannot be opened or is locked.
-fn open_locked(path: &Path) -> Result<File, Error> {
+fn open_locked(path: &Path) -> Result<LockedFile, Error> {
     check_regular(path)?;
     // Do not truncate: until the file is locked, its contents may belong to another export.
     let mut options = OpenOptions::new();
@@ -1034,7 +1053,7 @@ fn open_locked(path: &Path) -> Result<File, Error> {
         .map_err(unwritable)?;
     // The other export may have renamed the part file between `open` and the lock.
     match try_lock(&file) && is_at(&file, path) {
-        true => Ok(file),
+        true => Ok(LockedFile(file)),
         false => Err(Error::config(
             "another export is writing to the file, in this process or another; wait for its end, or export to another file",
         )
@@ -1406,5 +1425,21 @@ mod tests {
         assert!(error.is_retryable(), "{error}");
         assert_eq!(fs::read(part_of(&path)).unwrap(), b"");
         fs::remove_file(part_of(&path)).unwrap();
+    }
+
+    #[test]
+    fn a_part_file_is_free_although_a_process_that_is_being_started_still_has_it_open() {
+        let name = format!("audience-inherited-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let refused = open_locked(&path).unwrap();
+        // As the other process has it until it runs its program.
+        let inherited = refused.try_clone().unwrap();
+
+        drop(refused);
+        let next = open_locked(&path);
+
+        fs::remove_file(&path).unwrap();
+        drop(inherited);
+        assert!(next.is_ok());
     }
 }

@@ -343,11 +343,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 const INTERVAL: Duration = Duration::from_millis(2);
 
+/// How often to try at least. While the whole machine stands still, time passes, and nobody can release the file.
+const LEAST_TRIES: u32 = 100;
+
 /// Waits until no other import has locked the file, and locks it. Returns whether that took no longer than `PATIENCE`.
 pub(super) async fn lock_in_time(file: &File) -> bool {
     let end = Instant::now() + PATIENCE;
+    let mut tries = 0;
     while !try_lock(file) {
-        if Instant::now() >= end {
+        tries += 1;
+        if tries >= LEAST_TRIES && Instant::now() >= end {
             return false;
         }
         tokio::time::sleep(INTERVAL).await;
@@ -423,5 +428,29 @@ mod tests {
 
         std::fs::remove_file(&path).unwrap();
         assert!(!was_free && is_free);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_released_after_the_machine_stood_still_is_locked() {
+        let name = format!("audience-stood-still-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).open(&path).unwrap()
+        };
+        let (file, other) = (open(), open());
+        assert!(try_lock(&file));
+
+        let (is_free, ()) = tokio::join!(lock_in_time(&other), async {
+            tokio::time::advance(2 * PATIENCE).await;
+            tokio::time::sleep(2 * INTERVAL).await;
+            unlock(&file);
+        });
+        let start = Instant::now();
+        let is_free_again = lock_in_time(&file).await;
+
+        std::fs::remove_file(&path).unwrap();
+        assert!(is_free && !is_free_again);
+        assert!(start.elapsed() >= PATIENCE);
     }
 }

@@ -504,7 +504,7 @@ impl MockServerBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// # let receiver = MockServer::start().await;
-    /// # receiver.fault(Fault::status(200).delayed_by(Duration::from_secs(5)));
+    /// # receiver.fault(Fault::status(200).delayed_by(Duration::from_secs(600)));
     /// # let hook = format!("{}/hook", receiver.url());
     /// let server = MockServer::builder()
     ///     .webhook_endpoint(hook, "a-secret-of-the-test")

@@ -422,7 +422,7 @@ impl MockServer {
     ///     .retry(RetryPolicy::none())
     ///     .build()?;
     ///
-    /// server.fault(Fault::delay(Duration::from_secs(2)));
+    /// server.fault(Fault::delay(Duration::from_secs(600)));
     /// let error = client.contacts().retrieve("ada@example.com").await.unwrap_err();
     ///
     /// assert!(error.is_timeout());

@@ -19,6 +19,7 @@ struct Server {
     url: String,
     /// The file with its certificate.
     certificate: String,
+    /// How many connections the client has begun to use. One whose start took too long is not among them.
     connections: Arc<AtomicUsize>,
     _folder: Folder,
 }
@@ -45,10 +46,9 @@ impl Server {
         let count = Arc::clone(&connections);
         thread::spawn(move || {
             for socket in listener.incoming() {
-                let is_dead = count.fetch_add(1, Ordering::Relaxed) == 0;
-                let config = Arc::clone(&config);
+                let (config, count) = (Arc::clone(&config), Arc::clone(&count));
                 // An error means that the client has disconnected.
-                thread::spawn(move || serve(socket?, config, is_dead));
+                thread::spawn(move || serve(socket?, config, &count));
             }
         });
         Self {
@@ -81,10 +81,15 @@ const END_OF_STREAM: u8 = 1;
 const END_OF_HEADERS: u8 = 4;
 
 /// Responds to each request with Ada.
-fn serve(socket: TcpStream, config: Arc<ServerConfig>, is_dead: bool) -> io::Result<()> {
+fn serve(
+    socket: TcpStream,
+    config: Arc<ServerConfig>,
+    connections: &AtomicUsize,
+) -> io::Result<()> {
     let connection = ServerConnection::new(config).unwrap();
     let mut tls = StreamOwned::new(connection, socket);
     tls.read_exact(&mut [0; b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()])?;
+    let is_dead = connections.fetch_add(1, Ordering::Relaxed) == 0;
     tls.write_all(&frame(SETTINGS, 0, 0, &[]))?;
     loop {
         let mut head = [0; 9];
@@ -131,9 +136,10 @@ fn a_retry_does_not_use_a_dead_connection_and_an_opt_in_that_may_have_been_sent_
 
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains(ADA), "{shown:?}");
-    assert_eq!(first.connections.load(Ordering::Relaxed), 2);
+    // On a busy machine, another one may seem to be dead, too.
+    assert!(first.connections.load(Ordering::Relaxed) >= 2);
     assert_eq!(opted_in.code, Some(1), "{opted_in:?}");
-    assert_eq!(second.connections.load(Ordering::Relaxed), 1);
+    assert!(second.connections.load(Ordering::Relaxed) <= 1);
     let said = "audience: ada@example.com: the connection broke before the response arrived; the opt-in may have been";
     assert!(opted_in.stderr.starts_with(said), "{opted_in:?}");
 }

@@ -240,10 +240,8 @@ fn a_database_without_an_inbox_gets_none_from_a_command() {
 #[test]
 fn a_store_that_is_down_is_worth_another_try_and_a_file_that_is_no_store_is_not() {
     let folder = Folder::new("inbox-down");
-    // Nobody listens there any more.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let closed = support::closed_url();
+    let address = closed.trim_start_matches("http://");
 
     for url in [
         format!("postgres://user:password@{address}/app"),

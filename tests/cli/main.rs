@@ -77,7 +77,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let name = format!("audience-cli-{}-{name}", std::process::id());
+        // Not the process id: it comes again, and a run that was killed has left its files.
+        let name = format!("audience-cli-{:016x}-{name}", fastrand::u64(..));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

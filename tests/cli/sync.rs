@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use audience::mock::{Fault, MockServer};
 use serde_json::json;
@@ -640,17 +639,20 @@ fn a_table_from_a_pipe_is_not_sent_if_another_sync_ran_while_it_was_made() {
     let mut piped = audience_at(&server, &sync("-", &to_state));
     let piped = piped.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut piped = piped.stdout(Stdio::piped()).spawn().unwrap();
-    let latest = Instant::now() + support::PATIENCE;
-    while !std::fs::exists(&state).unwrap() {
-        assert!(Instant::now() < latest, "the state is opened first");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let older = TABLE.replace("Bob,0", "Bob,1");
+    let (header, rows) = older.split_once('\n').unwrap();
+    // The spaces after the last name do not fit into the pipe. When they are written, the program reads its input, and has
+    // opened the state before.
+    let mut input = piped.stdin.take().unwrap();
+    let spaces = " ".repeat(300_000);
+    input
+        .write_all((header.to_owned() + &spaces).as_bytes())
+        .unwrap();
+    assert!(std::fs::exists(&state).unwrap());
 
     let nightly = end(&mut audience_at(&server, &sync(&file, &to_state)));
     changes(&server);
-    let older = TABLE.replace("Bob,0", "Bob,1");
-    let mut input = piped.stdin.take().unwrap();
-    input.write_all(older.as_bytes()).unwrap();
+    input.write_all(format!("\n{rows}").as_bytes()).unwrap();
     drop(input);
     let piped = super::ended(piped.wait_with_output().unwrap());
 

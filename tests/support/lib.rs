@@ -146,9 +146,16 @@ pub async fn serve(router: axum::Router) -> SocketAddr {
     address.expect("a bound socket has an address")
 }
 
-/// A loopback URL that nothing listens on.
+/// A loopback URL that nothing listens on, until the test process ends.
 pub fn closed_url() -> String {
-    format!("http://127.0.0.1:{}", free_port())
+    // The socket is bound and does not listen, so no other program gets its port.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(any_port).expect("a free port");
+    let address = socket.local_addr();
+    std::mem::forget(socket);
+    let address = address.expect("a bound socket has an address");
+    format!("http://{address}")
 }
 
 /// Returns a loopback port that nothing listens on. Meanwhile, no system gives it to a program that asks for any port, as it

@@ -60,7 +60,9 @@ pub use report::{Check, CheckReport, Examination, Finding, Verdict};
 /// let url = format!("http://{}/hook", listener.local_addr()?);
 /// tokio::spawn(async { axum::serve(listener, router).await });
 ///
-/// let examination = examine(url, "6Jm0nFq2pXvZk4Tt").only([Check::Stale, Check::Duplicate]).await;
+/// let examination = examine(url, "6Jm0nFq2pXvZk4Tt").only([Check::Stale, Check::Duplicate]);
+/// # let examination = examination.timeout(std::time::Duration::from_secs(120));
+/// let examination = examination.await;
 ///
 /// assert!(examination.passed(), "{examination}");
 /// assert_eq!(examination.verdict(Check::Stale), Some(Verdict::Passed));
@@ -136,7 +138,7 @@ impl ExamineReceiver {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// # let receiver = audience::mock::MockServer::start().await;
-    /// # receiver.fault(audience::mock::Fault::status(200).delayed_by(Duration::from_secs(5)));
+    /// # receiver.fault(audience::mock::Fault::status(200).delayed_by(Duration::from_secs(600)));
     /// # let hook = format!("{}/hook", receiver.url());
     /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").timeout(Duration::from_millis(100)).await;
     ///

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use super::{JournalPath, batches, contacts, counts, numbered};
 use support::cancellation::{for_each_number_of_polls, poll_times};
-use support::in_time;
+use support::{PATIENCE, in_time};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_is_dropped_at_any_moment_is_finished_by_the_next() {
@@ -159,7 +159,8 @@ fn a_runtime_that_stops_in_the_middle_leaves_a_journal_that_can_be_resumed() {
     while server.requests().len() < 5 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    runtime.shutdown_timeout(Duration::from_millis(10));
+    // All tasks have ended, so the file of the journal is closed.
+    runtime.shutdown_timeout(PATIENCE);
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let import = contacts.import(numbered(2_000)).journal(journal.open());

@@ -43,7 +43,7 @@ async fn a_dry_run_checks_every_row_and_sends_nothing() {
 async fn a_dry_run_touches_no_journal() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    let path = std::env::temp_dir().join(format!("audience-dry-run-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("audience-dry-run-{:016x}", fastrand::u64(..)));
     let rows = || [NewContact::new("a@x.io"), NewContact::new("b@x.io")];
     let import = contacts
         .import(rows())
@@ -90,7 +90,7 @@ async fn the_outcomes_of_a_dry_run_come_in_input_order_for_any_number_of_rows() 
 async fn an_import_that_is_asked_to_stop_finishes_what_is_in_flight_and_goes_on_with_its_journal() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    let path = std::env::temp_dir().join(format!("audience-stop-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("audience-stop-{:016x}", fastrand::u64(..)));
     let rows = || (0..1_000).map(|number| NewContact::new(format!("a{number}@x.io")));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut stop = Some(stop);

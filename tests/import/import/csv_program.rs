@@ -14,7 +14,8 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new(name: &str) -> Self {
-        let name = format!("audience-import-csv-{}-{name}", std::process::id());
+        // Not the process id: it comes again, and a run that was killed has left its files.
+        let name = format!("audience-import-csv-{:016x}-{name}", fastrand::u64(..));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -668,7 +669,8 @@ fn ctrl_c_and_sigterm_finish_what_is_in_flight_and_name_the_command_that_continu
 fn is_continued_after(signal: &str) {
     let folder = Folder::new(&format!("interrupted{signal}"));
     let server = MockServer::builder().start_blocking();
-    server.fault(Fault::delay(Duration::from_millis(100)));
+    // The whole list would take 100 s, so the signal comes in time.
+    server.fault(Fault::delay(Duration::from_secs(1)));
     let rows: String = (0..20_000)
         .map(|number| format!("a{number}@x.io\n"))
         .collect();

@@ -68,7 +68,7 @@ async fn after_a_402_without_a_slug_for_a_whole_batch_a_resumed_import_sends_its
 async fn the_alternate_text_of_an_import_a_sync_and_an_export_that_stopped_has_the_causes() {
     let contacts = MockServer::start().await.client().contacts();
     let folder = std::env::temp_dir();
-    let state = folder.join(format!("audience-causes-{}.sync", std::process::id()));
+    let state = folder.join(format!("audience-causes-{:016x}.sync", fastrand::u64(..)));
     let sync = contacts.sync(
         [SyncRow::new(1, "a@x.io")],
         SyncState::open(&state).unwrap(),

@@ -191,7 +191,8 @@ async fn a_wait_of_years_holds_a_resumed_import_back_for_an_hour_at_most() {
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let until: u64 = until.parse().unwrap();
-    assert!(until <= now.as_secs() + 3_600, "{written}");
+    // The clock may have been set back by a minute.
+    assert!(until <= now.as_secs() + 3_660, "{written}");
     assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
 }
 

@@ -24,7 +24,6 @@ mod several_files;
 mod verify;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
 use audience::import::{Import, ImportReport, Journal};
@@ -54,9 +53,8 @@ struct JournalPath(PathBuf);
 
 impl JournalPath {
     fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("audience-{}-{number}.journal", std::process::id());
+        // Not the process id: it comes again, and a run that was killed has left its files.
+        let name = format!("audience-{:016x}.journal", fastrand::u64(..));
         Self(std::env::temp_dir().join(name))
     }
 

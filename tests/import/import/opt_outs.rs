@@ -561,14 +561,15 @@ async fn after_an_opt_out_without_a_response_the_others_of_its_batch_are_left_to
     let hangs = Fault::status(503).delayed_by(Duration::from_secs(3_600));
     server.fault(hangs.path("*/unsubscribe"));
     let client = server.client_builder().retry(RetryPolicy::none());
-    let contacts = client.timeout(TIMEOUT).build().unwrap().contacts();
+    let contacts = client.build().unwrap().contacts();
     let (journal, rejects) = (JournalPath::new(), SharedFile::default());
     let run = || {
         let rows = (0..50).map(|n| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING));
         contacts.import(rows).journal(journal.open())
     };
 
-    let failed = in_time(run().rejects(rejects.clone())).await.unwrap();
+    let failing = run().timeout(TIMEOUT).rejects(rejects.clone());
+    let failed = in_time(failing).await.unwrap();
     let requests = server.requests().len();
     server.clear_faults();
     let resumed = in_time(run()).await.unwrap();

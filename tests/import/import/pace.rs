@@ -25,14 +25,16 @@ fn patient() -> RetryPolicy {
 
 #[tokio::test]
 async fn two_batches_start_and_one_more_follows_after_each_clean_round_up_to_the_ceiling() {
-    let service = PacedService::start(DELAY, |_, _| (200, None)).await;
+    // So long that six batches arrive meanwhile on a busy machine, too.
+    let delay = Duration::from_millis(100);
+    let service = PacedService::start(delay, |_, _| (200, None)).await;
 
     let import = contacts(&service, patient())
-        .import(numbered(12_000))
+        .import(numbered(6_000))
         .concurrency(6);
     let report = in_time(import).await.unwrap();
 
-    assert_eq!(report.created(), 12_000);
+    assert_eq!(report.created(), 6_000);
     let seen: Vec<_> = service
         .arrivals()
         .iter()
@@ -91,6 +93,23 @@ async fn a_service_that_takes_no_more_than_four_at_once_gets_about_four_and_all_
 
 #[tokio::test]
 async fn a_retry_after_holds_back_all_batches() {
+    // On a busy machine, the wait may be over before other batches are ready to be sent.
+    for attempt in 1.. {
+        let (early, most_waiting) = after_a_retry_after().await;
+
+        // At most those that were on their way when the response was sent, of sixty.
+        assert!(early < 16, "{early}");
+        // The progress shows all that wait.
+        if most_waiting > 1 {
+            return;
+        }
+        assert!(attempt < 5, "only {most_waiting} waited");
+    }
+}
+
+/// Runs an import whose service once asks to wait for a second. Returns how many batches arrived within this second, and
+/// how many were shown as waiting.
+async fn after_a_retry_after() -> (usize, usize) {
     let refused_at = std::sync::Arc::new(Mutex::new(None));
     let noted = refused_at.clone();
     let service = PacedService::start(DELAY, move |number, _| match number {
@@ -118,12 +137,8 @@ async fn a_retry_after_holds_back_all_batches() {
         let after = arrival.at.saturating_duration_since(refused_at);
         after > Duration::ZERO && after < Duration::from_millis(950)
     });
-    // At most those that were on their way when the response was sent, of sixty.
-    assert!(early.count() < 16);
-    assert!(
-        *waiting.lock().unwrap() > 1,
-        "the progress shows all that wait"
-    );
+    let most_waiting = *waiting.lock().unwrap();
+    (early.count(), most_waiting)
 }
 
 #[tokio::test]

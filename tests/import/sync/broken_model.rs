@@ -154,9 +154,7 @@ impl Break {
                 }
                 run.abort();
                 let _ = run.await;
-                // What is being written is in the file when another run has waited for its lock.
-                let dry = nights.sync(&[]).dry_run();
-                let _ = in_time(dry.into_future()).await;
+                nights.wait_for_dropped_run().await;
             }
             Self::Stopped => {
                 let stopped = sync.stop_when(ready(()));

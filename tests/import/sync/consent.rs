@@ -247,6 +247,7 @@ async fn opt_ins_are_told_by_the_run_after_one_that_was_killed_while_it_checked_
     }
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
+    nights.wait_for_dropped_run().await;
     let rejects = nights.state.0.with_extension("killed.csv");
 
     let (report, _) = nights

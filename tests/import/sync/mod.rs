@@ -15,7 +15,6 @@ mod topics;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
 use audience::import::{SyncContacts, SyncReport, SyncRow, SyncState};
@@ -29,9 +28,8 @@ struct StatePath(PathBuf);
 
 impl StatePath {
     fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("audience-{}-{number}.sync", std::process::id());
+        // Not the process id: it comes again, and a run that was killed has left its files.
+        let name = format!("audience-{:016x}.sync", fastrand::u64(..));
         Self(std::env::temp_dir().join(name))
     }
 
@@ -134,6 +132,14 @@ impl Nights {
     ) -> Result<Vec<(String, audience::contacts::Erasure)>, audience::Error> {
         let erasing = self.contacts.erase_rows(self.state.open(), keys);
         in_time(erasing.into_future()).await
+    }
+
+    /// Waits until a run that was dropped has written to the state what it had begun to write. The next run would not use
+    /// a state that changes after it was opened.
+    async fn wait_for_dropped_run(&self) {
+        let dry = self.sync(&[]).dry_run();
+        // It waits for the lock of the other run, and may see that the state changes.
+        let _ = in_time(dry.into_future()).await;
     }
 
     fn is_opted_out(&self, address: &str) -> bool {

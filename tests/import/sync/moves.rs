@@ -1,7 +1,7 @@
 //! An address changes while its person opts out at the service.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::RetryPolicy;
 use audience::contacts::OptOutReason;
@@ -118,22 +118,33 @@ async fn an_opt_out_before_the_new_contact_exists_goes_to_it() {
 
 #[tokio::test]
 async fn an_opt_out_while_the_new_contact_is_created_goes_to_it() {
-    let nights = Nights::new().await;
-    nights.run(&[row(1, "a@x.io"), row(2, "c@x.io")]).await;
-    // On a busy machine, the two opt-outs take more than a second.
-    let slow = Fault::delay(Duration::from_secs(5)).path("/contacts/batch");
-    nights.server.fault(slow);
-    let opt_out = async {
-        while !nights.calls().iter().any(|call| call == "batch 2") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        nights.contacts.unsubscribe("a@x.io").await.unwrap();
-        let topic = nights.contacts.set_topic("c@x.io", "news", false);
-        topic.await.unwrap();
-    };
-
+    const DELAY: Duration = Duration::from_secs(5);
     let table = [row(1, "b@x.io"), row(2, "d@x.io")];
-    let ((report, _), ()) = tokio::join!(nights.run(&table), opt_out);
+
+    // On a busy machine, the two opt-outs may take longer than the response to the batch.
+    let mut attempt = 1;
+    let (nights, report) = loop {
+        let nights = Nights::new().await;
+        nights.run(&[row(1, "a@x.io"), row(2, "c@x.io")]).await;
+        let slow = Fault::delay(DELAY).path("/contacts/batch");
+        nights.server.fault(slow);
+        let start = Instant::now();
+        let opt_out = async {
+            while !nights.calls().iter().any(|call| call == "batch 2") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            nights.contacts.unsubscribe("a@x.io").await.unwrap();
+            let topic = nights.contacts.set_topic("c@x.io", "news", false);
+            topic.await.unwrap();
+            start.elapsed() < DELAY
+        };
+        let ((report, _), is_in_time) = tokio::join!(nights.run(&table), opt_out);
+        if is_in_time {
+            break (nights, report);
+        }
+        attempt += 1;
+        assert!(attempt <= 5, "the opt-outs take longer than {DELAY:?}");
+    };
 
     assert!(report.is_complete(), "{report}");
     assert!(nights.is_opted_out("b@x.io") && nights.is_opted_out("c@x.io"));
