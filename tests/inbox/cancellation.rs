@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use support::cancellation::{for_each_number_of_polls, poll_times, until};
 use support::redis::OwnRedis;
-use support::{PATIENCE, in_time, postgres};
+use support::{PATIENCE, in_time, postgres, steady_time};
 
 use super::deliveries::{Runs, delivery, id, store_in_test_time, with_store_methods};
 
@@ -166,6 +166,7 @@ async fn a_call_on_redis_that_is_dropped_after_any_number_of_polls_keeps_its_con
     let Some(server) = OwnRedis::start(&[]).await else {
         return;
     };
+    steady_time::begin();
     let store = RedisStore::connect(server.url()).await.unwrap();
 
     drop_each_call(&store, async || {}).await;
@@ -199,7 +200,7 @@ impl Store for SlowStore {
     with_store_methods! { slowly }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_event_whose_handling_is_dropped_after_any_number_of_polls_is_handled_once() {
     let inbox = Inbox::builder(SlowStore(MemoryStore::new()))
         .build()
@@ -368,7 +369,9 @@ async fn a_transaction_in_postgres_that_is_dropped_after_any_number_of_polls_has
     let Some(database) = postgres::database().await else {
         return;
     };
-    let store = PostgresStore::builder().max_connections(2);
+    let store = PostgresStore::builder()
+        .max_connections(2)
+        .timeout(PATIENCE);
     let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     let client = postgres::client(&database.url).await;

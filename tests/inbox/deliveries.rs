@@ -12,6 +12,7 @@ use audience::inbox::{
 };
 use audience::webhooks::{Event, EventId, EventType, Signer, VerifiedEvent, Verifier};
 use serde_json::json;
+use tokio::sync::watch;
 
 pub(crate) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 /// An address that occurs nowhere else, so that a test finds a leak by searching for it.
@@ -91,7 +92,7 @@ pub(crate) fn store_in_test_time() -> MemoryStore {
 pub(crate) struct FailingStore {
     inner: MemoryStore,
     failing: Arc<Mutex<Failing>>,
-    hanging: Arc<Mutex<&'static [&'static str]>>,
+    hanging: Arc<watch::Sender<&'static [&'static str]>>,
     calls: Arc<Mutex<Vec<&'static str>>>,
 }
 
@@ -121,15 +122,17 @@ impl FailingStore {
         *self.failing.lock().unwrap() = None;
     }
 
-    /// Lets the operations of these names never end.
+    /// Lets the operations of these names end only when it is called with others.
     pub(crate) fn hang(&self, operations: &'static [&'static str]) {
-        *self.hanging.lock().unwrap() = operations;
+        self.hanging.send_replace(operations);
     }
 
     async fn check(&self, operation: &'static str) -> Result<(), StoreError> {
         self.calls.lock().unwrap().push(operation);
-        if self.hanging.lock().unwrap().contains(&operation) {
-            std::future::pending::<()>().await;
+        if self.hanging.borrow().contains(&operation) {
+            let mut hanging = self.hanging.subscribe();
+            let ended = hanging.wait_for(|hanging| !hanging.contains(&operation));
+            ended.await.unwrap();
         }
         let failing = *self.failing.lock().unwrap();
         match failing {

@@ -18,7 +18,7 @@ use super::deliveries::{
     unavailable,
 };
 use super::memory_conformance::TestClock;
-use support::in_time;
+use support::{PATIENCE, in_time};
 
 fn inbox() -> Inbox {
     Inbox::builder(MemoryStore::new()).build().unwrap()
@@ -104,7 +104,7 @@ async fn the_handler_receives_the_event_and_which_attempt_it_is() {
     assert_eq!((second.number(), second.remaining()), (2, 8));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_delivery_that_arrives_while_its_event_is_handled_is_told_to_come_back() {
     let (inbox, runs) = (inbox(), Runs::default());
     let (first, finish) = start_handling(&inbox).await;
@@ -131,7 +131,7 @@ async fn an_error_is_a_500_and_the_next_delivery_is_another_attempt() {
     assert_eq!((next, runs.count()), (Receipt::Handled, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_panic_is_an_error_whether_it_comes_before_or_after_the_first_await() {
     let inbox = inbox();
 
@@ -158,7 +158,7 @@ async fn a_panic_is_an_error_whether_it_comes_before_or_after_the_first_await() 
     assert_eq!(inbox.metrics().failed, 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_handler_goes_on_when_the_sender_disconnects() {
     let (inbox, runs) = (inbox(), Runs::default());
     let (connection, finish) = start_handling(&inbox).await;
@@ -397,6 +397,8 @@ where
         };
         App::new().route("/", web::get().to(page))
     });
+    // On a busy machine, the request may arrive late.
+    let server = server.client_request_timeout(PATIENCE);
     let server = server.workers(1).disable_signals();
     let server = server.bind(("127.0.0.1", 0)).unwrap();
     let address = server.addrs()[0];
@@ -447,7 +449,7 @@ fn an_inbox_outlives_the_runtime_in_which_it_was_built() {
     let inbox = first.block_on(async { inbox() });
     drop(first);
     let mut other = tokio::runtime::Builder::new_current_thread();
-    let other = other.enable_all().build().unwrap();
+    let other = other.enable_all().start_paused(true).build().unwrap();
 
     let receipt = other.block_on(inbox.handle(delivery("evt_1"), |_, _| async {
         tokio::time::sleep(Duration::from_millis(1)).await;

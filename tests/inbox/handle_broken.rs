@@ -48,7 +48,7 @@ async fn an_error_whose_text_panics_is_a_failed_attempt() {
     assert_eq!(inbox.metrics().failed, 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_panics_is_a_503_and_counted() {
     // The second one panics when the handler has let others run, and so in a task.
     for operation in [&["claim"], &["complete"]] {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use audience::inbox::sqlx::{self, PgPool, SqlitePool};
@@ -14,8 +15,8 @@ use audience::webhooks::Event;
 use tokio::sync::Notify;
 
 use super::deliveries::{delivery, id};
-use support::DatabaseFile;
 use support::postgres::{self, Database};
+use support::{DatabaseFile, PATIENCE, steady_time};
 
 const TABLE: &str = "CREATE TABLE effects (event text)";
 const INSERT: &str = "INSERT INTO effects VALUES ($1)";
@@ -116,6 +117,8 @@ impl Effects for SqlxPostgresStore {
 
 impl Effects for SqliteStore {
     fn applies(&self, inbox: &Inbox, then: Then) -> impl Handler {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
         let handler = self.handler_in(inbox, move |transaction, event| {
             transaction.execute(INSERT, [event.id.as_str()])?;
             match then {
@@ -123,7 +126,9 @@ impl Effects for SqliteStore {
                 Then::Fail => Err("no such customer".into()),
                 Then::Panic => panic!("a bug"),
                 Then::Hang => {
-                    std::thread::sleep(Duration::from_millis(300));
+                    while !has_ended.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                     Ok(())
                 }
             }
@@ -133,7 +138,12 @@ impl Effects for SqliteStore {
                 // The closure runs in another thread, where it cannot.
                 tokio::time::pause();
             }
-            handler(event, attempt)
+            let (handled, ended) = (handler(event, attempt), Arc::clone(&ended));
+            async move {
+                let handled = handled.await;
+                ended.store(true, Ordering::SeqCst);
+                handled
+            }
         })
     }
 
@@ -180,7 +190,8 @@ async fn in_postgres() -> Option<(PostgresStore, Database)> {
 async fn in_postgres_with_sqlx() -> Option<(SqlxPostgresStore, Database)> {
     let (_, database) = in_postgres().await?;
     let pool = PgPool::connect(&database.url).await.unwrap();
-    Some((SqlxPostgresStore::new(pool), database))
+    let store = SqlxPostgresStore::new(pool).timeout(PATIENCE);
+    Some((store, database))
 }
 
 async fn in_sqlite() -> Option<(SqliteStore, ())> {
@@ -269,6 +280,7 @@ async fn die_after_the_commit(inbox: &Inbox, applies: impl Handler) {
 }
 
 async fn a_delivery_after_the_death_of_the_worker_has_no_second_effect(store: impl Effects) {
+    steady_time::begin();
     let inbox = inbox(&store, "main");
     assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let applies = store.applies(&inbox, Then::Succeed);
@@ -408,6 +420,7 @@ async fn an_event_that_another_claim_of_its_effect_holds_is_retried(store: impl 
 }
 
 async fn it_is_a_handler_for_deliveries_too(store: impl Effects) {
+    steady_time::begin();
     let inbox = inbox(&store, "main");
     let applies = store.applies(&inbox, Then::Succeed);
 
@@ -421,6 +434,7 @@ async fn it_is_a_handler_for_deliveries_too(store: impl Effects) {
 async fn an_event_that_fails_immediately_is_accepted_for_a_worker_and_has_its_effect_once(
     store: impl Effects,
 ) {
+    steady_time::begin();
     let inbox = inbox(&store, "main");
     let receive = async |then| {
         let handler = store.applies(&inbox, then);

@@ -34,6 +34,7 @@ mod responses;
 mod serve;
 mod servers;
 mod sqlite;
+mod steady_time;
 mod sweep;
 mod unsubscribe;
 mod unsubscribe_crash;

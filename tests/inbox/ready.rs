@@ -7,7 +7,7 @@ use audience::inbox::rusqlite::Connection;
 use audience::inbox::{
     Inbox, InboxError, MemoryStore, Receipt, RedisStore, SqliteStore, Store, StoreErrorKind,
 };
-use support::{in_time, postgres, redis};
+use support::{DatabaseFile, in_time, postgres, redis, steady_time};
 
 use super::deliveries::{delivery, id};
 
@@ -40,6 +40,7 @@ async fn failure(inbox: &Inbox) -> StoreErrorKind {
 
 /// Probes from two processes, some of which die in the middle, and then handles an event.
 async fn probe_100_times(one: impl Store, other: impl Store) {
+    steady_time::begin();
     let (one, other) = (inbox(one), inbox(other));
     for _ in 0..25 {
         let _killed = pin!(one.ready()).poll(&mut Context::from_waker(Waker::noop()));
@@ -96,16 +97,13 @@ async fn a_probe_of_a_full_store_in_memory_fails_until_there_is_room() {
 
 #[tokio::test]
 async fn a_hundred_probes_of_a_sqlite_store_leave_one_row() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("probes");
-    std::fs::remove_dir_all(&folder).ok();
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("inbox.db");
-    let open = || SqliteStore::open(&file).unwrap();
+    let file = DatabaseFile::new();
+    let open = || SqliteStore::open(&file.0).unwrap();
 
     probe_100_times(open(), open()).await;
 
     let count = "SELECT count(*) FROM audience_inbox_pending";
-    let connection = Connection::open(&file).unwrap();
+    let connection = Connection::open(&file.0).unwrap();
     let rows: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
     assert_eq!(rows, 1);
     assert_eq!(inbox(open()).purge().await.unwrap(), 1);
@@ -133,6 +131,7 @@ async fn a_hundred_probes_of_a_redis_store_leave_nothing_that_stays() {
     let Some(server) = redis::server().await else {
         return;
     };
+    steady_time::begin();
     let prefix = server.prefix();
     let connect = || {
         RedisStore::builder()

@@ -10,7 +10,7 @@ use audience::mock::Fault;
 use axum::routing::get;
 use axum::{Extension, Router};
 use support::cancellation::until;
-use support::{ADA, in_time};
+use support::{ADA, PATIENCE, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
@@ -56,7 +56,8 @@ async fn a_shutdown_lets_running_requests_finish_and_closes_idle_connections_and
     let (stop, stopped) = oneshot::channel::<()>();
     let router = slow_page(Arc::clone(&started), Arc::clone(&go_on));
     let shutdown = async { stopped.await.unwrap() };
-    let server = tokio::spawn(audience::serve(listener, router).run_until(shutdown));
+    let server = audience::serve(listener, router).shutdown_timeout(PATIENCE);
+    let server = tokio::spawn(server.run_until(shutdown));
 
     let idle = connect(address).await;
     let mut busy = connect(address).await;
@@ -120,12 +121,12 @@ async fn a_connection_that_sends_no_headers_is_closed_after_5_s() {
     assert_eq!(start.elapsed().as_secs(), 5);
 }
 
-/// Sends a request, and returns the response, whose connection stays open.
-async fn respond(connection: &mut TcpStream) -> String {
-    connection.write_all(REQUEST).await.unwrap();
-    let mut response = vec![0; 1_000];
-    let length = connection.read(&mut response).await.unwrap();
-    response.truncate(length);
+/// Reads a response with the body `up`, whose connection stays open.
+async fn read_up(connection: &mut TcpStream) -> String {
+    let mut response = Vec::new();
+    while !response.ends_with(b"up") {
+        assert_ne!(connection.read_buf(&mut response).await.unwrap(), 0);
+    }
     String::from_utf8(response).unwrap()
 }
 
@@ -138,7 +139,8 @@ async fn an_idle_connection_is_kept_for_longer_than_load_balancers_keep_theirs()
 
     for wait in [0, 30, 610] {
         tokio::time::sleep(Duration::from_secs(wait)).await;
-        let response = respond(&mut connection).await;
+        connection.write_all(REQUEST).await.unwrap();
+        let response = read_up(&mut connection).await;
         assert!(
             response.starts_with("HTTP/1.1 200 OK"),
             "{wait}: {response}"
@@ -162,9 +164,7 @@ async fn a_connection_that_does_not_continue_its_second_request_is_closed_after_
     connection.write_all(request).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     connection.write_all(b"p").await.unwrap();
-    let mut response = [0; 1_000];
-    let length = connection.read(&mut response).await.unwrap();
-    assert!(response[..length].ends_with(b"up"));
+    read_up(&mut connection).await;
 
     tokio::time::sleep(Duration::from_secs(30)).await;
     connection.write_all(b"G").await.unwrap();

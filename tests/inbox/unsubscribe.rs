@@ -26,8 +26,9 @@ use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use support::cancellation::Program;
 use support::trace_log::Log;
-use support::{ADA, DatabaseFile, in_time};
+use support::{ADA, DatabaseFile, in_time, steady_time};
 use tower::ServiceExt;
 
 use super::faulty_store::FaultyStore;
@@ -53,6 +54,7 @@ async fn mock() -> MockServer {
 }
 
 async fn mock_with(dialect: Dialect) -> MockServer {
+    steady_time::begin();
     let server = MockServer::builder()
         .dialect(dialect)
         .topic("news", true)
@@ -1046,6 +1048,7 @@ async fn an_opt_in_with_a_slow_store_has_ended_before_an_opt_out_stops_waiting_f
         let server = mock().await;
         let store = FaultyStore::slow_claims(Duration::from_secs(seconds));
         let service = service(&server, store);
+        steady_time::end();
         tokio::time::pause();
         let began = tokio::time::Instant::now();
         let topics = ["news", "offers", "internal"];
@@ -1091,6 +1094,7 @@ async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
         .claim(hold.fingerprint(Fingerprint::of(b"held")))
         .await
         .unwrap();
+    steady_time::end();
     tokio::time::pause();
     let began = tokio::time::Instant::now();
 
@@ -2522,7 +2526,7 @@ async fn while_a_record_waits_an_opt_in_succeeds_and_no_attempt_undoes_it() {
 
     out_and_in().await;
     // An opt-out in the same second would be the same record.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     out_and_in().await;
     assert_eq!(records.lock().unwrap().len(), 2);
     fails.store(false, Ordering::SeqCst);
@@ -2599,13 +2603,11 @@ async fn an_opt_out_is_recorded_although_the_program_was_killed_after_the_servic
     let store = clock.store();
     let (service, records) = recording(&server, store.clone(), Recorder::Hangs);
     post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let killed = runtime.spawn(async move { service.worker().run_until_idle().await });
+    let program = Program::start(async move { service.worker().run_until_idle().await });
     while records.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    runtime.shutdown_background();
-    assert!(killed.await.is_err());
+    program.kill();
     let first = records.lock().unwrap().clone();
     assert!(!server.contact(ADA).unwrap().topics["news"]);
 

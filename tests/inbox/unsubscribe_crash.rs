@@ -11,7 +11,8 @@ use audience::RetryPolicy;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, UnsubscribeService};
-use support::{ADA, DatabaseFile, PATIENCE};
+use support::cancellation::Program;
+use support::{ADA, DatabaseFile, PATIENCE, steady_time};
 use tokio::runtime::Runtime;
 
 use super::faulty_store::FaultyStore;
@@ -28,6 +29,7 @@ const FEW_MINUTES: Duration = Duration::from_secs(6 * 60);
 const CLICK_LIMIT: Duration = Duration::from_secs(5);
 
 async fn mock() -> MockServer {
+    steady_time::begin();
     let server = MockServer::builder()
         .topic("news", true)
         .topic("offers", false);
@@ -60,11 +62,9 @@ async fn arrival(server: &MockServer, path: &str) {
 async fn crash(server: &MockServer, store: impl Store, address: &'static str, path: &str) {
     server.fault(lost().path(format!("*{path}")).method("POST").times(1));
     let service = service(server, store);
-    let runtime = Runtime::new().unwrap();
-    let crashed = runtime.spawn(async move { service.subscribe(address, ["offers"]).await });
+    let program = Program::start(async move { service.subscribe(address, ["offers"]).await });
     arrival(server, path).await;
-    runtime.shutdown_background();
-    assert!(crashed.await.is_err());
+    program.kill();
 }
 
 /// Runs the worker for this long.
@@ -217,7 +217,7 @@ async fn no_opt_in_is_sent_before_the_opt_out_of_a_new_contact_has_left_the_stor
     let store = FaultyStore::down_while(clock.store(), is_down.clone());
     let service = service(&server, store);
     // On a slow machine, the store must be down before the response is there.
-    let delay = Duration::from_secs(1);
+    let delay = Duration::from_secs(3);
     server.fault(Fault::delay(delay).path("*/unsubscribe").times(1));
     let subscribing = {
         let service = service.clone();
@@ -250,21 +250,25 @@ async fn a_hasty_worker_does_not_opt_out_whoever_confirms() {
     for number in 0..20 {
         let address = format!("reader{number}@example.com");
         let end = Instant::now() + PATIENCE;
-        let mut began = Instant::now();
-        let mut confirmed = service.subscribe(&address, ["offers"]).await;
-        // On a busy machine, the requests can take longer than the limit. Then the person clicks once more.
-        while matches!(confirmed, Err(ConsentError::Unfinished))
-            && began.elapsed() >= CLICK_LIMIT
-            && Instant::now() < end
-        {
-            repeated.insert(format!(
-                "/contacts/reader{number}%40example.com/unsubscribe"
-            ));
-            began = Instant::now();
-            confirmed = service.subscribe(&address, ["offers"]).await;
+        let path = format!("/contacts/reader{number}%40example.com/unsubscribe");
+        loop {
+            let began = Instant::now();
+            let confirmed = service.subscribe(&address, ["offers"]).await;
+            let took = began.elapsed();
+            // On a busy machine, the requests can take longer than the limit. Then the person clicks once more, and the
+            // opt-out of the first click may still wait.
+            let may_fail = match confirmed {
+                Err(ConsentError::Unfinished) => took >= CLICK_LIMIT || repeated.contains(&path),
+                Err(ConsentError::OptedOut) => repeated.contains(&path),
+                _ => false,
+            };
+            if may_fail && Instant::now() < end {
+                repeated.insert(path.clone());
+                continue;
+            }
+            assert!(confirmed.is_ok(), "{number}: {confirmed:?} after {took:?}");
+            break;
         }
-        let took = began.elapsed();
-        assert!(confirmed.is_ok(), "{number}: {confirmed:?} after {took:?}");
     }
 
     while service.pending().await.unwrap() > 0 {

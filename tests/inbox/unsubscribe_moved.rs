@@ -11,7 +11,7 @@ use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
 use futures_util::FutureExt;
 use http::StatusCode;
-use support::in_time;
+use support::{in_time, steady_time};
 
 use super::faulty_store::FaultyStore;
 use super::memory_conformance::TestClock;
@@ -22,6 +22,7 @@ const NEW: &str = "ada@example.net";
 const OTHER: &str = "bob@example.com";
 
 async fn mock() -> MockServer {
+    steady_time::begin();
     MockServer::builder()
         .topic("news", true)
         .topic("offers", false)
@@ -126,6 +127,7 @@ async fn a_link_of_somebody_with_one_address_concerns_only_this_address() {
 async fn the_function_gets_an_address_as_the_service_stores_it_and_its_result_may_have_any_spelling()
  {
     const JUERGEN: &str = "jürgen@example.com";
+    steady_time::begin();
     let server = MockServer::builder().topic("news", true);
     let server = server.seed_contact(JUERGEN).seed_contact(NEW).start().await;
     let knows = |current: &'static str| {
@@ -407,6 +409,7 @@ async fn a_retry_for_the_old_address_leaves_a_newer_opt_in_of_the_current_one() 
 
 /// The application knows `NEW`, and the service does not yet.
 async fn mock_before_the_change() -> MockServer {
+    steady_time::begin();
     MockServer::builder()
         .topic("news", true)
         .seed_contact(OLD)

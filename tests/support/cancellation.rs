@@ -1,16 +1,18 @@
-//! Futures that are polled some times and then dropped.
+//! Futures that are polled some times and then dropped, and programs that are killed.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
-use crate::in_time;
+use crate::{in_time, steady_time};
 
 /// Polls a future this many times, each time after it was woken, and drops it. Returns its output if it ended by then.
 pub async fn poll_times<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
@@ -39,6 +41,42 @@ pub async fn for_each_number_of_polls(mut attempt: impl AsyncFnMut(usize) -> boo
         assert!(polls < 10_000, "the future never ends");
     }
     polls
+}
+
+/// A future in a runtime and on a thread of its own, which can be killed like a program.
+pub struct Program<T> {
+    kill: oneshot::Sender<()>,
+    thread: JoinHandle<Option<T>>,
+}
+
+impl<T: Send + 'static> Program<T> {
+    pub fn start(future: impl Future<Output = T> + Send + 'static) -> Self {
+        let (kill, killed) = oneshot::channel();
+        let run = move || {
+            // It is dropped at the end, which ends all tasks where they wait.
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                // The kill must come before a time limit of the future.
+                steady_time::begin();
+                tokio::select! {
+                    ended = future => Some(ended),
+                    _ = killed => None,
+                }
+            })
+        };
+        let thread = thread::spawn(run);
+        Self { kill, thread }
+    }
+
+    /// Fails if the future has ended before.
+    pub fn kill(self) {
+        drop(self.kill);
+        let ended = self.thread.join().unwrap();
+        assert!(ended.is_none(), "it ended before it was killed");
+    }
 }
 
 /// Forwards to a server, and counts the open connections.

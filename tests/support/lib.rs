@@ -34,6 +34,7 @@ pub mod receivers;
 pub mod redis;
 pub mod requests;
 pub mod scripted_server;
+pub mod steady_time;
 pub mod trace_log;
 
 /// Defines an enum and its `ALL`, an array of every variant.

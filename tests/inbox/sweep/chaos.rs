@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use audience::mock::{DeliveryFault, MockServer, SigningClock};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::effects::{COMPLETION, Database};
 use super::proxy::Proxy;
@@ -49,9 +50,16 @@ pub(super) async fn sweep(sweep: Sweep, postgres: Option<&Server>) -> Tally {
         .start()
         .await;
     let is_over = Arc::new(AtomicBool::new(false));
+    let (started, have_started) = oneshot::channel();
     let killer = tokio::task::spawn_blocking({
         let (sweep, proxy, is_over) = (Arc::clone(&sweep), proxy.clone(), Arc::clone(&is_over));
-        move || kill_and_restart(&sweep, &proxy, &is_over)
+        move || kill_and_restart(&sweep, &proxy, started, &is_over)
+    });
+    have_started.await.unwrap();
+    let is_done = Arc::new(AtomicBool::new(false));
+    let watch = std::thread::spawn({
+        let is_done = Arc::clone(&is_done);
+        move || watch_for_stalls(&is_done)
     });
 
     let (ids, outages) = tokio::join!(
@@ -62,9 +70,20 @@ pub(super) async fn sweep(sweep: Sweep, postgres: Option<&Server>) -> Tally {
     let (receivers, killed) = killer.await.unwrap();
     retry_until_handled(&mock, &database, &ids).await;
     wait_until_drained(&database, &ids).await;
+    if sweep.mode == Mode::NaiveSet {
+        // On a slow machine, a kill may come when hardly a delivery follows.
+        stream::iter(kept(&ids))
+            .for_each_concurrent(32, |id| mock.redeliver(id))
+            .await;
+    }
 
     drop(receivers);
-    let crashes = Crashes { killed, outages };
+    is_done.store(true, Ordering::Relaxed);
+    let crashes = Crashes {
+        killed,
+        outages,
+        stalls: watch.join().unwrap(),
+    };
     Tally::new(&ids, &database.all().await, &crashes, proxy.connections())
 }
 
@@ -88,13 +107,12 @@ async fn deliver(mock: &MockServer, events: usize) -> Vec<String> {
     mock.delivery_fault(DeliveryFault::duplicate().times(tenth));
     mock.delivery_fault(DeliveryFault::reorder().times(tenth));
     let pause = duration(events) / u32::try_from(events).unwrap();
-    let start = tokio::time::Instant::now();
     let ids = Mutex::new(Vec::with_capacity(events));
     stream::iter(0..events)
+        .then(|number| tokio::time::sleep(pause).map(move |()| number))
         .for_each_concurrent(32, |number| {
             let ids = &ids;
             async move {
-                tokio::time::sleep_until(start + pause * u32::try_from(number).unwrap()).await;
                 let id = mock.send_event(json!({"type": "email.bounced"})).await;
                 ids.lock().unwrap().push(id);
                 if number % 4 == 0 {
@@ -112,8 +130,13 @@ async fn deliver(mock: &MockServer, events: usize) -> Vec<String> {
 
 /// Returns one of the events that the mock still has.
 fn earlier(ids: &[String]) -> String {
-    let kept = ids.len().saturating_sub(800);
-    ids[fastrand::usize(kept..ids.len())].clone()
+    let kept = kept(ids);
+    kept[fastrand::usize(..kept.len())].clone()
+}
+
+/// Returns the events that the mock certainly still has.
+fn kept(ids: &[String]) -> &[String] {
+    &ids[ids.len().saturating_sub(800)..]
 }
 
 /// Restarts Postgres after a third and after two thirds of the time. Returns when it was down, in Unix seconds.
@@ -138,11 +161,29 @@ fn unix_time() -> f64 {
         .as_secs_f64()
 }
 
-/// Kills receivers at random moments and starts others in their place. Returns those that run in the end, and the
-/// generations that were killed.
+/// Returns when this process did not run for two seconds or longer. Most likely the receivers did not run, either: they
+/// extend a lease after a third of its time.
+fn watch_for_stalls(is_done: &AtomicBool) -> Vec<Range<f64>> {
+    let mut stalls = Vec::new();
+    let mut last = unix_time();
+    while !is_done.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = unix_time();
+        if now - last > 2.0 {
+            // Both effects may come right after it.
+            stalls.push(last..now + LEASE.as_secs_f64());
+        }
+        last = now;
+    }
+    stalls
+}
+
+/// Kills receivers at random moments, and at least one, and starts others in their place. Returns those that run in the
+/// end, and the generations that were killed.
 fn kill_and_restart(
     sweep: &Sweep,
     proxy: &Proxy,
+    started: oneshot::Sender<()>,
     is_over: &AtomicBool,
 ) -> (Vec<Receiver>, BTreeSet<i64>) {
     let mut generation = 0;
@@ -153,8 +194,9 @@ fn kill_and_restart(
         receiver
     };
     let mut receivers: Vec<_> = (0..sweep.receivers).map(&mut start).collect();
+    let _ = started.send(());
     let mut killed = BTreeSet::new();
-    while !is_over.load(Ordering::Relaxed) {
+    while killed.is_empty() || !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(fastrand::u64(100..500)));
         let place = fastrand::usize(..sweep.receivers);
         let old = receivers.remove(place);

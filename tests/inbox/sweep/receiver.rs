@@ -18,6 +18,7 @@ use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use support::in_time;
 
 use super::effects::{Database, POSTGRES_NOW, SQLX, record_in_sqlite};
 use super::recording_store::RecordingStore;
@@ -157,19 +158,18 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
             )
         }
         Database::Postgres { url, .. } => {
-            let store = connect(url).await;
+            let store = opened(async || PostgresStore::connect(url).await).await;
             (AnyStore::Postgres(store.clone()), build(store, &database))
         }
         Database::Sqlite { path } if is_sqlx => {
-            let pool = SqlitePool::connect(&format!("sqlite:{path}"))
-                .await
-                .unwrap();
-            let store = SqlxSqliteStore::open(pool).await.unwrap();
+            let url = format!("sqlite:{path}");
+            let pool = opened(async || SqlitePool::connect(&url).await).await;
+            let store = opened(async || SqlxSqliteStore::open(pool.clone()).await).await;
             let builder = build(store.clone(), &database);
             (AnyStore::SqlxSqlite(store), builder)
         }
         Database::Sqlite { path } => {
-            let store = SqliteStore::open(path).unwrap();
+            let store = opened(async || SqliteStore::open(path)).await;
             (AnyStore::Sqlite(store.clone()), build(store, &database))
         }
     };
@@ -204,14 +204,17 @@ fn build(store: impl Store, database: &Database) -> InboxBuilder {
     })
 }
 
-/// Connects as soon as the database is up.
-async fn connect(url: &str) -> PostgresStore {
-    loop {
-        match PostgresStore::connect(url).await {
-            Ok(store) => return store,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+/// Opens a store as soon as the database is up, or another process leaves the file.
+async fn opened<T, E>(open: impl AsyncFn() -> Result<T, E>) -> T {
+    in_time(async {
+        loop {
+            match open().await {
+                Ok(store) => break store,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
         }
-    }
+    })
+    .await
 }
 
 async fn hook(State(application): State<Application>, delivery: VerifiedEvent) -> Response {

@@ -27,6 +27,8 @@ pub(super) struct Crashes {
     pub(super) killed: BTreeSet<i64>,
     /// When the database was down, in Unix seconds.
     pub(super) outages: Vec<Range<f64>>,
+    /// When the machine stood still for so long that a lease may have ended, in Unix seconds.
+    pub(super) stalls: Vec<Range<f64>>,
 }
 
 impl Tally {
@@ -87,14 +89,15 @@ impl Tally {
 }
 
 impl Crashes {
-    /// Returns whether the process of the first effect ended, or the database was down, before the first could be
-    /// completed and the second was made. Nothing explains an effect after the completion.
+    /// Returns whether the process of the first effect ended, or the database was down or the machine stood still, before
+    /// the first could be completed and the second was made. Nothing explains an effect after the completion.
     fn explain(&self, first: &Effect, second: &Effect, completed_at: Option<f64>) -> bool {
         if completed_at.is_some_and(|completed_at| completed_at < second.at) {
             return false;
         }
-        let was_down = |outage: &Range<f64>| outage.start <= second.at && first.at <= outage.end;
-        self.killed.contains(&first.generation) || self.outages.iter().any(was_down)
+        let is_between = |time: &Range<f64>| time.start <= second.at && first.at <= time.end;
+        let mut times = self.outages.iter().chain(&self.stalls);
+        self.killed.contains(&first.generation) || times.any(is_between)
     }
 }
 
