@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -150,21 +150,55 @@ pub fn closed_url() -> String {
 }
 
 /// Returns a loopback port that nothing listens on. Meanwhile, no system gives it to a program that asks for any port, as it
-/// would do with the port of a listener that was closed.
+/// would do with the port of a listener that was closed. Another test program does not choose it either.
 ///
 /// It is below 20,000: the port of a Redis server plus 10,000 is its second one.
 pub fn free_port() -> u16 {
-    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Another test program most likely begins elsewhere.
-    let start = || AtomicU16::new((RandomState::new().build_hasher().finish() % 10_000) as u16);
+    const BLOCK: u16 = 500;
+    static FIRST: OnceLock<(TcpListener, u16)> = OnceLock::new();
+    static NEXT: AtomicU16 = AtomicU16::new(0);
 
+    // The process listens on the first port of a block for as long as it runs. So the others of the block are its own.
+    let (_listener, first) = FIRST.get_or_init(|| {
+        loop {
+            let block = (RandomState::new().build_hasher().finish() % 20) as u16;
+            let first = 10_000 + block * BLOCK;
+            if let Ok(listener) = TcpListener::bind(("127.0.0.1", first)) {
+                break (listener, first);
+            }
+        }
+    });
     loop {
-        let number = NEXT.get_or_init(start).fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + number % 10_000;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = first + 1 + number % (BLOCK - 1);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
+}
+
+/// Lets the clock of a runtime with one thread run at a twentieth of its speed, and not at all while the process stands
+/// still. So a time limit of some seconds does not end because the machine is slow. `tokio::time::advance` still moves it.
+pub fn slow_clock() {
+    tokio::time::pause();
+    tokio::spawn(async {
+        loop {
+            // While such a task runs, tokio does not move the clock by itself.
+            let wait = || std::thread::sleep(Duration::from_millis(20));
+            if tokio::task::spawn_blocking(wait).await.is_err() {
+                return;
+            }
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+/// Moves a [`slow_clock`] a moment later, when its caller waits for something else.
+pub fn advance_soon(duration: Duration) {
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::advance(duration).await;
+    });
 }
 
 /// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test.
