@@ -1,7 +1,7 @@
 //! A store in memory with one fault.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +52,9 @@ pub(super) struct FaultyStore {
     store: MemoryStore,
     fault: Fault,
     is_down: Arc<AtomicBool>,
+    /// Whether it gives up every third call, and every other one that took events, and accepts each event again.
+    is_hasty: bool,
+    calls: Arc<AtomicUsize>,
     /// How long each claim takes.
     claim_delay: Duration,
     /// The newest token that each event was claimed with, for the faults that need it.
@@ -70,6 +73,8 @@ impl FaultyStore {
             store,
             fault,
             is_down: Arc::default(),
+            is_hasty: false,
+            calls: Arc::default(),
             claim_delay: Duration::ZERO,
             tokens: Arc::default(),
             bodies: Arc::default(),
@@ -81,6 +86,14 @@ impl FaultyStore {
         Self {
             is_down,
             ..Self::new(store, Fault::None)
+        }
+    }
+
+    /// The same, and it soon gives up a call or makes it again, as on a slow machine.
+    pub(super) fn hasty(store: MemoryStore, is_down: Arc<AtomicBool>) -> Self {
+        Self {
+            is_hasty: true,
+            ..Self::down_while(store, is_down)
         }
     }
 
@@ -100,6 +113,14 @@ impl FaultyStore {
         assert!(!self.is(Fault::Panics), "a bug in the store");
         if self.is_down.load(Ordering::SeqCst) {
             return Err(StoreError::unavailable("connection refused"));
+        }
+        self.give_up_each(3)
+    }
+
+    /// Fails one of so many calls if the store is hasty.
+    fn give_up_each(&self, calls: usize) -> Result<(), StoreError> {
+        if self.is_hasty && self.calls.fetch_add(1, Ordering::Relaxed) % calls == 1 {
+            return Err(StoreError::unavailable("it did not respond in time"));
         }
         Ok(())
     }
@@ -274,6 +295,9 @@ impl Store for FaultyStore {
             }
             _ => {}
         }
+        if self.is_hasty {
+            self.store.accept(delivery).await?;
+        }
         match self.store.accept(delivery).await {
             Err(error)
                 if self.is(Fault::EvictsSilently) && error.kind() == StoreErrorKind::Full =>
@@ -298,6 +322,9 @@ impl Store for FaultyStore {
             _ => {}
         }
         let mut taken = self.store.take(take).await?;
+        if !taken.is_empty() {
+            self.give_up_each(2)?;
+        }
         for event in &taken {
             let key = EventKey::new(take.endpoint, &event.id);
             self.remember(key, take.token);

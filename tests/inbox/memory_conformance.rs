@@ -101,6 +101,27 @@ async fn a_store_in_memory_passes_all_cases_in_a_time_of_its_own() {
     assert!(all_ran, "{report}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_store_that_gives_up_calls_or_makes_them_again_passes_the_cases_with_an_outage() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let (stopped, started) = (Arc::clone(&is_down), Arc::clone(&is_down));
+    let store = FaultyStore::hasty(MemoryStore::new(), is_down);
+
+    let suite = Suite::new(store).only("lose").outage(
+        move || {
+            stopped.store(true, Ordering::SeqCst);
+            async {}
+        },
+        move || {
+            started.store(false, Ordering::SeqCst);
+            async {}
+        },
+    );
+    let report = suite.run().await;
+
+    report.assert_passed();
+}
+
 async fn accept(store: &MemoryStore, name: &str, body: &[u8]) -> bool {
     let id = EventId::try_from(name).unwrap();
     let key = EventKey::new("main", &id);

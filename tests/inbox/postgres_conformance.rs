@@ -110,7 +110,7 @@ async fn an_outage_of_the_server_loses_nothing() {
     let database = server.database().await;
     store(&database.url).await;
     let store = PostgresStore::builder().timeout(OUTAGE);
-    let store = store.connect(&database.url).await.unwrap();
+    let store = postgres::connect_with_short_timeout(&store, &database.url).await;
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 

@@ -495,7 +495,8 @@ async fn a_worker_completes_together_what_was_handled_together() {
         async { Ok::<_, std::io::Error>(()) }
     });
 
-    let report = in_time(worker.concurrency(8).run_until(all.notified())).await;
+    let worker = worker.concurrency(8).shutdown_timeout(PATIENCE);
+    let report = in_time(worker.run_until(all.notified())).await;
 
     assert_eq!(report.unwrap().handled, 64);
     let statements = "SELECT count(*) FROM changes WHERE completed > 0";

@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use super::deliveries::{SECRET, Transparent, body, delivery, delivery_about, id, new_claim};
 use support::postgres::{self, Database};
 use support::trace_log::Log;
-use support::{PATIENCE, in_time};
+use support::{PATIENCE, in_time, steady_time};
 
 const TABLES: &str = "CREATE TABLE effects (event_id text);
     CREATE TABLE counters (name text PRIMARY KEY, value int NOT NULL);
@@ -145,6 +145,7 @@ async fn an_endpoint_of_axum_applies_each_event_once() {
 
 #[tokio::test]
 async fn the_receipt_says_what_became_of_a_delivery() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -174,6 +175,7 @@ async fn the_receipt_says_what_became_of_a_delivery() {
 
 #[tokio::test]
 async fn an_error_or_a_panic_of_the_handler_undoes_its_writes_and_the_claim() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -200,6 +202,7 @@ async fn an_error_or_a_panic_of_the_handler_undoes_its_writes_and_the_claim() {
 
 #[tokio::test]
 async fn a_handler_that_ignores_an_error_of_the_database_has_failed() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -220,6 +223,7 @@ async fn a_handler_that_ignores_an_error_of_the_database_has_failed() {
 
 #[tokio::test]
 async fn a_constraint_that_is_checked_at_the_commit_fails_the_handler() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -265,8 +269,9 @@ async fn count(transaction: &Transaction<'_>, name: &str) -> Result<(), NotCount
     updated.map(drop).map_err(NotCounted)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_transaction_that_loses_against_another_one_is_run_again() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -302,8 +307,9 @@ async fn a_transaction_that_loses_against_another_one_is_run_again() {
     assert_eq!(number(&client, value).await, handled);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_deadlock_is_resolved_by_running_one_transaction_again() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -338,6 +344,7 @@ async fn a_deadlock_is_resolved_by_running_one_transaction_again() {
 
 #[tokio::test]
 async fn a_transaction_that_always_loses_is_a_503_in_the_end() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -360,6 +367,7 @@ async fn a_transaction_that_always_loses_is_a_503_in_the_end() {
 
 #[tokio::test]
 async fn a_transaction_leaves_its_connection_to_the_next_one() {
+    steady_time::begin_slow();
     let Some((_database, store)) = set_up().await else {
         return;
     };
@@ -383,6 +391,7 @@ async fn a_transaction_leaves_its_connection_to_the_next_one() {
 
 #[tokio::test]
 async fn a_connection_that_broke_while_nobody_used_it_is_replaced() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -398,6 +407,7 @@ async fn a_connection_that_broke_while_nobody_used_it_is_replaced() {
 
 #[tokio::test]
 async fn a_transaction_that_takes_too_long_is_a_503_and_leaves_nothing_behind() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -406,12 +416,10 @@ async fn a_transaction_that_takes_too_long_is_a_503_and_leaves_nothing_behind() 
     let receipt = store
         .handle_in("main", delivery("evt_1"), async |transaction, event| {
             apply_effect(transaction, event).await?;
-            // From here on, the clock jumps whenever nothing else is to be done.
-            tokio::time::pause();
+            steady_time::advance_soon(Duration::from_secs(10));
             transaction.batch_execute("SELECT pg_sleep(60)").await
         })
         .await;
-    tokio::time::resume();
 
     assert_eq!(receipt, Receipt::Unavailable);
     wait_for(&client, 0, IN_TRANSACTION).await;
@@ -442,6 +450,7 @@ async fn a_delivery_that_waits_for_another_transaction_or_for_a_connection_is_a_
     tokio::time::resume();
     drop(in_use);
     transaction.rollback().await.unwrap();
+    steady_time::begin_slow();
 
     assert_eq!([locked, without_connection], [Receipt::Unavailable; 2]);
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
@@ -450,6 +459,7 @@ async fn a_delivery_that_waits_for_another_transaction_or_for_a_connection_is_a_
 
 #[tokio::test]
 async fn a_delivery_whose_sender_disconnects_is_undone_and_leaves_nothing_behind() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -477,6 +487,7 @@ async fn a_delivery_whose_sender_disconnects_is_undone_and_leaves_nothing_behind
 
 #[tokio::test]
 async fn a_server_that_dies_under_a_transaction_is_a_503_and_the_event_is_handled_later() {
+    steady_time::begin_slow();
     let Some(server) = postgres::server().await else {
         return;
     };
@@ -510,6 +521,7 @@ async fn a_server_that_dies_under_a_transaction_is_a_503_and_the_event_is_handle
 
 #[tokio::test]
 async fn a_transaction_of_a_worker_that_loses_against_another_one_is_run_again() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -537,6 +549,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 #[tokio::test]
 async fn a_transaction_whose_conflict_is_behind_a_transparent_error_is_run_again() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -565,6 +578,7 @@ const PEOPLE: &str = "CREATE TABLE people (address text PRIMARY KEY, age int NOT
 
 #[tokio::test]
 async fn neither_the_log_nor_a_reason_quotes_a_row_that_violates_a_constraint() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -637,6 +651,7 @@ impl ToSql for Panics {
 
 #[tokio::test]
 async fn a_panic_while_a_value_is_encoded_is_the_reason_for_the_failed_attempt() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -664,6 +679,7 @@ async fn a_panic_while_a_value_is_encoded_is_the_reason_for_the_failed_attempt()
 
 #[tokio::test]
 async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };
@@ -672,19 +688,12 @@ async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
     assert!(inbox.accept(delivery("evt_1")).await.is_success());
     let handler = store.handler_in(&inbox, async |transaction, event| {
         apply_effect(transaction, event).await?;
-        tokio::time::pause();
+        // The limit is 15 s. The lease is extended after 20 s.
+        steady_time::advance_soon(Duration::from_secs(16));
         transaction.batch_execute("SELECT pg_sleep(60)").await
     });
 
-    let worker = inbox.worker(move |event, attempt| {
-        let handled = handler(event, attempt);
-        async move {
-            let handled = handled.await;
-            tokio::time::resume();
-            handled
-        }
-    });
-    let report = worker.run_until_idle().await.unwrap();
+    let report = inbox.worker(handler).run_until_idle().await.unwrap();
 
     assert_eq!((report.handled, report.failed), (0, 1));
     wait_for(&client, 0, IN_TRANSACTION).await;
@@ -693,6 +702,7 @@ async fn a_transaction_of_a_worker_that_takes_too_long_is_cancelled() {
 
 #[tokio::test]
 async fn ids_that_are_forgotten_are_deleted_without_an_inbox() {
+    steady_time::begin_slow();
     let Some((database, store)) = set_up().await else {
         return;
     };

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Child, Command};
@@ -160,19 +160,29 @@ pub fn closed_url() -> String {
 }
 
 /// Returns a loopback port that nothing listens on. Meanwhile, no system gives it to a program that asks for any port, as it
-/// would do with the port of a listener that was closed.
+/// would do with the port of a listener that was closed. Another test program does not choose it either.
 ///
 /// It is below 20,000: the port of a Redis server plus 10,000 is its second one.
 pub fn free_port() -> u16 {
-    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Another test program most likely begins elsewhere.
-    let start = || AtomicU16::new((RandomState::new().build_hasher().finish() % 10_000) as u16);
+    const BLOCK: u16 = 500;
+    static FIRST: OnceLock<(TcpListener, u16)> = OnceLock::new();
+    static NEXT: AtomicU16 = AtomicU16::new(0);
 
+    // The process listens on the first port of a block for as long as it runs. So the others of the block are its own.
+    let (_listener, first) = FIRST.get_or_init(|| {
+        loop {
+            let block = (RandomState::new().build_hasher().finish() % 19) as u16;
+            // From 10,100 on: a browser connects to no port 10080.
+            let first = 10_100 + block * BLOCK;
+            if let Ok(listener) = TcpListener::bind(("127.0.0.1", first)) {
+                break (listener, first);
+            }
+        }
+    });
     loop {
-        let number = NEXT.get_or_init(start).fetch_add(1, Ordering::Relaxed);
-        // A browser connects to no port 10080.
-        let port = 10_100 + number % 9_900;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = first + 1 + number % (BLOCK - 1);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }

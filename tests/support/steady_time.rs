@@ -22,6 +22,16 @@ thread_local! {
 /// Begins the steady time, which lasts until the runtime ends. Does nothing if it has begun, or in a runtime with several
 /// threads: tokio cannot pause the time there.
 pub fn begin() {
+    begin_at(1);
+}
+
+/// As [`begin`], at a twentieth of the speed: for a test that also waits for other processes, such as a database, which may
+/// be slow or stand still alone. `tokio::time::advance` and [`advance_soon`] still move the time.
+pub fn begin_slow() {
+    begin_at(20);
+}
+
+fn begin_at(slowness: u32) {
     let is_running = |moving: &AbortHandle| !moving.is_finished();
     let has_begun = MOVING.with_borrow(|moving| moving.as_ref().is_some_and(is_running));
     if has_begun || Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
@@ -32,7 +42,7 @@ pub fn begin() {
     let steps = Arc::downgrade(&step);
     // While a blocking task runs, a paused time does not jump to the next timer.
     drop(tokio::task::spawn_blocking(move || notify(&steps)));
-    let moving = tokio::spawn(move_time(step));
+    let moving = tokio::spawn(move_time(step, slowness));
     MOVING.set(Some(moving.abort_handle()));
 }
 
@@ -44,6 +54,14 @@ pub fn end() {
     }
 }
 
+/// Moves the time a moment later, when the caller waits for something else.
+pub fn advance_soon(duration: Duration) {
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::advance(duration).await;
+    });
+}
+
 /// Notifies the task that moves the time, until it has ended.
 fn notify(steps: &Weak<Notify>) {
     while let Some(step) = steps.upgrade() {
@@ -53,12 +71,12 @@ fn notify(steps: &Weak<Notify>) {
     }
 }
 
-async fn move_time(step: Arc<Notify>) {
+async fn move_time(step: Arc<Notify>, slowness: u32) {
     let mut last = Instant::now();
     loop {
         step.notified().await;
         let passed = last.elapsed();
         last += passed;
-        tokio::time::advance(passed.min(LONGEST_STEP)).await;
+        tokio::time::advance(passed.min(LONGEST_STEP) / slowness).await;
     }
 }

@@ -1,12 +1,13 @@
 //! A store that is full, a clock that jumps, a server that stops.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use super::ClockJump;
 use super::{Failed, LONG, ROUNDS, SHORT, Subject, Verdict, expect, expect_body, expect_eq, ids};
 use crate::inbox::error::{StoreError, StoreErrorKind};
-use crate::inbox::store::{AcceptState, ClaimState, Release, Token};
+use crate::inbox::store::{AcceptState, ClaimState, Release, TakenEvent, Token};
 
 cases! { FULL, Filling:
     a_full_store_refuses_new_events_and_forgets_none,
@@ -231,8 +232,8 @@ cases! { OUTAGE, Outage:
     calls_during_a_restart_end_and_lose_nothing,
 }
 
-/// How long a call may take while the server is down.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long a call may take while the server is down. It is long, so that a slow machine fails no case.
+const LIMIT: Duration = Duration::from_secs(60);
 /// How long the server runs before it is stopped, and how long it is down.
 const BEFORE_CHANGE: Duration = Duration::from_millis(200);
 
@@ -243,10 +244,11 @@ async fn an_outage_is_an_error_in_time_and_loses_nothing(subject: Subject) -> Ve
     let token = Token::random();
     let (done, held) = (subject.item("done"), subject.item("held"));
     let (waiting, new) = (subject.item("waiting"), subject.item("new"));
-    done.claim(token).await?;
-    done.complete(token).await?;
-    held.claim(token).await?;
-    waiting.accept(b"body").await?;
+    // A store that soon gives up a call may do so on a slow machine, too. All these calls can be made again.
+    when_up(|| done.claim(token)).await?;
+    when_up(|| done.complete(token)).await?;
+    when_up(|| held.claim(token)).await?;
+    when_up(|| waiting.accept(b"body")).await?;
 
     stop().await;
     let down = expect_down(&subject).await;
@@ -255,15 +257,31 @@ async fn an_outage_is_an_error_in_time_and_loses_nothing(subject: Subject) -> Ve
 
     // The first calls may still meet connections that broke.
     when_up(|| subject.backlog()).await?;
-    let state = done.claim(Token::random()).await?;
+    let other = Token::random();
+    let state = when_up(|| done.claim(other)).await?;
     expect_eq("the done event afterwards", state, ClaimState::Done)?;
-    expect_eq("the holder completing", held.complete(token).await?, true)?;
-    let taken = subject.take(Token::random()).await?;
+    let completed = when_up(|| held.complete(token)).await?;
+    expect_eq("the holder completing", completed, true)?;
+    let mut taken = Vec::new();
+    for _ in 0..ROUNDS {
+        taken = when_up(|| take_for_no_time(&subject)).await?;
+        if !taken.is_empty() {
+            break;
+        }
+        // A call that was given up may hold the event for a moment longer.
+        tokio::time::sleep(SHORT).await;
+    }
     expect_eq("events to take", ids(&taken), vec!["waiting"])?;
     expect_body("its body", &taken[0].body, b"body")?;
-    let state = new.claim(Token::random()).await?;
+    let state = when_up(|| new.claim(other)).await?;
     let fresh = ClaimState::Fresh { attempt: 1 };
     expect_eq("an event that was refused", state, fresh)
+}
+
+/// Takes up to 1,000 events that are due, and are due again immediately: if the response is lost, the next call has them.
+async fn take_for_no_time(subject: &Subject) -> Result<Vec<TakenEvent>, StoreError> {
+    let zero = Duration::ZERO;
+    subject.take_for(Token::random(), zero, 1_000).await
 }
 
 async fn expect_down(subject: &Subject) -> Verdict {
@@ -290,7 +308,8 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
             let id = format!("evt_{number:03}");
             let call = caller.item(&id);
             match tokio::time::timeout(LIMIT, call.accept(b"body")).await {
-                Ok(Ok(AcceptState::Accepted)) => accepted.push(id),
+                // A store may have made the call again, after the server stopped before its response.
+                Ok(Ok(AcceptState::Accepted | AcceptState::Duplicate)) => accepted.push(id),
                 Ok(Ok(state)) => return Err(Failed(format!("accepting {id}: got {state:?}"))),
                 Ok(Err(error)) => expect_kind("accepting", &error)?,
                 Err(_) => return Err(Failed(format!("accepting did not end in {LIMIT:?}"))),
@@ -307,12 +326,21 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
     let accepted = calls.await.map_err(|error| Failed(error.to_string()))??;
 
     when_up(|| subject.backlog()).await?;
-    let taken = subject.take(Token::random()).await?;
-
     // An event whose call failed may have been stored all the same. An acknowledged event must have been.
-    let taken = ids(&taken);
-    let lost = accepted.iter().filter(|id| !taken.contains(&id.as_str()));
-    expect_eq("accepted events that were lost", lost.count(), 0)
+    let mut missing: BTreeSet<String> = accepted.into_iter().collect();
+    for _ in 0..ROUNDS {
+        // A call that was given up may hold events for a moment longer.
+        let taken = when_up(|| take_for_no_time(&subject)).await?;
+        for id in ids(&taken) {
+            missing.remove(id);
+        }
+        if missing.is_empty() {
+            break;
+        }
+        tokio::time::sleep(SHORT).await;
+    }
+
+    expect_eq("accepted events that were lost", missing.len(), 0)
 }
 
 async fn expect_unavailable<T: Debug>(

@@ -122,8 +122,9 @@ impl Server {
         match self {
             Self::None => unreachable!("a file has no address"),
             Self::Postgres(_, database) => {
-                let own = self.port().unwrap().to_string();
-                database.url.replace(&own, &port.to_string())
+                // The digits of the port may also be in the name of the database.
+                let own = format!(":{}/", self.port().unwrap());
+                database.url.replace(&own, &format!(":{port}/"))
             }
             Self::Redis(_) => format!("redis://127.0.0.1:{port}"),
         }

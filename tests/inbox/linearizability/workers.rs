@@ -231,14 +231,19 @@ async fn process() {
     let location = env::var(LOCATION).unwrap();
     let patience = Duration::from_secs(1);
     match kind {
-        Kind::Sqlite => {
+        Kind::Sqlite => loop {
+            // Another process may be closing the file, or be paused while it writes.
             let builder = SqliteStore::builder().busy_timeout(patience);
-            respond(builder.open(location).unwrap()).await;
-        }
-        Kind::SqlxSqlite => {
+            if let Ok(store) = builder.open(&location) {
+                break respond(store).await;
+            }
+        },
+        Kind::SqlxSqlite => loop {
             let pool = SqlitePool::connect(&format!("sqlite:{location}")).await;
-            respond(SqlxSqliteStore::open(pool.unwrap()).await.unwrap()).await;
-        }
+            if let Ok(store) = SqlxSqliteStore::open(pool.unwrap()).await {
+                break respond(store).await;
+            }
+        },
         Kind::Postgres => {
             let builder = PostgresStore::builder().timeout(patience);
             respond(builder.connect_lazy(&location).unwrap()).await;

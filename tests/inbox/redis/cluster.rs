@@ -13,7 +13,13 @@ use support::{PATIENCE, in_time};
 
 const NODES: u16 = 3;
 const SLOTS: u16 = 16_384;
-const SETTINGS: &[&str] = &["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+/// No server takes another one for dead because the machine is slow.
+const SETTINGS: &[&str] = &[
+    "--cluster-enabled",
+    "yes",
+    "--cluster-node-timeout",
+    "600000",
+];
 
 /// A cluster of three servers without replicas.
 struct Cluster {

@@ -17,10 +17,9 @@ async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
         store.claim(claim(id, token)).await.unwrap();
     }
     store.complete(held(&done, token), RETENTION).await.unwrap();
-    let accepted = fill(&store).await;
 
-    let error = store.claim(claim(&id("new"), token)).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Full);
+    // It ends when an event and a claim are refused. A moment later, the server may have freed a buffer.
+    let accepted = fill(&store).await;
 
     // What the server remembers is a repeat, not an error.
     let state = store.claim(claim(&done, Token::random())).await.unwrap();

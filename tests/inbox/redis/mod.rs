@@ -1,13 +1,14 @@
 //! The store in Redis.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, RedisStore, RedisStoreBuilder,
     Release, Take, Token,
 };
 use audience::webhooks::EventId;
-use redis::aio::MultiplexedConnection;
+use redis::AsyncConnectionConfig;
+use redis::aio::{ConnectionManagerConfig, MultiplexedConnection};
 
 use support::PATIENCE;
 use support::redis::Redis;
@@ -38,24 +39,29 @@ async fn connect_with_prefix(url: &str, prefix: impl AsRef<str>) -> RedisStore {
     connect_with_builder(&RedisStore::builder().prefix(prefix), url).await
 }
 
-/// Connects to a server that runs. The store does not wait for a slow machine, which then needs several attempts.
+/// Connects to a server that runs. The connection is like the store's own, but it waits for a slow machine.
 async fn connect_with_builder(builder: &RedisStoreBuilder, url: &str) -> RedisStore {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match builder.clone().connect(url).await {
-            Ok(store) => return store,
-            Err(error) => {
-                let is_slow = error.is_temporary() && Instant::now() < end;
-                assert!(is_slow, "{error:?}");
-            }
-        }
-    }
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE))
+        .set_number_of_retries(1)
+        .set_min_delay(Duration::from_millis(50));
+    let client = redis::Client::open(url).unwrap();
+    let connection = client.get_connection_manager_with_config(config).await;
+    let store = builder.clone().build(connection.unwrap());
+    store.check().await.unwrap();
+    store
 }
 
 /// A connection beside the store, to look at the server.
 async fn commands(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // By default, it waits 500 ms for a response.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.unwrap()
 }
 
 fn id(text: &str) -> EventId {

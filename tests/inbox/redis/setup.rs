@@ -4,7 +4,7 @@ use audience::inbox::{ClaimState, RedisStore, Store, StoreError, StoreErrorKind,
 
 use super::{RETENTION, claim, commands, connect, delivery, held, id, key, release, take};
 use support::redis::OwnRedis;
-use support::{closed_url, in_time};
+use support::{closed_url, in_time, steady_time};
 
 const PASSWORD: &str = "hunter2";
 
@@ -20,6 +20,7 @@ fn printed(error: &StoreError) -> String {
 
 #[tokio::test]
 async fn a_server_that_evicts_keys_is_refused_with_what_to_set() {
+    steady_time::begin_slow();
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let Some(server) = OwnRedis::start(&[]).await else {
             return;
@@ -43,6 +44,7 @@ async fn a_server_that_evicts_keys_is_refused_with_what_to_set() {
 
 #[tokio::test]
 async fn a_wrong_or_missing_password_is_told_and_not_printed() {
+    steady_time::begin_slow();
     let Some(server) = OwnRedis::start(&[]).await else {
         return;
     };

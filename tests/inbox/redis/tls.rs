@@ -9,7 +9,7 @@ use redis::{Client, ConnectionInfo, TlsCertificates};
 use super::{claim, commands, id};
 use crate::authority::Authority;
 use support::redis::OwnRedis;
-use support::{free_port, in_time};
+use support::{free_port, in_time, steady_time};
 
 /// Lets a server accept TLS with this certificate, too. Returns the port, or `None` if the server was built without TLS.
 async fn accept_tls(server: &OwnRedis, (certificate, key): (String, String)) -> Option<u16> {
@@ -70,6 +70,7 @@ async fn refused(address: ConnectionInfo) -> StoreError {
 
 #[tokio::test]
 async fn a_certificate_is_checked_with_its_host_name() {
+    steady_time::begin_slow();
     let Some(server) = OwnRedis::start(&[]).await else {
         return;
     };

@@ -6,13 +6,16 @@ use audience::inbox::conformance::{ClockJump, Suite};
 use audience::inbox::{SqliteStore, Synchronous};
 
 use super::Folder;
+use support::PATIENCE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_in_a_file_passes_all_cases_through_two_connections() {
     let folder = Folder::new("conformance");
     // Durability is tested elsewhere.
     let open = || {
-        let builder = SqliteStore::builder().synchronous(Synchronous::Normal);
+        let builder = SqliteStore::builder()
+            .synchronous(Synchronous::Normal)
+            .busy_timeout(PATIENCE);
         builder.open(folder.file()).unwrap()
     };
     let store = open();

@@ -6,7 +6,7 @@ use audience::inbox::{
     SqliteStore, Store, StoreErrorKind, Take, Token, TransactionError,
 };
 use audience::webhooks::EventId;
-use support::PATIENCE;
+use support::{PATIENCE, steady_time};
 
 use super::{
     BOUNCES, Folder, HOUR, accept, bounce, bounces, claim, complete, count_bounce, id, key,
@@ -14,6 +14,7 @@ use super::{
 
 #[tokio::test]
 async fn a_repeated_delivery_has_its_effect_once() {
+    steady_time::begin_slow();
     let folder = Folder::new("once");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
@@ -31,8 +32,9 @@ async fn a_repeated_delivery_has_its_effect_once() {
     assert_eq!(bounces(&folder.connect()), 2);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test]
 async fn of_64_deliveries_of_one_event_at_once_one_is_handled() {
+    steady_time::begin_slow();
     let folder = Folder::new("once-race");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
@@ -52,6 +54,7 @@ async fn of_64_deliveries_of_one_event_at_once_one_is_handled() {
 
 #[tokio::test]
 async fn an_error_and_a_panic_of_the_handler_undo_its_changes_and_the_claim() {
+    steady_time::begin_slow();
     let folder = Folder::new("once-failed");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
@@ -89,6 +92,7 @@ async fn an_error_and_a_panic_of_the_handler_undo_its_changes_and_the_claim() {
 
 #[tokio::test]
 async fn an_event_id_with_another_body_is_not_handled() {
+    steady_time::begin_slow();
     let folder = Folder::new("once-conflict");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
@@ -103,6 +107,7 @@ async fn an_event_id_with_another_body_is_not_handled() {
 
 #[tokio::test]
 async fn an_event_that_a_lease_holds_is_in_progress_for_a_transaction() {
+    steady_time::begin_slow();
     let folder = Folder::new("once-lease");
     let (store, id) = (folder.open(), id("evt_1"));
     let token = Token::random();

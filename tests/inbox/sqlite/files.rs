@@ -46,7 +46,11 @@ fn a_file_that_cannot_be_used_is_refused_when_it_is_opened() {
 #[test]
 fn a_store_that_must_exist_is_not_created_and_a_wrong_file_stays_as_it_is() {
     let folder = Folder::new("must-exist");
-    let open = |file: std::path::PathBuf| SqliteStore::builder().must_exist().open(file);
+    let open = |file: std::path::PathBuf| {
+        // The store that was dropped may still close its file.
+        let builder = SqliteStore::builder().busy_timeout(support::PATIENCE);
+        builder.must_exist().open(file)
+    };
     let missing = folder.0.join("missing.db");
     let other = folder.0.join("other.db");
     let connection = rusqlite::Connection::open(&other).unwrap();
@@ -90,7 +94,8 @@ fn tables_of_a_newer_version_are_refused_and_left_alone() {
     let newer = "UPDATE audience_inbox_version SET version = 3";
     connection.execute(newer, ()).unwrap();
 
-    let error = SqliteStore::open(folder.file()).unwrap_err();
+    let builder = SqliteStore::builder().busy_timeout(support::PATIENCE);
+    let error = builder.open(folder.file()).unwrap_err();
 
     expect(&error, StoreErrorKind::Unusable, "have version 3");
 }

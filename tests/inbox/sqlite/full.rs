@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use audience::inbox::sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use audience::inbox::{
-    AcceptState, ClaimState, HeldClaim, Inbox, InboxError, Receipt, Release, SqliteStore,
-    SqlxSqliteStore, Store, StoreError, StoreErrorKind, Take, Token, sqlx,
+    AcceptState, ClaimState, HeldClaim, Inbox, InboxError, Receipt, Release, SqliteStore, Store,
+    StoreError, StoreErrorKind, Take, Token, sqlx,
 };
 
 use super::{BOUNCES, Folder, HOUR, accept, bounce, claim, complete, count_bounce, id, key};
+use support::{PATIENCE, steady_time};
 
 /// Lets the file have this many pages more.
 async fn limit_pages(store: &SqliteStore, more: i64) {
@@ -155,6 +156,7 @@ async fn the_log_stays_shorter_than_the_reserve_if_the_database_has_large_pages(
 
 #[tokio::test]
 async fn a_transaction_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_retry() {
+    steady_time::begin_slow();
     let folder = Folder::new("full-transaction");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();
@@ -209,6 +211,7 @@ fn a_file_that_cannot_be_opened_for_another_reason_keeps_its_reserve() {
 
 #[tokio::test]
 async fn an_effect_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwise_is_not() {
+    steady_time::begin_slow();
     for (statement, expected) in FAILING_EFFECTS {
         let folder = Folder::new("full-effect");
         let store = folder.open();
@@ -234,13 +237,17 @@ async fn an_effect_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwi
 #[tokio::test]
 async fn an_effect_on_a_pool_that_does_not_fit_is_run_once_more_and_one_that_fails_otherwise_is_not()
  {
+    steady_time::begin_slow();
     for (statement, expected) in FAILING_EFFECTS {
         let folder = Folder::new("full-pool-effect");
         drop(folder.open());
         folder.connect().execute_batch(EFFECTS).unwrap();
-        let options = SqliteConnectOptions::new().filename(folder.file());
+        let options = SqliteConnectOptions::new()
+            .filename(folder.file())
+            .busy_timeout(PATIENCE);
         let pool = SqlitePool::connect_with(options).await.unwrap();
-        let store = SqlxSqliteStore::open(pool).await.unwrap();
+        let builder = SqliteStore::builder().busy_timeout(PATIENCE);
+        let store = builder.open_pool(pool).await.unwrap();
         let inbox = Inbox::builder(store.clone()).build().unwrap();
         let receipt = inbox.accept(bounce("evt_1", "ada@example.com")).await;
         assert_eq!(receipt, Receipt::Accepted);
@@ -317,7 +324,7 @@ impl Drop for SmallDisk {
 /// Takes and completes all events that wait, and returns how many those were. Each third is released before.
 #[cfg(target_os = "linux")]
 async fn drain(store: &SqliteStore) -> usize {
-    let end = Instant::now() + support::PATIENCE;
+    let end = Instant::now() + PATIENCE;
     let mut handled = 0;
     loop {
         let token = Token::random();
@@ -480,6 +487,7 @@ async fn full_disk(name: &str) -> Option<(SmallDisk, SqliteStore)> {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn on_a_full_disk_the_events_of_a_worker_are_handled_in_transactions_with_their_effects() {
+    steady_time::begin_slow();
     let Some((disk, store)) = full_disk("disk-full-effects").await else {
         return;
     };
@@ -500,12 +508,16 @@ async fn on_a_full_disk_the_events_of_a_worker_are_handled_in_transactions_with_
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn on_a_full_disk_the_events_of_a_worker_are_handled_in_transactions_on_a_pool() {
+    steady_time::begin_slow();
     let Some((disk, _store)) = full_disk("disk-full-pool").await else {
         return;
     };
-    let options = SqliteConnectOptions::new().filename(disk.0.file());
+    let options = SqliteConnectOptions::new()
+        .filename(disk.0.file())
+        .busy_timeout(PATIENCE);
     let pool = SqlitePool::connect_with(options).await.unwrap();
-    let store = SqlxSqliteStore::open(pool).await.unwrap();
+    let builder = SqliteStore::builder().busy_timeout(PATIENCE);
+    let store = builder.open_pool(pool).await.unwrap();
     let inbox = Inbox::builder(store.clone()).build().unwrap();
 
     let worker = inbox.worker(store.handler_in(&inbox, async |transaction, _| {

@@ -16,9 +16,10 @@ const FILE: &str = "AUDIENCE_TEST_SQLITE_FILE";
 const EVENTS: &str = "AUDIENCE_TEST_SQLITE_EVENTS";
 
 /// A receiver: it says on a line of its own what it would have responded to with a success.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 #[ignore = "other tests start it as a program of its own"]
 async fn receiver() {
+    support::steady_time::begin_slow();
     // On a busy machine, the other programs may have the file for longer than 5 s.
     let store = SqliteStore::builder().busy_timeout(support::PATIENCE);
     let store = store.open(std::env::var_os(FILE).unwrap()).unwrap();
@@ -156,6 +157,7 @@ fn four_programs_that_share_a_file_handle_each_event_once() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_write_that_the_system_refuses_loses_nothing_that_was_acknowledged() {
+    support::steady_time::begin_slow();
     let folder = Folder::new("refused");
     let store = folder.open();
     folder.connect().execute_batch(BOUNCES).unwrap();

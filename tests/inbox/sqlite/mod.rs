@@ -35,7 +35,10 @@ impl Folder {
         // after the store is dropped.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sqlite-{name}-{number}"));
+        // Nor the folder of another process that runs the tests.
+        let process = std::process::id();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let path = path.join(format!("sqlite-{name}-{process}-{number}"));
         std::fs::remove_dir_all(&path).ok();
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

@@ -20,6 +20,7 @@ impl Hours {
         let hours = Arc::clone(&self.0);
         SqliteStore::builder()
             .synchronous(Synchronous::Normal)
+            .busy_timeout(support::PATIENCE)
             .clock(move || UNIX_EPOCH + HOUR * u32::try_from(hours.load(Ordering::SeqCst)).unwrap())
             .open(folder.file())
             .unwrap()
@@ -150,6 +151,7 @@ async fn a_transaction_that_is_rolled_back_makes_nothing_forgotten() {
 
 #[tokio::test]
 async fn a_period_that_a_transaction_of_the_store_begins_is_known_to_its_other_operations() {
+    support::steady_time::begin_slow();
     let (folder, hours) = (Folder::new("own-transaction"), Hours::default());
     let store = hours.open(&folder);
     store

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::{Folder, HOUR};
 use crate::deliveries::{delivery, delivery_about, id, new_claim};
 use support::trace_log::Log;
-use support::{PATIENCE, in_time};
+use support::{PATIENCE, in_time, steady_time};
 
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
 /// Somewhat less than the time that a delivery may take.
@@ -30,11 +30,13 @@ const INSERT: &str = "INSERT INTO effects VALUES (?)";
 impl Folder {
     fn options(&self) -> SqliteConnectOptions {
         let options = SqliteConnectOptions::new().filename(self.file());
-        options.create_if_missing(true)
+        options.create_if_missing(true).busy_timeout(PATIENCE)
     }
 
     async fn pool(&self, size: u32) -> SqlitePool {
-        let pool = SqlitePoolOptions::new().max_connections(size);
+        let pool = SqlitePoolOptions::new()
+            .max_connections(size)
+            .acquire_timeout(PATIENCE);
         pool.connect_with(self.options()).await.unwrap()
     }
 
@@ -43,7 +45,7 @@ impl Folder {
         let pool = self.pool(4).await;
         let effects = "CREATE TABLE effects (event_id TEXT UNIQUE)";
         sqlx::query(effects).execute(&pool).await.unwrap();
-        SqlxSqliteStore::open(pool).await.unwrap()
+        open_patiently(pool).await
     }
 
     pub(super) fn effects(&self) -> i64 {
@@ -69,6 +71,12 @@ impl Folder {
             .unwrap();
         outcome == "claimed"
     }
+}
+
+/// Opens a store that waits for a slow machine: another one on its file may still be closing it.
+async fn open_patiently(pool: SqlitePool) -> SqlxSqliteStore {
+    let builder = SqliteStore::builder().busy_timeout(PATIENCE);
+    builder.open_pool(pool).await.unwrap()
 }
 
 async fn apply_effect(
@@ -97,7 +105,11 @@ async fn claim_in(store: &SqlxSqliteStore, event: &EventId) -> Result<bool, Inbo
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_store_passes_the_conformance_suite_beside_one_without_a_pool() {
     let folder = Folder::new("sqlx-conformance");
-    let builder = || SqliteStore::builder().synchronous(Synchronous::Normal);
+    let builder = || {
+        SqliteStore::builder()
+            .synchronous(Synchronous::Normal)
+            .busy_timeout(PATIENCE)
+    };
     let store = builder().open_pool(folder.pool(2).await).await.unwrap();
 
     let report = Suite::new(store.clone())
@@ -111,6 +123,7 @@ async fn the_store_passes_the_conformance_suite_beside_one_without_a_pool() {
 
 #[tokio::test]
 async fn claims_of_both_stores_and_of_the_published_statement_exclude_each_other() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-exclude");
     let (pooled, plain) = (folder.set_up().await, folder.open());
     let mut connection = folder.connect();
@@ -150,6 +163,7 @@ async fn claims_of_both_stores_and_of_the_published_statement_exclude_each_other
 
 #[tokio::test]
 async fn the_migrations_of_sqlx_create_the_tables() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-migrate");
     let pool = folder.pool(2).await;
 
@@ -199,7 +213,7 @@ async fn a_pool_with_a_relative_path_or_a_link_is_of_the_file_that_it_means() {
     for (number, path) in [name, relative].into_iter().enumerate() {
         let options = SqliteConnectOptions::new().filename(path);
         let pool = SqlitePool::connect_with(options).await.unwrap();
-        let store = SqlxSqliteStore::open(pool).await.unwrap();
+        let store = open_patiently(pool).await;
 
         let event = format!("evt_{number}");
         assert_eq!(claim(&store, &event).await.unwrap(), FRESH);
@@ -215,6 +229,7 @@ async fn a_pool_with_a_relative_path_or_a_link_is_of_the_file_that_it_means() {
 
 #[tokio::test]
 async fn the_receipt_says_what_became_of_a_delivery() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-receipts");
     let store = folder.set_up().await;
     claim(&store, "evt_leased").await.unwrap();
@@ -235,6 +250,7 @@ async fn the_receipt_says_what_became_of_a_delivery() {
 
 #[tokio::test]
 async fn an_error_or_a_panic_of_the_handler_undoes_its_writes_and_the_claim() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-failed");
     let store = folder.set_up().await;
 
@@ -260,6 +276,7 @@ async fn an_error_or_a_panic_of_the_handler_undoes_its_writes_and_the_claim() {
 /// As it is in SQLite: a statement that fails does not end its transaction.
 #[tokio::test]
 async fn a_handler_that_expects_an_error_keeps_its_other_writes() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-expected");
     let store = folder.set_up().await;
 
@@ -276,6 +293,7 @@ async fn a_handler_that_expects_an_error_keeps_its_other_writes() {
 
 #[tokio::test]
 async fn what_fails_at_the_commit_fails_the_handler() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-commit");
     let store = folder.set_up().await;
     let tables = "CREATE TABLE people (id INTEGER PRIMARY KEY);
@@ -347,6 +365,7 @@ async fn deliveries_and_the_operations_of_the_store_wait_for_their_turn() {
 
 #[tokio::test]
 async fn a_delivery_waits_for_another_writer_also_without_a_busy_timeout() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-busy");
     let _open = folder.set_up().await;
     let options = folder.options().busy_timeout(Duration::ZERO);
@@ -359,7 +378,7 @@ async fn a_delivery_waits_for_another_writer_also_without_a_busy_timeout() {
 
     let handled = handle(&store, "evt_1");
     let released = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
         writing.commit().unwrap();
     };
     let (receipt, ()) = tokio::join!(handled, released);
@@ -383,11 +402,13 @@ async fn a_delivery_beside_a_program_that_never_pauses_gets_its_turn() {
             writes.borrow_and_update();
             writes.changed().await.unwrap();
             receipt = handle(&store, &format!("evt_{event}")).await;
-            if receipt == Receipt::Handled {
+            // A duplicate, if it was committed late.
+            if [Receipt::Handled, Receipt::Duplicate].contains(&receipt) {
                 break;
             }
         }
-        assert_eq!(receipt, Receipt::Handled);
+        let is_done = [Receipt::Handled, Receipt::Duplicate].contains(&receipt);
+        assert!(is_done, "{receipt:?}");
     }
 
     drop(writes);
@@ -396,6 +417,7 @@ async fn a_delivery_beside_a_program_that_never_pauses_gets_its_turn() {
 
 #[tokio::test]
 async fn the_busy_timeout_of_the_pool_stays_as_it_is() {
+    steady_time::begin_slow();
     async fn busy_timeout(connection: &mut SqliteConnection) -> i64 {
         let timeout = sqlx::query_scalar("PRAGMA busy_timeout").persistent(false);
         timeout.fetch_one(connection).await.unwrap()
@@ -416,7 +438,7 @@ async fn the_busy_timeout_of_the_pool_stays_as_it_is() {
             Ok::<_, sqlx::Error>(())
         });
         let limit = if other.is_some() {
-            Duration::from_millis(300)
+            Duration::from_millis(20)
         } else {
             PATIENCE
         };
@@ -453,13 +475,13 @@ async fn a_delivery_that_waits_for_another_writer_or_for_a_connection_is_a_503_i
     tokio::time::resume();
     // It waits for itself.
     drop(in_use);
+    steady_time::begin_slow();
     let inner = store.clone();
     let stuck = async |_: &mut Transaction<'_, Sqlite>, _: Event| {
-        tokio::time::pause();
+        steady_time::advance_soon(Duration::from_secs(10));
         inner.claim(new_claim(&id("evt_4"))).await.map(drop)
     };
     let stuck = store.handle_in("main", delivery("evt_3"), stuck).await;
-    tokio::time::resume();
 
     assert_eq!(
         [locked, without_connection, stuck],
@@ -484,16 +506,25 @@ async fn a_delivery_whose_sender_disconnects_at_any_moment_is_undone_or_done() {
             Ok::<_, sqlx::Error>(())
         });
         let moment = Duration::from_micros(fastrand::u64(0..1_500));
+        let started = Instant::now();
         let ended = tokio::time::timeout(moment, handled).await;
 
         let before = match ended {
-            Ok(receipt) => {
-                assert_eq!(receipt, Receipt::Handled);
-                true
-            }
+            Ok(Receipt::Handled) => true,
+            // On a busy machine, it may take longer than the service waits for the response.
+            Ok(Receipt::Unavailable) if started.elapsed() > RESPONSE_LIMIT => false,
+            Ok(receipt) => panic!("{receipt:?}"),
             Err(_) => false,
         };
-        match handle(&store, &event).await {
+        let after = loop {
+            let started = Instant::now();
+            let receipt = handle(&store, &event).await;
+            let is_late = started.elapsed() > RESPONSE_LIMIT;
+            if receipt != Receipt::Unavailable || !is_late {
+                break receipt;
+            }
+        };
+        match after {
             Receipt::Handled => assert!(!before),
             Receipt::Duplicate => done += 1,
             receipt => panic!("{receipt:?}"),
@@ -508,6 +539,7 @@ async fn a_delivery_whose_sender_disconnects_at_any_moment_is_undone_or_done() {
 
 #[tokio::test]
 async fn a_delivery_whose_sender_disconnects_leaves_no_lock_behind() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-gone");
     let store = folder.set_up().await;
 
@@ -516,11 +548,12 @@ async fn a_delivery_whose_sender_disconnects_leaves_no_lock_behind() {
             apply_effect(transaction, event).await?;
             std::future::pending::<Result<(), sqlx::Error>>().await
         });
-        let ended = tokio::time::timeout(Duration::from_millis(20), handled).await;
+        // By the slow clock, in which the effect is applied on most machines.
+        let ended = tokio::time::timeout(Duration::from_millis(2), handled).await;
         assert!(ended.is_err());
     }
 
-    let other = Connection::open(folder.file()).unwrap();
+    let other = folder.connect();
     other.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
     assert_eq!(folder.effects(), 0);
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
@@ -556,6 +589,7 @@ async fn an_accepted_event_that_is_claimed_in_a_transaction_is_taken_by_no_worke
 
 #[tokio::test]
 async fn absent_tables_and_a_file_that_was_replaced_are_errors_that_say_so() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-absent");
     let store = folder.set_up().await;
     let drop_view = "DROP VIEW audience_inbox_claim";
@@ -586,6 +620,7 @@ async fn absent_tables_and_a_file_that_was_replaced_are_errors_that_say_so() {
 
 #[tokio::test]
 async fn a_pool_that_may_not_write_is_an_error_that_says_so_once() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-query-only");
     let options = folder.options().pragma("query_only", "ON");
     let pool = SqlitePool::connect_with(options).await.unwrap();
@@ -604,11 +639,12 @@ async fn a_pool_that_may_not_write_is_an_error_that_says_so_once() {
 }
 
 async fn folder_store(folder: &Folder) -> SqlxSqliteStore {
-    SqlxSqliteStore::open(folder.pool(1).await).await.unwrap()
+    open_patiently(folder.pool(1).await).await
 }
 
 #[tokio::test]
 async fn forgotten_ids_are_deleted_without_an_inbox() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-purge");
     let store = folder.set_up().await;
     let old = "INSERT INTO audience_inbox_period (number, began, first_forget) VALUES (1, 0, 1);
@@ -633,6 +669,7 @@ async fn forgotten_ids_are_deleted_without_an_inbox() {
 
 #[tokio::test]
 async fn a_delivery_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_retry() {
+    steady_time::begin_slow();
     let folder = Folder::new("sqlx-full");
     folder.set_up().await;
     let store = folder_store(&folder).await;
@@ -668,17 +705,28 @@ fn a_runtime_that_ends_under_a_handler_leaves_no_lock_behind() {
         runtime.block_on(async {
             let pool = SqlitePoolOptions::new().min_connections(2);
             let pool = pool.connect_with(folder.options()).await.unwrap();
-            let store = SqlxSqliteStore::open(pool).await.unwrap();
-            let handled = async move {
-                let handler = async |_: &mut Transaction<'_, Sqlite>, _: Event| {
-                    entered.send(()).unwrap();
-                    std::future::pending::<Result<(), sqlx::Error>>().await
-                };
-                store.handle_in("main", delivery("evt_1"), handler).await
+            let store = open_patiently(pool).await;
+            let handled = || {
+                let (store, entered) = (store.clone(), entered.clone());
+                async move {
+                    let handler = async |_: &mut Transaction<'_, Sqlite>, _: Event| {
+                        entered.send(()).unwrap();
+                        std::future::pending::<Result<(), sqlx::Error>>().await
+                    };
+                    store.handle_in("main", delivery("evt_1"), handler).await
+                }
             };
-            tokio::spawn(handled);
-            // In here: a runtime of one thread runs no task afterwards.
-            is_entered.recv().await.unwrap();
+            // On a busy machine, 8 s may be too short to enter the handler. Then the event is delivered again.
+            let mut is_over = false;
+            while !is_over {
+                let handling = tokio::spawn(handled());
+                tokio::select! {
+                    biased;
+                    // In here: a runtime of one thread runs no task afterwards.
+                    entered = is_entered.recv() => is_over = entered.is_some(),
+                    _ = handling => {}
+                }
+            }
         });
         drop(runtime);
 
