@@ -1094,9 +1094,17 @@ async fn what_another_program_has_sent_by_the_end_of_a_run_is_not_reported_as_un
     let stores = [store.clone(), store].map(FailingStore::new);
     let mut programs = Vec::new();
     for (number, store) in stores.iter().enumerate() {
-        store.hang(&["complete"]);
         let service = service(&server, store.clone());
-        programs.push(tokio::spawn(send(&service).into_future()));
+        let (hanging, mut mails) = (store.clone(), 0);
+        let sending = service.send_issue("2026-11", "news", move |contact, link| {
+            // The second program leaves the first mail to the first one.
+            if mails == number {
+                hanging.hang(&["complete"]);
+            }
+            mails += 1;
+            news(contact, link)
+        });
+        programs.push(tokio::spawn(sending.concurrency(1).into_future()));
         until(|| mail_requests(&server) > number).await;
     }
 
