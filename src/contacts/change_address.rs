@@ -72,7 +72,7 @@ impl Contacts {
     /// - If it does not exist, the opt-out is the person's. The call changes its reason to `preferences` before it
     ///   creates the new contact, so that a further call does not take it for its own.
     /// - If it is opted out, too, nobody is subscribed, and the call records the other opt-outs.
-    /// - If it is subscribed, the call cannot know. It changes nothing and fails with [`ErrorKind::Input`]. If an
+    /// - If it is subscribed, the call cannot know. It changes nothing and fails with [`ErrorKind::Ambiguous`]. If an
     ///   earlier call made the opt-out, there is nothing left to do. If not, [`unsubscribe`](Self::unsubscribe) the new
     ///   contact and call again.
     ///
@@ -89,8 +89,8 @@ impl Contacts {
     ///   [makes sure](crate::contacts#a-404-is-no-proof) of it.
     /// - `validation_error` (422) if the new address is not an email address.
     /// - `quota_exceeded` (402) if the plan has no room for the new contact: the old one stays stored.
-    /// - [`ErrorKind::Input`] if an address is empty, `.` or `..`, or if the new contact is subscribed although the old
-    ///   one is opted out: see above.
+    /// - [`ErrorKind::Ambiguous`] if the new contact is subscribed although the old one is opted out: see above.
+    /// - [`ErrorKind::Input`] if an address is empty, `.` or `..`.
     /// - [`ErrorKind::Decode`] if the service does not show the topics of the old contact.
     /// - [`ErrorKind::Unfinished`] if the old contact got other opt-outs as fast as the call recorded them.
     /// - The errors of [`retrieve`](Self::retrieve), [`create`](Self::create) and [`unsubscribe`](Self::unsubscribe).
@@ -200,7 +200,7 @@ impl ChangeAddress {
             *old = contacts.retrieve_own_with(&self.old, options).await?;
             old.require_topics()?;
             if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) {
-                return Err(Error::input(
+                return Err(ambiguous(
                     "the old contact was opted out during the call: by another call that changes the address, or on behalf of the person; in the second case, unsubscribe the new contact, too",
                 ));
             }
@@ -220,7 +220,7 @@ impl ChangeAddress {
     async fn tell_opt_out_from_own(&self, written: &mut Outcome) -> Result<(), Error> {
         match self.find_new().await? {
             Some(new) if new.is_opted_out() => Ok(()),
-            Some(_) => Err(Error::input(
+            Some(_) => Err(ambiguous(
                 "if the address was changed before, most likely everything is done: compare both contacts; if it was not, unsubscribe the new contact and change the address again: the old one is opted out and the new one is not; nothing was changed",
             )),
             // No earlier call has reached its last step.
@@ -272,6 +272,11 @@ impl ChangeAddress {
         let opt_out = opt_out.options(self.options.clone());
         opt_out.apply().await.map(drop)
     }
+}
+
+/// The old contact was opted out by another call or by the person.
+fn ambiguous(message: &'static str) -> Error {
+    Error::new(ErrorKind::Ambiguous, Outcome::NotSent, message)
 }
 
 /// Returns the opt-outs that a contact shows. `None` is the opt-out of everything, and comes first.

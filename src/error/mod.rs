@@ -1316,6 +1316,11 @@ pub enum Missing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
+    /// [`change_address`](crate::contacts::Contacts::change_address) cannot know whether an earlier call has changed the
+    /// address: the old contact is opted out, and the new one is subscribed.
+    ///
+    /// Compare both contacts. If the old one was opted out during the call, [`Error::outcome`] is `Unknown`.
+    Ambiguous,
     /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client (see
     /// [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or [`set_topics`](crate::contacts::Contacts::set_topics) found
     /// that a topic of its form does not exist, so the service would respond with 404.
@@ -1344,9 +1349,7 @@ pub enum ErrorKind {
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
     /// the URL longer than 65,534 bytes.
     ///
-    /// Fix the argument. Nothing was sent, with one exception:
-    /// [`change_address`](crate::contacts::Contacts::change_address) sends requests before it knows whether it can tell
-    /// who opted out the old contact. If it has created the new contact by then, [`Error::outcome`] is `Unknown`.
+    /// Fix the argument. Nothing was sent.
     ///
     /// Or a job has stopped, such as an import whose file cannot be read to its end, or whose journal belongs to other
     /// rows: its report says what was sent. Fix the input of the job.
@@ -1385,6 +1388,7 @@ pub enum ErrorKind {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Ambiguous => "ambiguous",
             Self::Api => "api",
             Self::Config => "config",
             Self::Connect => "connect",

@@ -100,7 +100,8 @@ impl Verifier {
     ///
     /// While you change the secret, as the guide *Webhooks in production* describes, set `AUDIENCE_WEBHOOK_SECRET_OLD`
     /// or `AUDIENCE_WEBHOOK_SECRET_OLD_FILE` to the old one. It is accepted, too. The secrets are named `default` and
-    /// `old`. A byte order mark at the start of a file and one newline at its end do not belong to the secret.
+    /// `old`. A byte order mark at the start of a file and one newline at its end do not belong to the secret. The
+    /// file is read only once.
     ///
     /// For other settings, see [`VerifierBuilder::from_env`].
     ///
