@@ -114,6 +114,41 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
     })
 }
 
+/// Returns the [`Error`] of the call that failed, if it is this error, in it, or one of its causes.
+///
+/// It is for what the three functions [`visitor_status`], [`explanation`] and [`exit_status`] do not say, and finds the
+/// [`Error`] in the same errors. `None` if another error is the first of this crate, such as that of a store.
+///
+/// Some wrapped errors are not found: see [`exit_status`].
+///
+/// # Example: is there no such contact?
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::Missing;
+///
+/// let error: Box<dyn std::error::Error> = contacts.retrieve("nobody@example.com").await.unwrap_err().into();
+/// let call = audience::find_error(&*error).expect("a call failed");
+/// assert_eq!(call.missing(), Some(Missing::Contact));
+/// # }
+/// ```
+#[must_use]
+pub fn find_error(error: &(dyn StdError + 'static)) -> Option<&Error> {
+    match Known::find(error)? {
+        Known::Call(error) | Known::Job(error) => Some(error),
+        Known::Topics(error) => Some(error.error()),
+        #[cfg(feature = "unsubscribe")]
+        Known::Consent(error) => match error {
+            ConsentError::Service(error) | ConsentError::RefusedMail(error) => Some(error),
+            _ => None,
+        },
+        #[cfg(feature = "inbox")]
+        Known::Inbox { .. } => None,
+    }
+}
+
 /// Returns the exit status of a job that ended with this error.
 ///
 /// It is for a program whose `main` ends with any error, for example a `Box<dyn Error>`, and that is started by cron,
@@ -131,13 +166,13 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
 /// its end may have left something undone: call `finished()` of its report to get the error of that. The program
 /// `audience` uses the same statuses. It also ends with 2 if the command line or a variable is invalid, and with 4 if a
-/// contact, topic or segment does not exist: [`Error::is_not_found`].
+/// contact, topic or segment does not exist: [`Error::is_not_found`] of what [`find_error`] returns.
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///
 /// An error that is wrapped with `#[error(transparent)]` of `thiserror` is not found, because the `source()` of the
-/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`. So it is with [`visitor_status`] and
-/// [`explanation`].
+/// wrapper skips it. Use `#[error("…")]` with `#[source]` or `#[from]`. So it is with [`visitor_status`],
+/// [`explanation`] and [`find_error`].
 ///
 /// [`exit_code`] prints the error, too.
 ///

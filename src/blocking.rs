@@ -19,6 +19,9 @@
 //! should use one client for `.await` and another for `.wait()`. Clones share their connections, so they count as one
 //! client; the same is true of clients with one [`http_client`](crate::ClientBuilder::http_client).
 //!
+//! The calls of an `UnsubscribeService`, an `Inbox` and their workers have no `wait`. A program that needs them awaits
+//! all calls, or passes these to the `block_on` of one runtime that it keeps.
+//!
 //! # Example: a script
 //!
 //! ```

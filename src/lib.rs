@@ -289,7 +289,7 @@ pub mod unsubscribe;
 pub mod webhooks;
 
 #[cfg(feature = "client")]
-pub use any_error::{exit_code, exit_status, explanation, visitor_status};
+pub use any_error::{exit_code, exit_status, explanation, find_error, visitor_status};
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use cli::main as run_program;

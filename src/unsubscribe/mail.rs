@@ -141,6 +141,9 @@ impl UnsubscribeService {
     /// The mail is sent also after a [bounce](Self::record_bounce), because the click ends it: the mailbox may work again.
     /// Anybody can ask for it, up to five times a day.
     ///
+    /// Another program than your web server may call it, such as a tool of your support team. Give its service the same
+    /// store, secrets, base URL and topics. The functions that record the consent are called where the click arrives.
+    ///
     /// A [`NewContact`] instead of an address gives a contact that the click creates its names and properties. They are
     /// in the link. A stranger may have typed them into your form, so do not put them into the mail. A contact that
     /// exists keeps its own.

@@ -1573,7 +1573,8 @@ impl UnsubscribeServiceBuilder {
     ///
     /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this
     /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
-    /// same. It must return the newest address, also after several changes.
+    /// same. It must return the newest address, also after several changes. If somebody else takes over an old address,
+    /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one.
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
     /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.

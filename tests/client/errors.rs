@@ -1139,6 +1139,8 @@ async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_s
                 "{error:?}"
             );
             assert_eq!(audience::exit_status(error), exit, "{error:?}");
+            let is_unauthorized = audience::find_error(error).map(Error::is_unauthorized);
+            assert_eq!(is_unauthorized, (start == key).then_some(true), "{error:?}");
             let text = audience::explanation(error).unwrap();
             assert!(text.starts_with(start) && text.ends_with(end), "{text}");
             assert!(!text.contains('@'), "{text}");
@@ -1147,6 +1149,7 @@ async fn the_status_for_a_visitor_the_exit_status_and_the_explanation_know_the_s
     let foreign = std::io::Error::other("disk");
     assert_eq!(audience::visitor_status(&foreign), None);
     assert_eq!(audience::explanation(&foreign), None);
+    assert!(audience::find_error(&foreign).is_none());
     let rolled_back = TransactionError::RolledBack(Box::new(unusable()));
     assert_eq!(
         audience::explanation(&rolled_back),

@@ -66,6 +66,31 @@ mod errors_in_a_job {
     }
 }
 
+mod the_end_of_a_tool {
+    block!("support.end");
+
+    #[tokio::test]
+    async fn a_tool_has_the_statuses_of_the_program_for_any_error() {
+        use audience::mock::{Fault, MockServer};
+
+        let server = MockServer::builder().seed_contact("ada@example.com");
+        let server = server.start().await;
+        let client = server.client_builder().retry(audience::RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+
+        let missing = contacts.retrieve("nobody@example.com").await.unwrap_err();
+        let unnamed = contacts.retrieve("").await.unwrap_err();
+        server.fault(Fault::status(503));
+        let unavailable = contacts.retrieve("ada@example.com").await.unwrap_err();
+
+        assert_eq!(end(Ok(())), ExitCode::SUCCESS);
+        assert_eq!(end(Err(missing.into())), ExitCode::from(4));
+        assert_eq!(end(Err(unnamed.into())), ExitCode::from(2));
+        assert_eq!(end(Err(unavailable.into())), ExitCode::from(75));
+        assert_eq!(end(Err("disk".into())), ExitCode::from(1));
+    }
+}
+
 mod mapped_columns {
     block!("moving-a-list.read_list");
 

@@ -167,6 +167,33 @@ async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store
 }
 
 #[tokio::test]
+async fn a_click_on_the_link_of_a_support_tool_opts_in_again_and_is_recorded_at_the_web_server() {
+    let server = mock().await;
+    server.seed_contact(ADA);
+    server.client().contacts().unsubscribe(ADA).await.unwrap();
+    let file = DatabaseFile::new();
+    let records = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&records);
+    let web_server = builder(&server, SqliteStore::open(&file.0).unwrap());
+    let web_server = web_server.record_consent(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, std::io::Error>(()) }
+    });
+    let web_server = web_server.build();
+    let store = SqliteStore::builder().must_exist().open(&file.0).unwrap();
+    let tool = service(&server, store);
+
+    ask(&tool, &["news"]).await.unwrap();
+    ask(&web_server, &["news"]).await.unwrap(); // they share the limits
+    click_until_confirmed(&web_server, &sent_links(&server)[0]).await;
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.topics["news"] && !ada.unsubscribed);
+    assert_eq!(sent_links(&server).len(), 1);
+    assert!(records.load(Ordering::Relaxed) > 0);
+}
+
+#[tokio::test]
 async fn if_the_first_click_of_a_double_click_fails_the_second_one_sends_nothing() {
     let server = mock().await;
     let service = service_without_retries(&server);
@@ -515,6 +542,8 @@ async fn strangers_do_not_learn_that_the_service_refused_a_mail() {
         );
         assert_eq!(refused.is_about_one_reader(), expected == 200);
         assert_eq!(audience::visitor_status(&refused).unwrap(), expected);
+        let found = audience::find_error(&refused).unwrap();
+        assert_eq!(found.status().unwrap(), status);
         // After a 503, the mail may have been sent, and another one would be a second mail.
         assert_eq!(audience::exit_status(&refused), 1);
         assert_eq!(sent_links(&server).len(), 1);
