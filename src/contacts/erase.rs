@@ -1,8 +1,9 @@
+use std::error::Error as _;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::{Contacts, OptOutReason};
+use super::{Contact, Contacts, OptOutReason};
 use crate::client::{
     CallOptions, ResponseFuture, TakesOptions, call_settings, opaque_debug, wait_for_call,
 };
@@ -15,6 +16,10 @@ impl Contacts {
     /// The interface document does not show how a contact is deleted ([section 4.7](crate::interface#4.7)). So look at
     /// the result: after [`Erasure::Emptied`], the service still has the address, and its support has to delete it.
     ///
+    /// The request to delete is retried like any other. An attempt without a response, or with one such as a 503, may
+    /// have deleted the contact. If the service refuses the next attempt, the result is [`Erasure::Deleted`] if the contact
+    /// is gone. If not, the call continues as after any refusal.
+    ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of erased addresses.
     ///
@@ -26,8 +31,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded as if it had deleted the contact,
-    ///   but still lists it. Nothing more was sent, because a change could create the contact anew.
+    /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, as if it had deleted the
+    ///   contact, but still lists it. Nothing more was sent, because a change could create the contact anew.
     /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a
     ///   name or a property. Then its support has to remove them.
     /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
@@ -143,29 +148,63 @@ impl EraseContact {
             }
             Err(error) => return Err(error),
         };
-        match contacts.delete(address).options(options.clone()).await {
+        let refused = match contacts.delete(address).options(options.clone()).await {
             Ok(()) => return Ok(Erasure::Deleted),
-            // The service may delete the contact later. A change would then create it anew.
-            Err(error) if error.outcome() == Outcome::Unknown => return Err(error),
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) if is_refusal(&error) => error.outcome(),
+            // After a 2xx status, the service may delete the contact later. A change would then create it anew.
             Err(error) => return Err(error),
+        };
+        // An earlier attempt failed, and may delete the contact, even now.
+        let is_doubtful = refused == Outcome::Unknown;
+        match empty(contacts, &contact, address, is_doubtful, &options).await {
+            Ok(()) => Ok(Erasure::Emptied),
+            // Only if no list has it.
+            Err(error) if error.missing() == Some(Missing::Contact) => Ok(Erasure::Deleted),
+            Err(error) if is_doubtful => Err(maybe_applied(error)),
+            Err(error) => Err(error),
         }
+    }
+}
+
+/// Returns whether the service does not delete by the request. After a 2xx status, the error has no source.
+fn is_refusal(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unsupported && error.source().is_some()
+}
+
+/// Opts a contact out, and removes its names and properties.
+async fn empty(
+    contacts: &Contacts,
+    contact: &Contact,
+    address: &str,
+    may_be_deleted: bool,
+    options: &CallOptions,
+) -> Result<(), Error> {
+    let opt_out = || {
         let opt_out = contacts
             .unsubscribe(address)
             .reason(OptOutReason::Preferences)
             .unless_complaint_locked();
-        opt_out.options(options.clone()).await?;
-        let mut update = contacts.update(address).first_name("").last_name("");
-        for (name, _) in &contact.properties {
-            update = update.remove_property(name);
-        }
-        // The opt-out is recorded by now.
-        update.options(options).await.map_err(|error| {
-            let attempts = error.attempts();
-            error.after(attempts, Outcome::Unknown)
-        })?;
-        Ok(Erasure::Emptied)
+        opt_out.options(options.clone())
+    };
+    // First, because an opt-out creates no contact.
+    opt_out().await?;
+    let mut update = contacts.update(address).first_name("").last_name("");
+    for (name, _) in &contact.properties {
+        update = update.remove_property(name);
     }
+    // The opt-out is recorded by now.
+    let emptied = update.options(options.clone()).await;
+    let emptied = emptied.map_err(maybe_applied)?;
+    // The update has created the contact anew, without the opt-out.
+    if may_be_deleted && !emptied.unsubscribed {
+        opt_out().await?;
+    }
+    Ok(())
+}
+
+fn maybe_applied(error: Error) -> Error {
+    let attempts = error.attempts();
+    error.after(attempts, Outcome::Unknown)
 }
 
 call_settings!(EraseContact);

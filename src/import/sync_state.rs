@@ -452,11 +452,12 @@ impl Contacts {
     /// sync takes a row that is still there for a new one, and puts its address into the file again. If the program stops
     /// in between, do the same again. A key that the file does not know adds nothing.
     ///
-    /// A row's contacts are those of all addresses that it has or had, as far as a run has sent them. If the row has got
-    /// another address since the last run before it was deleted, [`erase`](Self::erase) that one, too. If another row that
-    /// is not deleted has such an address, the contact stays: [`Erasure::Kept`]. Contacts that the file does not know of,
-    /// such as those of a newer row or of another table, are not protected. Another deleted row keeps the address in the
-    /// file until it is erased, too.
+    /// The call returns what it did with each address, as [`normalized_address`] returns it, whatever the spelling in the
+    /// table. A row's contacts are those of all addresses that it has or had, as far as a run has sent them. If the row
+    /// has got another address since the last run before it was deleted, [`erase`](Self::erase) that one, too. If another
+    /// row that is not deleted has such an address, the contact stays: [`Erasure::Kept`]. Contacts that the file does not
+    /// know of, such as those of a newer row or of another table, are not protected. Another deleted row keeps the address
+    /// in the file until it is erased, too.
     ///
     /// It takes some requests for each contact, one after another. The client's settings apply to each contact. The file
     /// is written anew afterwards, and replaces the old one.
@@ -474,7 +475,8 @@ impl Contacts {
     /// It is safe to repeat the call after any error, with the same keys:
     ///
     /// - The errors of [`erase`](Self::erase), with the key of the row. The rows before it are erased and removed from the
-    ///   file, and those after it are as they were. If the row fails each time, leave it out.
+    ///   file, and those after it are as they were. If the row fails each time, leave it out, or call this for each key by
+    ///   itself: then a row that fails does not hold up the others.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have a row as deleted, if the file belongs
     ///   to a sync with another service, or if the service has none of some contacts of the last run, so that the key may
     ///   be that of another audience. Nothing was erased.
@@ -627,7 +629,8 @@ struct Erasing {
 impl Erasing {
     async fn erase(&mut self, row: &Entry) -> Result<(), Error> {
         for address in addresses_of(row) {
-            if !self.seen.insert(normalized_address(address)) {
+            let normalized = normalized_address(address);
+            if !self.seen.insert(normalized.clone()) {
                 continue;
             }
             let erasure = match self.held.contains(&number_of(address)) {
@@ -639,7 +642,7 @@ impl Erasing {
                     })?
                 }
             };
-            self.erased.push((address.clone(), erasure));
+            self.erased.push((normalized, erasure));
         }
         Ok(())
     }

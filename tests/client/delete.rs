@@ -270,6 +270,81 @@ async fn an_erased_contact_is_deleted_or_empty_and_opted_out() {
 }
 
 #[tokio::test]
+async fn an_erasure_empties_the_contact_if_the_request_to_delete_fails_once_and_is_then_refused() {
+    let faults = [
+        Fault::status(503),
+        Fault::close_before(),
+        Fault::close_after(),
+    ];
+    for fault in faults {
+        let ada = SeedContact::new(ADA).first_name("Ada");
+        let ada = ada.property("plan", "pro");
+        let server = MockServer::builder().seed_contact(ada).start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+        server.fault(fault.method("DELETE").times(1));
+
+        let erasure = contacts.erase(ADA).await.unwrap();
+
+        assert_eq!(erasure, Erasure::Emptied);
+        let ada = server.contact(ADA).unwrap();
+        assert!(ada.unsubscribed && ada.properties.is_empty(), "{ada:?}");
+        assert_eq!(ada.first_name.unwrap_or_default(), "");
+        let sent = server.requests();
+        let deletions = sent.iter().filter(|request| request.method == "DELETE");
+        assert_eq!(deletions.count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn an_erasure_finds_the_contact_deleted_by_an_attempt_whose_response_was_lost() {
+    for status in [405, 501] {
+        let (server, contacts) = start(ContactDeletion::NoContent).await;
+        server.fault(Fault::close_after().method("DELETE").times(1));
+        server.fault(Fault::status(status).body("{}").method("DELETE"));
+
+        let erasure = contacts.erase(ADA).await.unwrap();
+
+        assert_eq!(erasure, Erasure::Deleted);
+        assert!(server.contact(ADA).is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_contact_that_a_late_deletion_makes_an_erasure_create_again_is_opted_out() {
+    let (server, contacts) = start(ContactDeletion::NoContent).await;
+    server.fault(Fault::close_after().method("DELETE").times(1));
+    server.fault(Fault::status(501).method("DELETE"));
+    // As if the deletion was applied only after the call had opted the contact out and retrieved it.
+    let shown = |unsubscribed| {
+        format!(
+            r#"{{"id": "con_1", "email": "{ADA}", "first_name": "Ada", "properties": {{}},
+                "unsubscribed": {unsubscribed}, "unsubscribe_reason": "", "created_at": 1, "topics": {{}}}}"#
+        )
+    };
+    let retrieved = Fault::status(200).body(shown(false));
+    server.fault(retrieved.method("GET").path(PATH));
+    let opted_out = Fault::status(200).body(shown(true));
+    server.fault(opted_out.path("*/unsubscribe").times(1));
+
+    let erasure = contacts.erase(ADA).await.unwrap();
+
+    assert_eq!(erasure, Erasure::Emptied);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn an_erasure_that_fails_after_a_deletion_in_doubt_does_not_say_that_nothing_was_done() {
+    let (server, contacts) = start(ContactDeletion::NotDescribed).await;
+    server.fault(Fault::status(503).method("DELETE").times(1));
+    server.fault(Fault::status(403).body("{}").path("*/unsubscribe"));
+
+    let error = contacts.erase(ADA).await.unwrap_err();
+
+    assert_eq!(error.status().unwrap(), 403);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+#[tokio::test]
 async fn an_erasure_whose_delete_is_refused_changes_nothing() {
     let ada = SeedContact::new(ADA).first_name("Ada");
     let server = MockServer::builder().seed_contact(ada).start().await;

@@ -762,6 +762,25 @@ async fn a_row_that_is_erased_is_not_in_the_state_any_more_and_all_others_are_un
 
 #[cfg(unix)]
 #[tokio::test]
+async fn an_erased_address_is_returned_as_the_service_has_it_whatever_the_spelling_in_the_table() {
+    let nights = Nights::new().await;
+    let other = || row(2, "b@x.io");
+    nights.run(&[row(1, "Ada@X.io"), other()]).await;
+    nights.run(&[row(1, "Ada@Y.io"), other()]).await;
+    nights
+        .run(&[row(1, "Ada@Y.io").deleted(true), other()])
+        .await;
+
+    let erased = nights.erase([1]).await.unwrap();
+
+    let deleted = |address: &str| (address.to_owned(), Erasure::Deleted);
+    assert_eq!(erased, [deleted("ada@y.io"), deleted("ada@x.io")]);
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(!state.to_lowercase().contains("ada@"), "{state}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_contact_is_not_erased_while_another_row_has_its_address() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
