@@ -135,7 +135,7 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
 /// # }
 /// ```
 #[must_use]
-pub fn find_error(error: &(dyn StdError + 'static)) -> Option<&Error> {
+pub fn find_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     match Known::find(error)? {
         Known::Call(error) | Known::Job(error) => Some(error),
         Known::Topics(error) => Some(error.error()),
