@@ -1,6 +1,7 @@
 //! The commands for whole lists: import, sync and export.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::io::IsTerminal as _;
@@ -72,9 +73,16 @@ pub(super) struct ImportOptions {
     /// rows whose contact or opt-out is missing
     #[arg(long, conflicts_with_all = ["dry_run", "resume", "journal"])]
     verify: bool,
-    /// Opt every contact of the file out of everything
-    #[arg(long)]
-    opt_out_all: bool,
+    /// Opt every contact of this file out of everything; =FILE may be left out if there is only one file; can be
+    /// repeated
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    opt_out_all: Vec<OsString>,
     /// Send at most N batches concurrently
     #[arg(long, value_name = "N", default_value_t = 16)]
     concurrency: usize,
@@ -103,6 +111,7 @@ Exit status: 0 if every row was applied, 3 if some were refused, and otherwise 1
 
 Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
+  audience import contacts.csv blocklisted.csv --opt-out-all=blocklisted.csv
   audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects
   audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects --resume --corrected corrected";
 
@@ -146,8 +155,11 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     import.check()?;
     if options.sends() {
         let count = || Ok(import.count());
-        options.confirmation.ask(count, &options.service)?;
+        let opt_outs = || import.count_opt_outs();
+        let confirmation = &options.confirmation;
+        confirmation.ask_with_opt_outs(count, opt_outs, &options.service)?;
     }
+    let reads_rejects = import.inputs().any(|(_, input)| input.is_rejects());
     let journals = import.open_journals().map_err(|(path, error)| {
         Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
     })?;
@@ -171,7 +183,16 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     clear_progress();
     let is_misspelled = maps_topics && error.is_none() && has_failed_for_good(&report);
     let to_continue = to_continue.as_deref();
-    options.finish(&report, error.as_ref(), is_misspelled, to_continue, output)
+    // In rejects, the row says that their original has to be fixed and continued.
+    let is_to_mend = report.is_cut_off() && !reads_rejects;
+    options.finish(
+        &report,
+        error.as_ref(),
+        is_misspelled,
+        is_to_mend,
+        to_continue,
+        output,
+    )
 }
 
 /// Checks that a trial with the mock does not replace the rejects of a run at the service.
@@ -221,20 +242,22 @@ impl CsvFile {
 
     /// Checks that the file for the rejects is neither the input nor the file that the command keeps.
     fn check_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<(), Failure> {
-        let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
-            (Ok(path), Ok(other)) => path == other,
-            _ => false,
-        };
-        if same(&self.file) || is_read_as_standard_input(path) {
+        if is_same_file(path, &self.file) || is_read_as_standard_input(path) {
             return Err(Failure::usage("--rejects must not be the file to read"));
         }
         if let Some((name, kept)) = kept
-            && same(kept)
+            && is_same_file(path, kept)
         {
             return Err(Failure::usage(format!("--rejects must not be the {name}")));
         }
         Ok(())
     }
+}
+
+/// Returns whether two paths are equal, or lead to the same file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let real = (one.canonicalize(), other.canonicalize());
+    one == other || matches!(real, (Ok(one), Ok(other)) if one == other)
 }
 
 /// Checks that a file to read exists, as far as that can be known.
@@ -279,6 +302,7 @@ fn is_read_as_standard_input(_: &Path) -> bool {
 impl ImportOptions {
     /// Opens the files, with the columns mapped as the options say.
     fn open(&self) -> Result<Vec<(PathBuf, CsvInput)>, Failure> {
+        self.check_opt_out_all()?;
         let opened = if self.more.is_empty() {
             vec![(self.input.file.clone(), self.input.open()?)]
         } else {
@@ -287,15 +311,15 @@ impl ImportOptions {
             let map: Vec<_> = map
                 .map(|(name, column)| (name.as_str(), column.clone()))
                 .collect();
-            let files = [&self.input.file].into_iter().chain(&self.more).cloned();
-            let opened = CsvInput::open_all(files, &map);
+            let opened = CsvInput::open_all(self.files().cloned(), &map);
             opened.map_err(|error| Failure::failed(with_causes(&error)))?
         };
-        let set_up = |mut input: CsvInput| {
+        let set_up = |path: &Path, mut input: CsvInput| {
             if self.input.ignore_unmapped {
                 input = input.ignore_unmapped();
             }
-            if self.opt_out_all {
+            let mut named = self.opt_out_all.iter();
+            if named.any(|name| name.is_empty() || is_same_file(path, Path::new(name))) {
                 input = input.opt_out_all();
             }
             match self.on_conflict {
@@ -303,13 +327,40 @@ impl ImportOptions {
                 None => input,
             }
         };
-        let opened = opened.into_iter();
-        Ok(opened.map(|(path, input)| (path, set_up(input))).collect())
+        let opened = opened.into_iter().map(|(path, input)| {
+            let input = set_up(&path, input);
+            (path, input)
+        });
+        Ok(opened.collect())
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.input.file].into_iter().chain(&self.more)
+    }
+
+    /// Checks that --opt-out-all means files of this import, and no file that the caller may not have thought of.
+    fn check_opt_out_all(&self) -> Result<(), Failure> {
+        for name in &self.opt_out_all {
+            if name.is_empty() && !self.more.is_empty() {
+                return Err(Failure::usage(
+                    "--opt-out-all would opt out the contacts of all files; write --opt-out-all=FILE for each file whose \
+                     contacts must not get mail",
+                ));
+            }
+            let is_named = |file: &PathBuf| is_same_file(file, Path::new(name));
+            if !name.is_empty() && !self.files().any(is_named) {
+                let name = name.display();
+                return Err(Failure::usage(format!(
+                    "--opt-out-all={name}: {name} is not one of the files to import"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the options suit several files.
     fn suit_several_files(&self) -> Result<(), Failure> {
-        for file in [&self.input.file].into_iter().chain(&self.more) {
+        for file in self.files() {
             if file.as_os_str() == "-" {
                 return Err(Failure::usage("- cannot be one of several files"));
             }
@@ -388,7 +439,7 @@ impl ImportOptions {
     fn check_journal(&self, path: &Path, journal: &Journal) -> Result<(), Failure> {
         if !journal.is_empty() && !self.resume {
             return Err(Failure::failed(format!(
-                "{} records an earlier import: add --resume to continue it; if you have changed FILE, or to start again, delete the journal",
+                "{} records an earlier import: add --resume to continue it, also after you have closed a quote in FILE; if its other rows are changed, or to start again, delete the journal",
                 path.display()
             )));
         }
@@ -396,12 +447,13 @@ impl ImportOptions {
     }
 
     /// Prints the report, and returns the exit status. If the name of a topic may be misspelled, the same command would fail
-    /// again.
+    /// again. If the file could not be read to its end, the command can continue once the file is fixed.
     fn finish(
         &self,
         report: &ImportReport,
         error: Option<&Error>,
         is_misspelled: bool,
+        is_to_mend: bool,
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
@@ -415,8 +467,8 @@ impl ImportOptions {
             (Some(error), ..) => {
                 let failure = Failure::from(error).after("the import stopped");
                 // The same command would fail in the same way.
-                let is_wrong_input = error.kind() == ErrorKind::Input;
-                Err(match is_wrong_input {
+                let fails_again = is_wrong_input(error) && !is_to_mend;
+                Err(match fails_again {
                     true => failure,
                     false => with_hint(failure),
                 })
@@ -454,6 +506,8 @@ impl ImportOptions {
         let is_trial = self.service.mock.is_some() && !self.more.is_empty();
         match &self.rejects {
             _ if !has_rejects || is_to_continue => {}
+            // The error says what to do.
+            _ if self.sends() && error.is_some_and(is_wrong_input) => {}
             None => lines.push(SEE_REJECTS.to_owned()),
             Some(_) if self.verify => {}
             Some(path) if self.dry_run || is_trial => lines.push(format!(
@@ -496,6 +550,10 @@ impl ImportOptions {
         });
         below_each_other(&lines)
     }
+}
+
+fn is_wrong_input(error: &Error) -> bool {
+    error.kind() == ErrorKind::Input
 }
 
 /// Returns how to import the rejects of several files, with the command.

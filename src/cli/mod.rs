@@ -304,6 +304,16 @@ impl Confirmation {
         count: impl FnOnce() -> Result<Option<u64>, Failure>,
         service: &Service,
     ) -> Result<(), Failure> {
+        self.ask_with_opt_outs(count, || None, service)
+    }
+
+    /// Asks as [`ask`](Self::ask) does, and says how many of the changes are opt-outs of everything.
+    fn ask_with_opt_outs(
+        &self,
+        count: impl FnOnce() -> Result<Option<u64>, Failure>,
+        count_opt_outs: impl FnOnce() -> Option<u64>,
+        service: &Service,
+    ) -> Result<(), Failure> {
         if !self.asks(service) {
             return Ok(());
         }
@@ -315,7 +325,10 @@ impl Confirmation {
             || "an unknown number of contacts".to_owned(),
             |count| format!("{count} contacts"),
         );
-        let change = format!("change {contacts} at {}", service.name());
+        let mut change = format!("change {contacts} at {}", service.name());
+        if let Some(opt_outs) = count_opt_outs().filter(|opt_outs| *opt_outs > 0) {
+            change = format!("{change}, and opt {opt_outs} of them out of everything");
+        }
         output::ask(
             &format!("{change}?"),
             &format!("this would {change}; pass --yes, because there is no terminal to ask on"),

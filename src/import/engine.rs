@@ -310,8 +310,8 @@ pub(super) struct Run {
     /// Why it is not known whether the key is that of another audience, until a batch is sent: its outcome says whether
     /// the service can be reached.
     unchecked: Option<Error>,
-    /// Whether the input could not be read to its end.
-    is_cut_off: bool,
+    /// Why the input could not be read to its end, with the line.
+    cut_off: Option<String>,
     /// Whether something has changed since `poll_change` last said so.
     has_changed: bool,
     /// When to show the progress next, even if nothing has changed by then.
@@ -344,7 +344,7 @@ impl Run {
             batches: InFlightBatches::default(),
             stop: None,
             unchecked,
-            is_cut_off: false,
+            cut_off: None,
             has_changed: false,
             next_show: None,
             yields: false,
@@ -506,7 +506,9 @@ impl Run {
         let number = self.next_number;
         self.next_number += 1;
         // This comes before the checks, which may settle the row: the import must end with an error in any case.
-        self.is_cut_off |= row.is_cut_off();
+        if row.is_cut_off() {
+            self.cut_off = Some(place_and_reason(&row));
+        }
         let verdict = self.checks.check(number, &row, self.stop.is_some());
         if !matches!(verdict, Verdict::Resumed(_)) {
             self.first_own_row.get_or_insert_with(Instant::now);
@@ -689,8 +691,13 @@ impl Run {
             Some(Stop::Quota(failure)) => failure.filter(|_| self.settings.stop_on_failure),
             Some(Stop::Asked) => None,
             // This comes last: the error of a batch explains more than the end of the file.
-            None if self.is_cut_off => Some(cut_off()),
-            None => is_shorter.then(other_rows).or(self.unchecked),
+            None => match self.cut_off {
+                Some(reason) => {
+                    self.settled.report.note_cut_off();
+                    Some(cut_off(&reason))
+                }
+                None => is_shorter.then(other_rows).or(self.unchecked),
+            },
         };
         match error {
             None => Ok(self.settled.report),
@@ -710,10 +717,17 @@ enum Reading {
     Blocked,
 }
 
-fn cut_off() -> Error {
-    Error::input(
-        "the input could not be read to its end, so the rows after the last reject are missing; fix the input, and start again",
-    )
+/// Returns the line of a row that cannot be read, and the reason.
+fn place_and_reason(row: &ImportRow) -> String {
+    let reason = row.unreadable_reason().unwrap_or_default();
+    match row.line_number() {
+        Some(line) => format!("line {line}: {reason}"),
+        None => reason.to_owned(),
+    }
+}
+
+fn cut_off(reason: &str) -> Error {
+    Error::input(format!("the input could not be read to its end: {reason}"))
 }
 
 fn other_rows() -> Error {

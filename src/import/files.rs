@@ -397,6 +397,13 @@ impl ImportFiles {
         }
         total
     }
+
+    /// Returns how many rows of all files opt their contacts out of everything, unless a file cannot be read twice.
+    pub(crate) fn count_opt_outs(&self) -> Option<u64> {
+        let files = self.files.iter();
+        let counts = files.map(|file| file.input.count_opt_outs(&file.path));
+        counts.sum()
+    }
 }
 
 impl ImportFiles {

@@ -51,6 +51,9 @@ pub struct ImportReport {
     /// Whether the plan's ceiling was reached. A row that says so may count as one whose opt-out failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_at_ceiling: bool,
+    /// Whether the input could not be read to its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_cut_off: bool,
     /// Whether something failed that may succeed in the next run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     may_succeed: bool,
@@ -515,6 +518,16 @@ impl ImportReport {
         self.is_at_ceiling = true;
     }
 
+    pub(super) fn note_cut_off(&mut self) {
+        self.is_cut_off = true;
+    }
+
+    /// Returns whether the input could not be read to its end.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
     pub(super) fn note_stopped(&mut self) {
         self.is_stopped = true;
     }
@@ -583,6 +596,7 @@ impl ImportReport {
             is_stopped,
             is_verification,
             is_at_ceiling,
+            is_cut_off,
             may_succeed,
             files_not_sent,
             is_dry_run,
@@ -605,6 +619,7 @@ impl ImportReport {
         self.is_stopped |= is_stopped;
         self.is_verification |= is_verification;
         self.is_at_ceiling |= is_at_ceiling;
+        self.is_cut_off |= is_cut_off;
         self.may_succeed |= may_succeed;
         self.files_not_sent.extend(files_not_sent);
         self.is_dry_run |= is_dry_run;
@@ -1105,6 +1120,7 @@ mod tests {
             is_stopped: count != 2,
             is_verification: count != 2,
             is_at_ceiling: count != 2,
+            is_cut_off: count != 2,
             may_succeed: count != 3,
             files_not_sent: vec![format!("{count}.csv")],
             is_dry_run: count != 2,

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use super::{LEADING_COLUMNS, Record, escape, unescape};
@@ -256,8 +257,8 @@ pub(super) struct Mapping {
     pub(super) opts_out_all: bool,
     /// How many columns the file lacks: 1 if `ADDED` is not in it.
     pub(super) added: usize,
-    /// Whether the name of the file says that its people must not get mail.
-    is_named_as_opt_outs: bool,
+    /// The path of the file, if its name says that its people must not get mail.
+    opt_outs_path: Option<String>,
     /// Whether [`check`](Self::check) refuses a column that is a property only because its name says nothing else.
     pub(super) refuses_unmapped: bool,
     /// What the caller has said, in this order, so that it can be applied to another header.
@@ -321,7 +322,7 @@ impl Mapping {
             leading,
             opts_out_all: false,
             added: 0,
-            is_named_as_opt_outs: false,
+            opt_outs_path: None,
             refuses_unmapped: false,
             said: Vec::new(),
         };
@@ -368,7 +369,7 @@ impl Mapping {
     /// Applies everything that was said about the columns of another header: that of another delimiter, or that of the file
     /// whose rejects these are. Otherwise, a column that was mapped to an opt-out would be a property again.
     pub(super) fn replacing(mut self, other: Self) -> Result<Self, Error> {
-        self.is_named_as_opt_outs = other.is_named_as_opt_outs;
+        self.opt_outs_path = other.opt_outs_path;
         self.refuses_unmapped = other.refuses_unmapped;
         for said in other.said {
             match said {
@@ -391,9 +392,11 @@ impl Mapping {
     }
 
     /// Takes the name of the file into account.
-    pub(super) fn set_file_name(&mut self, name: &str) {
-        let letters = letters(name);
-        self.is_named_as_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
+    pub(super) fn set_path(&mut self, path: &Path) {
+        let name = path.file_name().unwrap_or_default();
+        let letters = letters(&name.to_string_lossy());
+        let is_of_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
+        self.opt_outs_path = is_of_opt_outs.then(|| path.display().to_string());
     }
 
     /// Puts columns in doubt that have an opt-out in one of these records, or whose cells are mostly states of a
@@ -523,11 +526,13 @@ impl Mapping {
             );
             column.is_consent() && !is_topic
         };
-        if self.is_named_as_opt_outs && !columns.any(|(_, column)| opts_out(column)) {
-            return Err(Error::input(
+        if let Some(path) = &self.opt_outs_path
+            && !columns.any(|(_, column)| opts_out(column))
+        {
+            return Err(Error::input(format!(
                 "the name of the file says that its people opted out or never opted in, but no column says who opted out of \
-                 everything; call `opt_out_all` (in the program: `--opt-out-all`), or rename the file if they may get mail",
-            ));
+                 everything; call `opt_out_all` (in the program: `--opt-out-all={path}`), or rename the file if they may get mail"
+            )));
         }
         let mut earlier = HashMap::new();
         for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {

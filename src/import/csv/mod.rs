@@ -12,6 +12,8 @@ use std::path::Path;
 
 use csv_core::{ReadRecordResult, ReaderBuilder};
 
+#[cfg(feature = "cli")]
+use super::row::{ImportRow, OptOut};
 use crate::Error;
 use crate::contacts::OnConflict;
 use columns::Mapping;
@@ -112,9 +114,7 @@ impl CsvInput {
         let file = File::open(path)
             .map_err(|error| Error::config("could not open the CSV file").caused_by(error))?;
         let mut input = Self::new(file)?;
-        if let Some(name) = path.file_name() {
-            input.mapping.set_file_name(&name.to_string_lossy());
-        }
+        input.mapping.set_path(path);
         Ok(input)
     }
 
@@ -186,7 +186,7 @@ impl CsvInput {
     }
 
     /// Returns whether these are the rejects of an earlier import.
-    pub(super) fn is_rejects(&self) -> bool {
+    pub(crate) fn is_rejects(&self) -> bool {
         self.mapping.is_rejects()
     }
 
@@ -471,6 +471,22 @@ impl CsvInput {
         let rows = CsvRows::from_input(input.records, input.mapping, None);
         Some(rows.count() as u64)
     }
+
+    /// Counts the rows of the file that opt their contacts out of everything. Returns `None` if the file cannot be read a
+    /// second time.
+    #[cfg(feature = "cli")]
+    pub(super) fn count_opt_outs(&self, path: &Path) -> Option<u64> {
+        if !is_regular_file(path) {
+            return None;
+        }
+        // The same columns have the same meaning.
+        let rows = self.open_corrected(path).ok()?.rows().ok()?;
+        let opts_out = |row: &ImportRow| {
+            let mut opt_outs = row.opt_outs().iter();
+            opt_outs.any(|opt_out| matches!(opt_out, OptOut::Everything(_)))
+        };
+        Some(rows.filter(opts_out).count() as u64)
+    }
 }
 
 impl fmt::Debug for CsvInput {
@@ -570,6 +586,14 @@ struct Record {
     /// Empty if there is a problem, except for text after a closing quote in the header.
     cells: Vec<Vec<u8>>,
     problem: Option<Problem>,
+}
+
+/// The start of the reason of the row at which the file itself could not be read.
+const READ_FAILED: &str = "the file could not be read from here on";
+
+/// Returns whether this is the reason of a row after which an input could not be read.
+fn is_of_cut_off_row(reason: &str) -> bool {
+    reason == Problem::UnclosedQuote.text() || reason.starts_with(READ_FAILED)
 }
 
 /// Why the cells of a record are not known.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::CsvInput;
 use super::columns::{Column, Mapping};
 use super::consent::Consent;
-use super::{Problem, Record, Records, unescape};
+use super::{Problem, READ_FAILED, Record, Records, is_of_cut_off_row, unescape};
 use crate::Error;
 use crate::contacts::{NewContact, OnConflict, Properties, PropertyValue};
 use crate::import::row::{ImportRow, OptOut};
@@ -29,7 +29,9 @@ use crate::import::row::{ImportRow, OptOut};
 ///   reason. The import applies the rows before it, and then ends with an
 ///   [`ImportError`](crate::import::ImportError).
 /// - The rejects of an earlier import are recognized. Their first four columns are ignored, and the apostrophe before a
-///   formula is removed. A row that still contains U+FFFD, in place of bytes that were not UTF-8, is unreadable.
+///   formula is removed. A row that still contains U+FFFD, in place of bytes that were not UTF-8, is unreadable. If they
+///   have the row at which the original file could not be read further, without cells, the import of the rejects ends with
+///   an error, too, because the rest of the original file is missing.
 ///
 /// Memory use does not grow with the file.
 ///
@@ -150,7 +152,11 @@ impl CsvRows {
         } else if is_damaged {
             Err("a cell contains U+FFFD in place of bytes that were not UTF-8".to_owned())
         } else {
-            to_row(&self.mapping, self.on_conflict, &cells)
+            let row = to_row(&self.mapping, self.on_conflict, &cells);
+            match row {
+                Err(_) if self.is_cut_off_reject(record) => Ok(ImportRow::cut_off(REST_NOT_READ)),
+                row => row,
+            }
         };
         let key = readable_key(&self.mapping, &cells);
         let has_marks = record.problem.is_none()
@@ -169,7 +175,21 @@ impl CsvRows {
             .input(cells)
             .input_columns(self.columns.clone())
     }
+
+    /// Returns whether this row of rejects stands for the rest of a file that could not be read.
+    fn is_cut_off_reject(&self, record: &Record) -> bool {
+        // The reason is the third of the leading columns.
+        let reason = record.cells.get(2).filter(|_| self.mapping.is_rejects());
+        reason.is_some_and(|reason| {
+            let reason = String::from_utf8_lossy(reason);
+            reason == REST_NOT_READ || is_of_cut_off_row(&reason)
+        })
+    }
 }
+
+/// Why an import of rejects with such a row cannot be all that is left of the list.
+const REST_NOT_READ: &str = "the rest of the original file was not read, because of this row; fix the original file there, \
+     continue its import, and import the rejects of that run";
 
 impl Iterator for CsvRows {
     type Item = ImportRow;
@@ -182,7 +202,7 @@ impl Iterator for CsvRows {
             Ok(record) => record.map(|record| self.convert(&record)),
             Err(error) => {
                 self.has_failed = true;
-                let reason = format!("the file could not be read from here on: {error}");
+                let reason = format!("{READ_FAILED}: {error}");
                 let row = ImportRow::cut_off(reason).line(self.records.line());
                 let (cells, _) = texts(&self.mapping, &[]);
                 Some(row.input(cells).input_columns(self.columns.clone()))

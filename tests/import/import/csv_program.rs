@@ -191,23 +191,158 @@ fn an_import_that_changes_more_than_one_contact_in_all_its_files_needs_a_yes() {
         folder.file("a.csv", "email\na@x.io\n"),
         folder.file("b.csv", "email\nb@x.io\n"),
     ];
-    let without_yes = |files: &[String]| {
-        let mut import = Command::new(program("audience"));
-        import.arg("import").args(files);
-        import.env_remove("AUDIENCE_KEY_FILE");
-        import.env("AUDIENCE_URL", server.url());
-        import.env("AUDIENCE_KEY", server.full_key());
-        import.output().unwrap()
-    };
 
-    let refused = without_yes(&files);
+    let refused = without_yes(&server, &files);
 
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let question = "this would change 2 contacts at";
     assert!(String::from_utf8_lossy(&refused.stderr).contains(question));
     assert!(server.requests().is_empty());
-    let one = without_yes(&files[..1]);
+    let one = without_yes(&server, &files[..1]);
     assert_eq!(one.status.code(), Some(0), "{one:?}");
+}
+
+/// Runs an import that would ask, without a terminal to ask on.
+fn without_yes(server: &MockServer, arguments: &[String]) -> Output {
+    let mut import = Command::new(program("audience"));
+    import.arg("import").args(arguments);
+    import.env_remove("AUDIENCE_KEY_FILE");
+    import.env("AUDIENCE_URL", server.url());
+    import.env("AUDIENCE_KEY", server.full_key());
+    import.output().unwrap()
+}
+
+#[test]
+fn the_question_says_how_many_rows_of_all_files_opt_people_out_of_everything() {
+    let folder = Folder::new("question-opt-outs");
+    let server = MockServer::builder().start_blocking();
+    let list = "email,Out,topic:news\na@x.io,yes,no\nb@x.io,no,no\nc@x.io,no,yes\n";
+    let list = folder.file("list.csv", list);
+    let blocked = folder.file("blocked.csv", "email\nd@x.io\ne@x.io\n");
+    let map = ["--map", "Out=unsubscribed"].map(str::to_owned).to_vec();
+    let all = format!("--opt-out-all={blocked}");
+    let arguments = [vec![list, blocked, all], map].concat();
+
+    let refused = without_yes(&server, &arguments);
+
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    let (_, question) = stderr
+        .split_once("this would change 5 contacts at ")
+        .unwrap();
+    let opt_outs = ", and opt 3 of them out of everything; pass --yes";
+    assert!(question.contains(opt_outs), "{stderr}");
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn of_several_files_only_those_that_the_option_names_are_opted_out_as_a_whole() {
+    let folder = Folder::new("opt-out-all");
+    let server = MockServer::builder().start_blocking();
+    let header = "EMAIL,ADDED_TIME,MODIFIED_TIME\n";
+    let contacts = folder.file("contacts.csv", &format!("{header}ada@x.io,2024,2024\n"));
+    let blocked = folder.file("blocklisted.csv", &format!("{header}bob@x.io,2024,2024\n"));
+    let named = format!("--opt-out-all={blocked}");
+    let other = folder.path("other.csv");
+    let of_another = format!("--opt-out-all={other}");
+
+    for (option, code, reason) in [
+        (None, 1, format!("{blocked}: the name of the file says")),
+        (None, 1, format!("(in the program: `{named}`)")),
+        (
+            Some("--opt-out-all"),
+            2,
+            "write --opt-out-all=FILE for each file".to_owned(),
+        ),
+        (
+            Some(of_another.as_str()),
+            2,
+            format!("{other} is not one of the files to import"),
+        ),
+    ] {
+        let mut arguments = vec![contacts.as_str(), &blocked];
+        arguments.extend(option);
+        let refused = run(Some(&server), &arguments);
+
+        assert_eq!(refused.status.code(), Some(code), "{refused:?}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(stderr.contains(&reason), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
+
+    let output = run(Some(&server), &[&contacts, &blocked, &named]);
+
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+}
+
+#[test]
+fn the_option_that_opts_out_a_whole_file_needs_no_name_if_there_is_one_file() {
+    let folder = Folder::new("opt-out-all-one");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("bounces.csv", "email\nada@x.io\n");
+
+    let output = run(Some(&server), &["--opt-out-all", &file]);
+
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[test]
+fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
+    let folder = Folder::new("unclosed");
+    let server = MockServer::builder().start_blocking();
+    let text = "email,first_name\na@x.io,Ada\nb@x.io,\"Bob\nc@x.io,Cy\n";
+    let file = folder.file("list.csv", text);
+    let rejects = folder.path("rejects.csv");
+    let arguments = [&file[..], "--rejects", &rejects];
+
+    let output = run(Some(&server), &arguments);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let reason = "line 3: a quote in this row is not closed";
+    assert!(stderr.contains(reason), "{stderr}");
+    assert!(stderr.contains("; to continue: "), "{stderr}");
+    assert!(stderr.ends_with(" --resume\n"), "{stderr}");
+    assert!(!stderr.contains("start again"), "{stderr}");
+    assert!(!stdout(&output).contains("fix the rows"), "{output:?}");
+    let same = run(Some(&server), &arguments);
+    let stderr = String::from_utf8_lossy(&same.stderr);
+    let advice = "add --resume to continue it, also after you have closed a quote in FILE";
+    assert!(stderr.contains(advice), "{stderr}");
+
+    folder.file("list.csv", &text.replace("\"Bob", "Bob"));
+    let continued = run(Some(&server), &[&arguments[..], &["--resume"]].concat());
+
+    assert_eq!(continued.status.code(), Some(0), "{continued:?}");
+    assert_eq!(server.contact_count(), 3);
+}
+
+#[test]
+fn the_rejects_of_a_file_with_an_unclosed_quote_are_not_taken_for_the_rest_of_the_list() {
+    let folder = Folder::new("unclosed-rejects");
+    let server = MockServer::builder().start_blocking();
+    let text = "email,first_name\nnobody,Ada\nb@x.io,\"Bob\nc@x.io,Cy\n";
+    let file = folder.file("list.csv", text);
+    let (rejects, again) = (folder.path("rejects.csv"), folder.path("again.csv"));
+    run(Some(&server), &[&file, "--rejects", &rejects]);
+    let mended = std::fs::read_to_string(&rejects).unwrap();
+    let mended = folder.file("mended.csv", &mended.replace("nobody", "a@x.io"));
+
+    let output = run(Some(&server), &[&mended, "--rejects", &again]);
+    // Its own rejects have the row, too.
+    let of_rejects = run(Some(&server), &[&again]);
+
+    assert!(server.contact("a@x.io").is_some());
+    for output in [output, of_rejects] {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let reason = "the rest of the original file was not read";
+        assert!(stderr.contains(reason), "{stderr}");
+        assert!(!stderr.contains("to continue"), "{stderr}");
+    }
 }
 
 #[test]
