@@ -37,6 +37,7 @@ mod predicates;
 mod prefetch;
 mod rate_limits;
 mod redirects;
+mod requests_per_second;
 mod retry;
 mod rules;
 mod secrecy;
