@@ -53,7 +53,7 @@ fn the_sample_file_is_accepted_by_the_schema_and_the_program() {
 
 #[test]
 fn a_seed_file_can_begin_with_a_byte_order_mark() {
-    let path = file("byte-order-mark.json", &format!("\u{feff}{SEED}"));
+    let path = file("byte-order-mark.json", format!("\u{feff}{SEED}"));
     let path = path.to_str().unwrap();
 
     let mock = RunningMock::start(&["--seed", path]);
@@ -142,7 +142,7 @@ async fn the_schema_refuses_what_the_program_refuses_if_it_can_know() {
         ),
     ]);
     for (number, (seed, reason)) in seeds.into_iter().enumerate() {
-        let path = file(&format!("refused-{number}.json"), &seed.to_string());
+        let path = file(&format!("refused-{number}.json"), seed.to_string());
 
         let started = MockServer::builder()
             .topic("kept", true)
@@ -166,7 +166,7 @@ fn a_message_about_keys_does_not_show_them() {
         json!("key-12345"),
         json!({"full": {"key-12345": 1}}),
     ] {
-        let path = file("program-secret.json", &json!({"keys": keys}).to_string());
+        let path = file("program-secret.json", json!({"keys": keys}).to_string());
 
         let error = fails_with(1, &["--port", "0", "--seed", path.to_str().unwrap()]);
 
