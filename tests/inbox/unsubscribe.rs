@@ -1422,8 +1422,7 @@ async fn a_click_after_a_crash_during_another_says_that_it_is_unfinished() {
     let store = MemoryStore::new();
     let service = service(&server, store.clone());
     server.fault(Fault::delay(Duration::from_secs(60)).path("*/subscribe"));
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let crashed = runtime.spawn({
+    let program = Program::start({
         let service = service.clone();
         async move { service.subscribe("bob@example.com", ["offers"]).await }
     });
@@ -1434,8 +1433,7 @@ async fn a_click_after_a_crash_during_another_says_that_it_is_unfinished() {
     {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    runtime.shutdown_background();
-    let _ = crashed.await;
+    program.kill();
 
     let again = service.subscribe("bob@example.com", ["offers"]).await;
 

@@ -17,7 +17,7 @@ use audience::unsubscribe::{
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
 use audience::{RetryPolicy, Timestamp};
 use serde_json::json;
-use support::cancellation::until;
+use support::cancellation::{Program, until};
 use support::{ADA, DatabaseFile, in_time, steady_time};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -761,8 +761,7 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
     // After the first mail, which goes alone.
     let hang = Fault::delay(Duration::from_secs(3_600)).path("/contacts/*");
     server.fault(hang.after(1));
-    let killed = tokio::runtime::Runtime::new().unwrap();
-    drop(killed.spawn(send(&service).concurrency(4).into_future()));
+    let program = Program::start(send(&service).concurrency(4).into_future());
     let retrieved = || {
         let requests = server.requests().into_iter();
         requests
@@ -770,8 +769,7 @@ async fn after_a_kill_before_a_mail_was_sent_a_run_half_a_minute_later_sends_it(
             .count()
     };
     until(|| retrieved() == 5).await;
-    // Like a kill, this ends all tasks where they wait.
-    killed.shutdown_background();
+    program.kill();
     server.clear_faults();
 
     let early = send(&service).await.unwrap();
@@ -802,11 +800,10 @@ async fn after_a_kill_while_a_429_holds_the_mails_back_a_run_half_a_minute_later
         let service = service(&server, store.clone());
         // After the first mail, which goes alone.
         server.fault(Fault::status(429).retry_after(30).path("/emails").after(1));
-        let killed = tokio::runtime::Runtime::new().unwrap();
-        drop(killed.spawn(send(&service).concurrency(4).into_future()));
+        let program = Program::start(send(&service).concurrency(4).into_future());
         until(|| mail_requests(&server) > 1).await;
         tokio::time::sleep(Duration::from_millis(patience)).await;
-        killed.shutdown_background();
+        program.kill();
         server.clear_faults();
         // A client that no 429 holds back.
         let service = self::service(&server, store);
