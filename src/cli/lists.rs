@@ -80,7 +80,7 @@ pub(super) struct ImportOptions {
         value_name = "FILE",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = ""
+        default_missing_value = ALL_FILES
     )]
     opt_out_all: Vec<OsString>,
     /// Send at most N batches concurrently
@@ -94,6 +94,10 @@ pub(super) struct ImportOptions {
     #[command(flatten)]
     service: Service,
 }
+
+/// Stands for a FILE that was left out. No argument can contain this character, so a name that is empty by mistake, such
+/// as that of an unset variable, does not mean everybody.
+const ALL_FILES: &str = "\0";
 
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
@@ -159,7 +163,6 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         let confirmation = &options.confirmation;
         confirmation.ask_with_opt_outs(count, opt_outs, &options.service)?;
     }
-    let reads_rejects = import.inputs().any(|(_, input)| input.is_rejects());
     let journals = import.open_journals().map_err(|(path, error)| {
         Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
     })?;
@@ -183,8 +186,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     clear_progress();
     let is_misspelled = maps_topics && error.is_none() && has_failed_for_good(&report);
     let to_continue = to_continue.as_deref();
-    // In rejects, the row says that their original has to be fixed and continued.
-    let is_to_mend = report.is_cut_off() && !reads_rejects;
+    let is_to_mend = report.is_cut_off();
     options.finish(
         &report,
         error.as_ref(),
@@ -319,7 +321,7 @@ impl ImportOptions {
                 input = input.ignore_unmapped();
             }
             let mut named = self.opt_out_all.iter();
-            if named.any(|name| name.is_empty() || is_same_file(path, Path::new(name))) {
+            if named.any(|name| name == ALL_FILES || is_same_file(path, Path::new(name))) {
                 input = input.opt_out_all();
             }
             match self.on_conflict {
@@ -341,14 +343,26 @@ impl ImportOptions {
     /// Checks that --opt-out-all means files of this import, and no file that the caller may not have thought of.
     fn check_opt_out_all(&self) -> Result<(), Failure> {
         for name in &self.opt_out_all {
-            if name.is_empty() && !self.more.is_empty() {
+            if name.is_empty() {
+                return Err(Failure::usage(
+                    "--opt-out-all= names no file; write --opt-out-all=FILE, or, for a single file, --opt-out-all",
+                ));
+            }
+            if name == ALL_FILES {
+                if self.more.is_empty() {
+                    continue;
+                }
                 return Err(Failure::usage(
                     "--opt-out-all would opt out the contacts of all files; write --opt-out-all=FILE for each file whose \
                      contacts must not get mail",
                 ));
             }
             let is_named = |file: &PathBuf| is_same_file(file, Path::new(name));
-            if !name.is_empty() && !self.files().any(is_named) {
+            if !self.files().any(is_named) {
+                // Only a file that exists is found under another name.
+                for file in self.files().filter(|file| file.as_os_str() != "-") {
+                    check_exists(file)?;
+                }
                 let name = name.display();
                 return Err(Failure::usage(format!(
                     "--opt-out-all={name}: {name} is not one of the files to import"
@@ -439,7 +453,7 @@ impl ImportOptions {
     fn check_journal(&self, path: &Path, journal: &Journal) -> Result<(), Failure> {
         if !journal.is_empty() && !self.resume {
             return Err(Failure::failed(format!(
-                "{} records an earlier import: add --resume to continue it, also after you have closed a quote in FILE; if its other rows are changed, or to start again, delete the journal",
+                "{} records an earlier import: add --resume to continue it, also after you have closed a quote in FILE; if you changed other rows, or want to start again, delete the journal",
                 path.display()
             )));
         }

@@ -310,8 +310,8 @@ pub(super) struct Run {
     /// Why it is not known whether the key is that of another audience, until a batch is sent: its outcome says whether
     /// the service can be reached.
     unchecked: Option<Error>,
-    /// Why the input could not be read to its end, with the line.
-    cut_off: Option<String>,
+    /// Why the input could not be read to its end, with the line, and whether it can be once it is fixed.
+    cut_off: Option<(String, bool)>,
     /// Whether something has changed since `poll_change` last said so.
     has_changed: bool,
     /// When to show the progress next, even if nothing has changed by then.
@@ -507,7 +507,7 @@ impl Run {
         self.next_number += 1;
         // This comes before the checks, which may settle the row: the import must end with an error in any case.
         if row.is_cut_off() {
-            self.cut_off = Some(place_and_reason(&row));
+            self.cut_off = Some((place_and_reason(&row), row.hides_rows()));
         }
         let verdict = self.checks.check(number, &row, self.stop.is_some());
         if !matches!(verdict, Verdict::Resumed(_)) {
@@ -692,9 +692,11 @@ impl Run {
             Some(Stop::Asked) => None,
             // This comes last: the error of a batch explains more than the end of the file.
             None => match self.cut_off {
-                Some(reason) => {
-                    self.settled.report.note_cut_off();
-                    Some(cut_off(&reason))
+                Some((reason, hides_rows)) => {
+                    if hides_rows {
+                        self.settled.report.note_cut_off();
+                    }
+                    Some(Error::input(reason))
                 }
                 None => is_shorter.then(other_rows).or(self.unchecked),
             },
@@ -724,10 +726,6 @@ fn place_and_reason(row: &ImportRow) -> String {
         Some(line) => format!("line {line}: {reason}"),
         None => reason.to_owned(),
     }
-}
-
-fn cut_off(reason: &str) -> Error {
-    Error::input(format!("the input could not be read to its end: {reason}"))
 }
 
 fn other_rows() -> Error {

@@ -14,6 +14,10 @@ use crate::contacts::{
     Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason, normalized_address,
 };
 
+/// Why an import of rejects with such a row cannot be all that is left of the list.
+pub(super) const REST_NOT_READ: &str = "the rest of the original file was not read, because of this row; fix the \
+     original file there, continue its import, and import the rejects of that run";
+
 /// One row of an import: a contact with its opt-outs, and where it came from.
 ///
 /// A [`NewContact`] or an address converts to a row.
@@ -303,6 +307,11 @@ impl ImportRow {
     /// Returns whether rows after this one could not be read.
     pub(super) fn is_cut_off(&self) -> bool {
         matches!(self.content, Content::CutOff(_))
+    }
+
+    /// Returns whether the rows after this one can be read once this input is fixed. Rejects may not have them at all.
+    pub(super) fn hides_rows(&self) -> bool {
+        matches!(&self.content, Content::CutOff(reason) if reason != REST_NOT_READ)
     }
 
     /// Returns the line of the input, if it was set.

@@ -290,7 +290,7 @@ fn a_table_that_cannot_be_read_to_its_end_is_exit_status_1_with_the_reason() {
         let ended = end(&mut audience_at(&server, &sync(&file, &flags)));
 
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        let reason = "the input could not be read to its end";
+        let reason = "line 4: a quote in this row is not closed";
         assert!(ended.stderr.contains(reason), "{ended:?}");
         for other in ["--leave-at-most", "to continue"] {
             assert!(!ended.stderr.contains(other), "{ended:?}");

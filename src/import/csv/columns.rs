@@ -257,8 +257,8 @@ pub(super) struct Mapping {
     pub(super) opts_out_all: bool,
     /// How many columns the file lacks: 1 if `ADDED` is not in it.
     pub(super) added: usize,
-    /// The path of the file, if its name says that its people must not get mail.
-    opt_outs_path: Option<String>,
+    /// Whether the name of the file says that its people must not get mail.
+    is_of_opt_outs: bool,
     /// Whether [`check`](Self::check) refuses a column that is a property only because its name says nothing else.
     pub(super) refuses_unmapped: bool,
     /// What the caller has said, in this order, so that it can be applied to another header.
@@ -322,7 +322,7 @@ impl Mapping {
             leading,
             opts_out_all: false,
             added: 0,
-            opt_outs_path: None,
+            is_of_opt_outs: false,
             refuses_unmapped: false,
             said: Vec::new(),
         };
@@ -369,7 +369,7 @@ impl Mapping {
     /// Applies everything that was said about the columns of another header: that of another delimiter, or that of the file
     /// whose rejects these are. Otherwise, a column that was mapped to an opt-out would be a property again.
     pub(super) fn replacing(mut self, other: Self) -> Result<Self, Error> {
-        self.opt_outs_path = other.opt_outs_path;
+        self.is_of_opt_outs = other.is_of_opt_outs;
         self.refuses_unmapped = other.refuses_unmapped;
         for said in other.said {
             match said {
@@ -395,8 +395,7 @@ impl Mapping {
     pub(super) fn set_path(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default();
         let letters = letters(&name.to_string_lossy());
-        let is_of_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
-        self.opt_outs_path = is_of_opt_outs.then(|| path.display().to_string());
+        self.is_of_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
     }
 
     /// Puts columns in doubt that have an opt-out in one of these records, or whose cells are mostly states of a
@@ -526,13 +525,11 @@ impl Mapping {
             );
             column.is_consent() && !is_topic
         };
-        if let Some(path) = &self.opt_outs_path
-            && !columns.any(|(_, column)| opts_out(column))
-        {
-            return Err(Error::input(format!(
+        if self.is_of_opt_outs && !columns.any(|(_, column)| opts_out(column)) {
+            return Err(Error::input(
                 "the name of the file says that its people opted out or never opted in, but no column says who opted out of \
-                 everything; call `opt_out_all` (in the program: `--opt-out-all={path}`), or rename the file if they may get mail"
-            )));
+                 everything; call `opt_out_all` (in the program: `--opt-out-all=FILE`), or rename the file if they may get mail",
+            ));
         }
         let mut earlier = HashMap::new();
         for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {

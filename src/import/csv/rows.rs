@@ -10,7 +10,7 @@ use super::consent::Consent;
 use super::{Problem, READ_FAILED, Record, Records, is_of_cut_off_row, unescape};
 use crate::Error;
 use crate::contacts::{NewContact, OnConflict, Properties, PropertyValue};
-use crate::import::row::{ImportRow, OptOut};
+use crate::import::row::{ImportRow, OptOut, REST_NOT_READ};
 
 /// The rows of a CSV file, for [`Contacts::import`](crate::contacts::Contacts::import).
 ///
@@ -30,8 +30,8 @@ use crate::import::row::{ImportRow, OptOut};
 ///   [`ImportError`](crate::import::ImportError).
 /// - The rejects of an earlier import are recognized. Their first four columns are ignored, and the apostrophe before a
 ///   formula is removed. A row that still contains U+FFFD, in place of bytes that were not UTF-8, is unreadable. If they
-///   have the row at which the original file could not be read further, without cells, the import of the rejects ends with
-///   an error, too, because the rest of the original file is missing.
+///   have the row at which the original file could not be read further, the import of the rejects does not apply this row
+///   and ends with an error, too, because the rest of the original file is missing.
 ///
 /// Memory use does not grow with the file.
 ///
@@ -147,16 +147,15 @@ impl CsvRows {
                 Problem::TooLong | Problem::TextAfterQuote { .. } => Err(problem.text().to_owned()),
                 Problem::UnclosedQuote => Ok(ImportRow::cut_off(problem.text())),
             }
+        } else if self.is_cut_off_reject(record) {
+            // Whatever the cells are: other rows were after this one.
+            Ok(ImportRow::cut_off(REST_NOT_READ))
         } else if !is_utf8 {
             Err("the row is not UTF-8; save the file in UTF-8".to_owned())
         } else if is_damaged {
             Err("a cell contains U+FFFD in place of bytes that were not UTF-8".to_owned())
         } else {
-            let row = to_row(&self.mapping, self.on_conflict, &cells);
-            match row {
-                Err(_) if self.is_cut_off_reject(record) => Ok(ImportRow::cut_off(REST_NOT_READ)),
-                row => row,
-            }
+            to_row(&self.mapping, self.on_conflict, &cells)
         };
         let key = readable_key(&self.mapping, &cells);
         let has_marks = record.problem.is_none()
@@ -186,10 +185,6 @@ impl CsvRows {
         })
     }
 }
-
-/// Why an import of rejects with such a row cannot be all that is left of the list.
-const REST_NOT_READ: &str = "the rest of the original file was not read, because of this row; fix the original file there, \
-     continue its import, and import the rejects of that run";
 
 impl Iterator for CsvRows {
     type Item = ImportRow;

@@ -473,7 +473,7 @@ async fn an_import_of_a_file_that_cannot_be_read_to_its_end_is_an_error_after_th
         error
             .error()
             .to_string()
-            .contains("could not be read to its end")
+            .contains("the file could not be read from here on: the disk is gone")
     );
 }
 
@@ -839,7 +839,8 @@ fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else()
             (is_refused, is_refused),
             "{name}"
         );
-        assert!(refused.is_none_or(|text| text.contains("opt_out_all")));
+        // A web program may show it.
+        assert!(refused.is_none_or(|text| text.contains("opt_out_all") && !text.contains(name)));
         assert!(open().opt_out_all().rows().is_ok(), "{name}");
     }
     std::fs::remove_dir_all(folder).unwrap();

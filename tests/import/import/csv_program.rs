@@ -248,7 +248,7 @@ fn of_several_files_only_those_that_the_option_names_are_opted_out_as_a_whole() 
 
     for (option, code, reason) in [
         (None, 1, format!("{blocked}: the name of the file says")),
-        (None, 1, format!("(in the program: `{named}`)")),
+        (None, 1, "(in the program: `--opt-out-all=FILE`)".to_owned()),
         (
             Some("--opt-out-all"),
             2,
@@ -290,6 +290,41 @@ fn the_option_that_opts_out_a_whole_file_needs_no_name_if_there_is_one_file() {
 }
 
 #[test]
+fn an_empty_name_of_a_file_to_opt_out_is_refused_and_nobody_is_opted_out() {
+    let folder = Folder::new("opt-out-all-empty");
+    let server = MockServer::builder().start_blocking();
+    let files = [
+        folder.file("a.csv", "email\na@x.io\n"),
+        folder.file("b.csv", "email\nb@x.io\n"),
+    ];
+
+    for files in [&files[..1], &files[..]] {
+        let files = files.iter().map(String::as_str);
+        let arguments: Vec<_> = files.chain(["--opt-out-all="]).collect();
+        let output = run(Some(&server), &arguments);
+
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("--opt-out-all= names no file"), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_missing_file_to_opt_out_is_said_to_be_missing_under_whatever_name() {
+    let folder = Folder::new("opt-out-all-missing");
+    let file = folder.path("nope.csv");
+    let other_name = format!("--opt-out-all={}", folder.path("x/../nope.csv"));
+
+    let output = run(None, &[&file, &other_name]);
+
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let reason = format!("{file}: there is no such file");
+    assert!(stderr.contains(&reason), "{stderr}");
+}
+
+#[test]
 fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
     let folder = Folder::new("unclosed");
     let server = MockServer::builder().start_blocking();
@@ -304,6 +339,7 @@ fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let reason = "line 3: a quote in this row is not closed";
     assert!(stderr.contains(reason), "{stderr}");
+    assert_eq!(stderr.matches("could not be read").count(), 1, "{stderr}");
     assert!(stderr.contains("; to continue: "), "{stderr}");
     assert!(stderr.ends_with(" --resume\n"), "{stderr}");
     assert!(!stderr.contains("start again"), "{stderr}");
@@ -311,6 +347,8 @@ fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
     let same = run(Some(&server), &arguments);
     let stderr = String::from_utf8_lossy(&same.stderr);
     let advice = "add --resume to continue it, also after you have closed a quote in FILE";
+    assert!(stderr.contains(advice), "{stderr}");
+    let advice = "; if you changed other rows, or want to start again, delete the journal";
     assert!(stderr.contains(advice), "{stderr}");
 
     folder.file("list.csv", &text.replace("\"Bob", "Bob"));
@@ -343,6 +381,51 @@ fn the_rejects_of_a_file_with_an_unclosed_quote_are_not_taken_for_the_rest_of_th
         assert!(stderr.contains(reason), "{stderr}");
         assert!(!stderr.contains("to continue"), "{stderr}");
     }
+
+    // Somebody writes the cells of this row into it, but not the row that was after it.
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    let row = text.lines().last().unwrap();
+    assert!(row.starts_with("3,") && row.ends_with(",false"), "{row}");
+    let filled = text.replace(row, &format!("{row},b@x.io,Bob"));
+    let filled = folder.file("filled.csv", &filled.replace("nobody", "a@x.io"));
+
+    let output = run(Some(&server), &[&filled]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let reason = "line 3: the rest of the original file was not read";
+    assert!(stderr.contains(reason), "{stderr}");
+    assert!(server.contact("b@x.io").is_none());
+}
+
+#[test]
+fn after_an_unclosed_quote_in_corrected_rejects_the_advice_is_to_continue() {
+    let folder = Folder::new("unclosed-corrected");
+    let server = MockServer::builder().start_blocking();
+    let header = "line,code,message,retryable,email,first_name\n";
+    let start = "validation_error,the address is invalid,false";
+    let text = format!("{header}2,{start},a@x.io,Ada\n3,{start},b@x.io,\"Bob\n");
+    let corrected = folder.file("corrected.csv", &text);
+
+    let output = run(Some(&server), &[&corrected]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let reason = "line 3: a quote in this row is not closed";
+    assert!(stderr.contains(reason), "{stderr}");
+    assert!(stderr.contains("; to continue: "), "{stderr}");
+    let corrected = folder.file("corrected.csv", &text.replace("\"Bob", "Bob"));
+    let continued = run(Some(&server), &[&corrected, "--resume"]);
+    assert_eq!(continued.status.code(), Some(0), "{continued:?}");
+    assert_eq!(server.contact_count(), 2);
+
+    // Other rejects do not change the advice for a list.
+    let list = folder.file("list.csv", "email,first_name\nc@x.io,Cy\nd@x.io,\"Di\n");
+    let output = run(Some(&server), &[&corrected, &list, "--resume"]);
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("; to continue: "), "{stderr}");
 }
 
 #[test]
