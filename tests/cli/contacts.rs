@@ -1280,7 +1280,7 @@ fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program listens for the signal before it sends the first request.
+    // The signal arrives after the first request and before the last one.
     while server.requests().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }

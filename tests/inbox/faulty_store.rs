@@ -1,6 +1,6 @@
 //! A store in memory with one fault.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(super) enum Fault {
     CountsNoParkedEvents,
     ReportsNoLag,
     PurgesTooMuch,
+    ForgetsAcceptedEventsAtAStop,
+    IsFullAfterAStop,
     Panics,
 }
 
@@ -55,11 +57,13 @@ pub(super) struct FaultyStore {
     /// Whether it gives up every third call, and every other one that took events, and accepts each event again.
     is_hasty: bool,
     calls: Arc<AtomicUsize>,
+    /// How many of the next calls say that it is full.
+    full_calls: Arc<AtomicUsize>,
     /// How long each claim takes.
     claim_delay: Duration,
     /// The newest token that each event was claimed with, for the faults that need it.
     tokens: Arc<Mutex<ByEvent<Token>>>,
-    /// Bodies that are never deleted.
+    /// Bodies that are never deleted, for the faults that need them.
     bodies: Arc<Mutex<ByEvent<Vec<u8>>>>,
 }
 
@@ -75,6 +79,7 @@ impl FaultyStore {
             is_down: Arc::default(),
             is_hasty: false,
             calls: Arc::default(),
+            full_calls: Arc::default(),
             claim_delay: Duration::ZERO,
             tokens: Arc::default(),
             bodies: Arc::default(),
@@ -105,6 +110,31 @@ impl FaultyStore {
         }
     }
 
+    /// Fails all calls until [`start`](Self::start).
+    pub(super) async fn stop(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        if !self.is(Fault::ForgetsAcceptedEventsAtAStop) {
+            return;
+        }
+        let accepted = std::mem::take(&mut *self.bodies.lock().unwrap());
+        let endpoints: BTreeSet<_> = accepted.into_keys().map(|(endpoint, _)| endpoint).collect();
+        for endpoint in &endpoints {
+            let token = Token::random();
+            let take = Take::new(endpoint, token, Duration::from_secs(60), usize::MAX);
+            for event in self.store.take(take).await.unwrap() {
+                let held = HeldClaim::new(EventKey::new(endpoint, &event.id), token);
+                self.store.complete(held, Duration::ZERO).await.unwrap();
+            }
+        }
+    }
+
+    pub(super) fn start(&self) {
+        if self.is(Fault::IsFullAfterAStop) {
+            self.full_calls.store(3, Ordering::SeqCst);
+        }
+        self.is_down.store(false, Ordering::SeqCst);
+    }
+
     fn is(&self, fault: Fault) -> bool {
         self.fault == fault
     }
@@ -113,6 +143,11 @@ impl FaultyStore {
         assert!(!self.is(Fault::Panics), "a bug in the store");
         if self.is_down.load(Ordering::SeqCst) {
             return Err(StoreError::unavailable("connection refused"));
+        }
+        let full_calls = self.full_calls.load(Ordering::SeqCst);
+        if full_calls > 0 {
+            self.full_calls.store(full_calls - 1, Ordering::SeqCst);
+            return Err(StoreError::full("out of memory"));
         }
         self.give_up_each(3)
     }
@@ -289,7 +324,7 @@ impl Store for FaultyStore {
                 let end = body.iter().position(|byte| *byte == 0);
                 delivery.body = &body[..end.unwrap_or(body.len())];
             }
-            Fault::KeepsBodies => {
+            Fault::KeepsBodies | Fault::ForgetsAcceptedEventsAtAStop => {
                 let body = delivery.body.to_vec();
                 self.bodies.lock().unwrap().insert(name(key), body);
             }

@@ -1,6 +1,7 @@
 //! The suite finds what is wrong with a broken store.
 
-use audience::inbox::conformance::{CaseResult, Report};
+use audience::inbox::MemoryStore;
+use audience::inbox::conformance::{CaseResult, Report, Suite};
 
 use super::faulty_store::{Fault, FaultyStore};
 use super::memory_conformance::TestClock;
@@ -62,6 +63,43 @@ faults! {
     a_store_that_purges_too_much_is_found:
         PurgesTooMuch => "a purge deletes forgotten events in portions and counts them";
     a_store_that_panics_is_found: Panics => "the first claim of an event is fresh with attempt 1";
+}
+
+/// Returns the names of the cases with an outage that find the fault.
+async fn found_by_an_outage(fault: Fault) -> Vec<String> {
+    let store = FaultyStore::new(MemoryStore::new(), fault);
+    let (stopping, starting) = (store.clone(), store.clone());
+    let suite = Suite::new(store).only("lose").outage(
+        move || {
+            let store = stopping.clone();
+            async move { store.stop().await }
+        },
+        move || {
+            starting.start();
+            async {}
+        },
+    );
+    let report = suite.run().await;
+    report.failed().map(|case| case.name.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_forgets_accepted_events_at_a_stop_is_found() {
+    let found = found_by_an_outage(Fault::ForgetsAcceptedEventsAtAStop).await;
+
+    let expected = [
+        "an outage is an error in time and loses nothing",
+        "calls during a restart end and lose nothing",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_says_for_a_moment_after_an_outage_that_it_is_full_is_found() {
+    let found = found_by_an_outage(Fault::IsFullAfterAStop).await;
+
+    let expected = "an outage is an error in time and loses nothing";
+    assert!(found.iter().any(|name| name == expected), "{found:?}");
 }
 
 #[tokio::test]

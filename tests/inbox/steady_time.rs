@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::steady_time;
+use support::{steady_time, within};
 
 #[tokio::test]
 async fn a_time_limit_does_not_pass_while_the_machine_stands_still() {
@@ -15,6 +15,18 @@ async fn a_time_limit_does_not_pass_while_the_machine_stands_still() {
     let in_time = tokio::time::timeout(Duration::from_millis(500), work).await;
 
     in_time.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_fails_its_test_by_the_clock_of_the_system_while_the_time_is_slow() {
+    steady_time::begin_slow();
+    let start = tokio::time::Instant::now();
+    let limit = Duration::from_secs(1);
+
+    let hanging = tokio::spawn(within(limit, std::future::pending::<()>()));
+
+    assert!(hanging.await.unwrap_err().is_panic());
+    assert!(start.elapsed() < limit / 2);
 }
 
 #[tokio::test]

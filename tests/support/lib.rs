@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use audience::contacts::Contacts;
 use audience::{Client, ClientBuilder, Error, RetryPolicy};
@@ -188,15 +188,29 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test.
+/// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test. If tokio's time passes more slowly
+/// than the system's, this is the system's time.
 pub async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, call.into_future())
-        .await
-        .expect("the call ends")
+    within(PATIENCE, call).await
+}
+
+/// As [`in_time`], with another limit.
+pub async fn within<T>(limit: Duration, call: impl IntoFuture<Output = T>) -> T {
+    const STEPS: u32 = 300;
+    let start = Instant::now();
+    let mut call = pin!(call.into_future());
+    for _ in 0..STEPS {
+        if let Ok(result) = tokio::time::timeout(limit / STEPS, &mut call).await {
+            return result;
+        }
+        assert!(start.elapsed() < limit, "the call did not end in {limit:?}");
+    }
+    panic!("the call did not end in {limit:?} of tokio's time");
 }
 
 /// Awaits a call. The clock of the runtime stands almost still until the service has the request. Then it moves by `time`,
-/// once. So only an attempt whose request was received times out, however slow the machine is.
+/// once. So only an attempt whose request was received times out, however slow the machine is. Panics if the call has
+/// not ended after [`PATIENCE`] of the system's time.
 ///
 /// The runtime is that of a `tokio::test`, and does nothing else meanwhile that waits for the clock.
 pub async fn time_out<T>(
@@ -212,7 +226,9 @@ pub async fn time_out<T>(
     tokio::task::spawn_blocking(move || kept.recv().is_err());
     // A millisecond of the clock takes at least one of the machine. It ends the wait before a retry.
     let tick = Duration::from_millis(1);
+    let start = Instant::now();
     let result = loop {
+        assert!(start.elapsed() < PATIENCE, "the call did not time out");
         tokio::select! {
             biased;
             result = &mut call => break result,

@@ -26,7 +26,8 @@ pub fn begin() {
 }
 
 /// As [`begin`], at a twentieth of the speed: for a test that also waits for other processes, such as a database, which may
-/// be slow or stand still alone. `tokio::time::advance` and [`advance_soon`] still move the time.
+/// be slow or stand still alone. `tokio::time::advance` and [`advance_soon`] still move the time. The limit of
+/// [`in_time`](crate::in_time) passes like the system's time.
 pub fn begin_slow() {
     begin_at(20);
 }

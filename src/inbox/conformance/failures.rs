@@ -365,15 +365,16 @@ fn expect_kind(what: &str, error: &StoreError) -> Verdict {
     })
 }
 
-/// Calls until the store responds.
+/// Calls until the store is no longer unavailable.
 async fn when_up<T, Fut>(call: impl Fn() -> Fut) -> Result<T, Failed>
 where
     Fut: Future<Output = Result<T, StoreError>>,
 {
     let mut result = call().await;
     for _ in 0..ROUNDS {
-        if result.is_ok() {
-            break;
+        match &result {
+            Err(error) if error.kind() == StoreErrorKind::Unavailable => {}
+            _ => break,
         }
         tokio::time::sleep(SHORT).await;
         result = call().await;

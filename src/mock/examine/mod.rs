@@ -442,8 +442,6 @@ struct Run {
     /// How long it waited because the receiver asked for it.
     waited: Cell<Duration>,
     started: Instant,
-    /// The same moment by this machine's clock.
-    began: SystemTime,
     /// Makes the ids of this examination different from the ids of every other.
     id_prefix: String,
     last_id: Cell<u32>,
@@ -476,7 +474,6 @@ impl Run {
             timeouts: Cell::default(),
             waited: Cell::default(),
             started: Instant::now(),
-            began: SystemTime::now(),
             // A receiver remembers ids: a second examination with the same ids would be all duplicates.
             id_prefix: format!(
                 "evt_examine_{nanoseconds:x}_{:x}_{number}",

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
@@ -405,22 +405,27 @@ async fn a_delivery_that_was_slow_does_not_show_that_the_window_is_wide() {
 }
 
 #[tokio::test]
-async fn the_events_with_one_timestamp_share_it_with_no_earlier_delivery() {
-    let latest = Arc::new(AtomicI64::new(i64::MIN));
-    let seen = Arc::clone(&latest);
-    let mut run = run_with(move |headers, _| {
-        seen.fetch_max(timestamp_of(headers), Ordering::SeqCst);
+async fn the_events_with_one_timestamp_are_fresh_and_share_it_with_no_other_delivery() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let timestamps = Arc::clone(&seen);
+    let run = run_with(move |headers, _| {
+        timestamps.lock().unwrap().push(timestamp_of(headers));
         StatusCode::OK
     })
     .await;
-    // The receiver has needed a while for the deliveries before.
-    run.began = shifted(SystemTime::now(), -100);
-    let began = now() - 100;
 
+    run.deliver(&run.event()).await;
     let grade = distinct_ids(&run).await;
+    run.deliver(&run.event()).await;
 
     assert_eq!(grade.verdict, Verdict::Passed, "{grade:?}");
-    assert!(latest.load(Ordering::SeqCst) < began);
+    let seen = seen.lock().unwrap().clone();
+    let [before, first, second, third, fourth, after] = seen[..] else {
+        panic!("expected six deliveries: {seen:?}");
+    };
+    assert_eq!([second, third, fourth], [first; 3], "{seen:?}");
+    // It is later than that of the delivery before, so a narrow window accepts it however long the examination has run.
+    assert!(before < first && first < after, "{seen:?}");
 }
 
 #[tokio::test]
