@@ -2,10 +2,6 @@
 //!
 //! `tests/interleavings.rs` includes this file, with the types of shuttle in place of `crate::primitives`.
 
-#[cfg(feature = "client")]
-use std::collections::BTreeSet;
-#[cfg(feature = "client")]
-use std::num::NonZeroU32;
 #[cfg(any(
     feature = "inbox",
     feature = "actix",
@@ -61,70 +57,6 @@ impl Hold {
     pub(crate) fn left(&self, now: Instant) -> Duration {
         let end = *lock(&self.0);
         end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
-    }
-}
-
-/// When each request may be sent under a limit of requests per second. All clones of a client share it.
-#[cfg(feature = "client")]
-#[derive(Debug)]
-pub(crate) struct Turns {
-    pub(crate) per_second: NonZeroU32,
-    state: Mutex<TurnState>,
-}
-
-#[cfg(feature = "client")]
-#[derive(Debug, Default)]
-struct TurnState {
-    /// The first turn that nobody has taken; `None` before the first request.
-    next: Option<Instant>,
-    /// Earlier turns, of calls that were dropped before they came.
-    returned: BTreeSet<Instant>,
-}
-
-#[cfg(feature = "client")]
-impl Turns {
-    pub(crate) fn new(per_second: NonZeroU32) -> Self {
-        Self {
-            per_second,
-            state: Mutex::default(),
-        }
-    }
-
-    /// Takes the earliest turn from `now` on. Takes none if it is not less than `left` away, the time to the deadline.
-    pub(crate) fn take(&self, now: Instant, left: Option<Duration>) -> Option<Turn<'_>> {
-        let interval = 1_000_000_000_u64.div_ceil(self.per_second.get().into());
-        let mut state = lock(&self.state);
-        while state.returned.first().is_some_and(|at| *at < now) {
-            state.returned.pop_first();
-        }
-        let returned = state.returned.first().copied();
-        let new = state.next.map_or(now, |next| next.max(now));
-        let at = returned.unwrap_or(new);
-        if left.is_some_and(|left| at.saturating_duration_since(now) >= left) {
-            return None;
-        }
-        match returned {
-            Some(at) => _ = state.returned.remove(&at),
-            None => state.next = Some(at + Duration::from_nanos(interval)),
-        }
-        Some(Turn { turns: self, at })
-    }
-}
-
-/// The turn of one request. If it is dropped before it comes, another request can take it.
-#[cfg(feature = "client")]
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
-    pub(crate) at: Instant,
-}
-
-#[cfg(feature = "client")]
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if Instant::now() < self.at {
-            lock(&self.turns.state).returned.insert(self.at);
-        }
     }
 }
 

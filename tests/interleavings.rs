@@ -5,7 +5,6 @@
 //! nobody can continue fails the test.
 #![cfg(test)]
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 use tokio::time::Instant;
 
-use sync::{Condition, Hold, Running, Share, Turns};
+use sync::{Condition, Hold, Running, Share};
 
 /// The types that the crate takes from std and tokio.
 mod primitives {
@@ -232,35 +231,4 @@ fn hold_for(waits: &[u64]) {
 fn a_hold_is_never_shortened_by_another_call() {
     explore(100, || hold_for(&[9, 2]));
     explore_some(|| hold_for(&[2, 9, 5, 7]));
-}
-
-#[test]
-fn each_turn_is_taken_by_one_request_and_none_is_lost_if_a_call_is_dropped() {
-    explore(10, || {
-        let turns = Arc::new(Turns::new(NonZeroU32::MIN));
-        // Only a turn that has not come can be taken again.
-        let now = Instant::now() + Duration::from_secs(3_600);
-        let threads = [true, false, false].map(|is_dropped| {
-            let turns = Arc::clone(&turns);
-            thread::spawn(move || {
-                let turn = turns.take(now, None).unwrap();
-                let at = turn.at;
-                if is_dropped {
-                    drop(turn);
-                    return None;
-                }
-                std::mem::forget(turn);
-                Some(at)
-            })
-        });
-        let mut taken: Vec<_> = threads
-            .into_iter()
-            .filter_map(|thread| thread.join().unwrap())
-            .collect();
-
-        taken.push(turns.take(now, None).unwrap().at);
-
-        taken.sort();
-        assert_eq!(taken, [0, 1, 2].map(|n| now + Duration::from_secs(n)));
-    });
 }

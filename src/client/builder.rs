@@ -2,7 +2,6 @@ use std::borrow::Cow;
 use std::env::VarError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ use crate::error::ReadError;
 use crate::secret::{
     ConfigError, Secret, VariableError, check_secret, secret_from_variables, variable,
 };
-use crate::sync::{Hold, Turns};
 use crate::{ApiError, Error, ErrorCode};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -149,14 +147,12 @@ impl Shared {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let per_second = self.shared.turns.as_ref().map(|turns| turns.per_second);
         f.debug_struct("Client")
             .field("base_url", &self.shared.base_url())
             .field("body_limit", &self.shared.body_limit)
             .field("retry", &self.shared.retry)
             .field("timeout", &self.shared.timeout)
             .field("deadline", &self.shared.deadline)
-            .field("requests_per_second", &per_second)
             .finish_non_exhaustive()
     }
 }
@@ -202,7 +198,6 @@ pub struct ClientBuilder {
     auth: Auth,
     timeout: Duration,
     deadline: Option<Duration>,
-    requests_per_second: Option<u32>,
     retry: RetryPolicy,
     user_agent: Option<String>,
     body_limit: usize,
@@ -221,7 +216,6 @@ impl ClientBuilder {
             auth: Auth::bearer(),
             timeout: DEFAULT_TIMEOUT,
             deadline: Some(DEFAULT_DEADLINE),
-            requests_per_second: None,
             retry: RetryPolicy::exponential(),
             user_agent: None,
             body_limit: DEFAULT_BODY_LIMIT,
@@ -351,48 +345,6 @@ impl ClientBuilder {
     /// ```
     pub fn no_deadline(mut self) -> Self {
         self.deadline = None;
-        self
-    }
-
-    /// Limits how many requests this client and its clones send per second. Default: no limit, because the interface
-    /// document does not show any ([section 8](crate::interface#8)).
-    ///
-    /// The requests are evenly spaced, without bursts: with a limit of 10, 100 ms apart. Each attempt of each call
-    /// counts, also retries, the pages of a list, and the requests of an import or an issue. A redirect that is followed
-    /// belongs to its attempt. Calls take turns in the order in which they are ready to send; an opt-out does not
-    /// overtake an import. If a call is dropped while it waits, another call gets its turn.
-    ///
-    /// The [`deadline`](Self::deadline) includes the wait, the [`timeout`](Self::timeout) does not. If the turn would come
-    /// after the deadline, the call does not wait. It fails immediately with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and [`Outcome::NotSent`](crate::Outcome::NotSent) or, before a
-    /// retry, with the error of the last attempt. So with a limit of 10 and the default deadline of 45 s, some 450
-    /// calls can wait simultaneously. After a 429 with `Retry-After`, the calls first wait for that time, and then take
-    /// turns.
-    ///
-    /// Another process does not share the limit, nor does another client that is built: each of them needs a part of
-    /// what the service allows. Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the
-    /// limit is 0.
-    ///
-    /// # Example: ten requests per second
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let (base_url, key) = (server.url(), server.full_key());
-    /// use std::time::{Duration, Instant};
-    /// use audience::Client;
-    ///
-    /// let client = Client::builder(base_url, key).requests_per_second(10).build()?;
-    ///
-    /// let start = Instant::now();
-    /// for address in ["ada@example.com", "bob@example.com", "cleo@example.com"] {
-    ///     client.contacts().create(address).await?;
-    /// }
-    /// assert!(start.elapsed() >= Duration::from_millis(200));
-    /// # Ok(()) }
-    /// ```
-    pub fn requests_per_second(mut self, limit: u32) -> Self {
-        self.requests_per_second = Some(limit);
         self
     }
 
@@ -681,7 +633,6 @@ impl ClientBuilder {
     ///   marks, is a placeholder such as `<API_KEY>`, or is not valid in a header;
     /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
-    /// - the limit of [`requests_per_second`](Self::requests_per_second) is 0;
     /// - the [`joined_member`](Self::joined_member) is empty or `field`;
     /// - the base URL is `https` and none of the features `rustls`, `rustls-no-provider` and `native-tls` is on;
     /// - the feature `rustls-no-provider` is on without `rustls`, and the program has not installed cryptography for
@@ -706,7 +657,6 @@ impl ClientBuilder {
         let (name, key) = self.auth.to_header(&self.key)?;
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
         self.open_forms.check()?;
-        let turns = self.requests_per_second.map(turns).transpose()?;
         let json = HeaderValue::from_static("application/json");
         let accept = (ACCEPT, json.clone());
         // With room for the headers that the HTTP client adds to each clone.
@@ -729,22 +679,12 @@ impl ClientBuilder {
             read_errors: self.read_errors,
             on_attempt: self.on_attempt,
             open_forms: self.open_forms,
-            hold: Hold::default(),
-            turns,
+            hold: crate::sync::Hold::default(),
         };
         Ok(Client {
             shared: Arc::new(shared),
         })
     }
-}
-
-fn turns(per_second: u32) -> Result<Turns, Error> {
-    let per_second = NonZeroU32::new(per_second);
-    let zero =
-        "the limit of requests per second is 0; without `requests_per_second`, there is no limit";
-    per_second
-        .map(Turns::new)
-        .ok_or_else(|| Error::config(zero))
 }
 
 /// Fails if the client could not connect over TLS. reqwest would panic without cryptography, even if the URL is `http`.
@@ -835,7 +775,6 @@ impl fmt::Debug for ClientBuilder {
             .field("auth", &self.auth)
             .field("timeout", &self.timeout)
             .field("deadline", &self.deadline)
-            .field("requests_per_second", &self.requests_per_second)
             .field("retry", &self.retry)
             .field("user_agent", &self.user_agent)
             .field("body_limit", &self.body_limit)

@@ -132,7 +132,7 @@ use url::Url;
 
 use crate::RetryPolicy;
 use crate::error::ReadError;
-use crate::sync::{Hold, Turns};
+use crate::sync::Hold;
 use builder::OpenForms;
 use call::OnAttempt;
 
@@ -174,6 +174,4 @@ struct Shared {
     on_attempt: Option<Arc<OnAttempt>>,
     open_forms: OpenForms,
     hold: Hold,
-    /// `None` without a limit of requests per second.
-    turns: Option<Turns>,
 }

@@ -166,10 +166,9 @@ impl Shared {
         let mut last_error = None;
         // Each part has its own box, because glibc allocates a future of more than 1 kB slowly.
         loop {
-            let is_held = !self.hold.left(now).is_zero();
-            if is_held || self.turns.is_some() || deadline.is_over(now) {
+            if !self.hold.left(now).is_zero() || deadline.is_over(now) {
                 let (now, waited) = (&mut now, &mut waited);
-                let waiting = self.wait_to_send(policy, deadline, now, waited, operation, options);
+                let waiting = self.wait_for_hold(policy, deadline, now, waited, operation, options);
                 if let Err(not_sent) = Box::pin(waiting).await {
                     // The error of the last attempt says more than that the call was held back.
                     return Err(last_error.unwrap_or(not_sent));
@@ -205,50 +204,6 @@ impl Shared {
             last_error = Some(error);
             attempt += 1;
             now = Instant::now();
-        }
-    }
-
-    /// Waits until no 429 holds back the client and the limit of requests per second allows an attempt. Takes the
-    /// arguments of [`wait_for_hold`](Self::wait_for_hold).
-    ///
-    /// # Errors
-    ///
-    /// If the call may be sent too late for its deadline or its policy.
-    async fn wait_to_send(
-        &self,
-        policy: &RetryPolicy,
-        deadline: Deadline,
-        now: &mut Instant,
-        waited: &mut Duration,
-        operation: Operation,
-        options: &CallOptions,
-    ) -> Result<(), Error> {
-        loop {
-            self.wait_for_hold(policy, deadline, now, waited, operation, options)
-                .await?;
-            let Some(turns) = &self.turns else {
-                return Ok(());
-            };
-            let Some(turn) = turns.take(*now, deadline.left(*now)) else {
-                let (per_second, limit) = (turns.per_second, deadline.limit);
-                return Err(turn_missed(format!(
-                    "the limit of requests per second ({per_second}) allows this request only after the deadline of {limit:?}, so it was not sent"
-                )));
-            };
-            let wait = turn.at.saturating_duration_since(*now);
-            if wait.is_zero() {
-                return Ok(());
-            }
-            if !options.wait_for_turn(wait).await {
-                return Err(turn_missed(
-                    "the call ended while it waited for its turn, so the request was not sent",
-                ));
-            }
-            *now = Instant::now();
-            // A 429 that arrived meanwhile may hold back all calls. After it, they take turns again.
-            if self.hold.left(*now).is_zero() && !deadline.is_over(*now) {
-                return Ok(());
-            }
         }
     }
 
@@ -496,15 +451,6 @@ impl Shared {
             Err(FailedAttempt::body_too_long(self.body_limit))
         }
     }
-}
-
-/// The longest wait for a turn that no [`AttemptWatch`](super::call::AttemptWatch) is asked for. After such a wait, an
-/// issue would retrieve the reader again, which needs a turn, too.
-const SHORT_TURN: Duration = Duration::from_secs(5);
-
-/// Creates the error for a request that was not sent because its turn came too late.
-fn turn_missed(message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Timeout, Outcome::NotSent, message)
 }
 
 /// How many redirects one attempt follows.
@@ -876,15 +822,6 @@ impl CallOptions {
                 true
             }
         }
-    }
-
-    /// Waits for the turn of the next attempt. Returns whether to make it.
-    async fn wait_for_turn(&self, time: Duration) -> bool {
-        if time > SHORT_TURN {
-            return self.wait(time).await;
-        }
-        tokio::time::sleep(time).await;
-        true
     }
 }
 

@@ -1363,8 +1363,7 @@ pub enum ErrorKind {
     /// The future given to `stop_when` ended an import, a sync, an export or the sending of an issue. The next run does
     /// the rest.
     Stopped,
-    /// An attempt took longer than its timeout, or the whole call took longer than its deadline, or would have:
-    /// [`requests_per_second`](crate::ClientBuilder::requests_per_second) allowed no request before it.
+    /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
     ///
     /// Unless [`Error::outcome`](Error::outcome) says otherwise, a write may have been applied.
     Timeout,

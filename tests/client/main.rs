@@ -37,7 +37,6 @@ mod predicates;
 mod prefetch;
 mod rate_limits;
 mod redirects;
-mod requests_per_second;
 mod retry;
 mod rules;
 mod secrecy;
