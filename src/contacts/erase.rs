@@ -17,8 +17,9 @@ impl Contacts {
     /// the result: after [`Erasure::Emptied`], the service still has the address, and its support has to delete it.
     ///
     /// The request to delete is retried like any other. An attempt without a response, or with one such as a 503, may
-    /// have deleted the contact. If the service refuses the next attempt, the result is [`Erasure::Deleted`] if the contact
-    /// is gone. If not, the call continues as after any refusal.
+    /// have deleted the contact. If the service responds to the next attempt that it does not delete by this request (404,
+    /// 405, 410 or 501), the result is [`Erasure::Deleted`] if the contact is gone. If not, the call opts it out and empties
+    /// it.
     ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of erased addresses.

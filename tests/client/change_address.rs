@@ -702,7 +702,7 @@ async fn the_deadline_and_the_retry_policy_of_the_call_apply_to_its_requests() {
     let late = late.retry(RetryPolicy::exponential());
     let late = late.deadline(Duration::from_secs(50));
     let late = in_time(late.into_future()).await.unwrap_err();
-    assert_eq!(late.outcome(), Outcome::Unchanged);
+    assert_eq!((late.outcome(), late.attempts()), (Outcome::Unchanged, 1));
     assert!(late.retry_after().is_some());
 }
 

@@ -220,7 +220,8 @@ impl UnsubscribeLinks {
         Ok(self)
     }
 
-    /// Sets the clock that says on which day a link is made or used. Default: the system's clock.
+    /// Sets the clock that says on which day a link is made or used, and when a person opted in: an older bounce does not
+    /// count. Default: the system's clock.
     ///
     /// # Example: a link in a mock's time
     ///
