@@ -191,7 +191,8 @@ pub fn free_port() -> u16 {
 /// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test. If tokio's time passes more slowly
 /// than the system's, this is the system's time.
 pub async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
-    within(PATIENCE, call).await
+    // In a box, because some calls are too large for several copies on the stack of a test.
+    within(PATIENCE, Box::pin(call.into_future())).await
 }
 
 /// As [`in_time`], with another limit.
