@@ -102,6 +102,7 @@ const ALL_FILES: &str = "\0";
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
 unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated. \
+In the name of a group or its topic, write a comma as \\, and a colon as \\:. \
 Of several files, those without the column need no mapping";
 
 const IMPORT_HELP: &str = "\

@@ -90,10 +90,16 @@ pub struct Progress {
     limit: usize,
     retries: u64,
     waiting: usize,
+    /// Whether the run starts no more batches, so that the remaining rows are left to another run.
+    has_stopped: bool,
 }
 
 impl Progress {
-    /// Returns how many rows have an outcome, including the rows that were finished in an earlier run.
+    /// Returns how many rows were applied, refused or otherwise finished, including the rows that were finished in an
+    /// earlier run. In a dry run, it is the number of rows that were checked.
+    ///
+    /// Rows that were not sent, for example because the import was asked to stop, do not count. So the number may never
+    /// reach the [total](Self::total).
     ///
     /// # Example: a percentage
     ///
@@ -160,8 +166,8 @@ impl Progress {
         }
     }
 
-    /// Returns how long the remaining rows take at this rate. `None` if the total is unknown, or before this run has
-    /// finished a row.
+    /// Returns how long the remaining rows take at this rate. `None` if the total is unknown, before this run has
+    /// finished a row, or if the import has stopped and does not send the remaining rows.
     ///
     /// # Example: when the import will end
     ///
@@ -181,6 +187,9 @@ impl Progress {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate is not exact")]
     pub fn remaining(&self) -> Option<Duration> {
+        if self.has_stopped {
+            return None;
+        }
         let left = self.total?.saturating_sub(self.finished);
         Duration::try_from_secs_f64(left as f64 / self.rate()).ok()
     }
@@ -652,10 +661,11 @@ impl Run {
         let report = &self.settled.report;
         // A valid row of a dry run counts as not sent in the report, but it was checked.
         let not_sent = report.not_sent() - report.valid();
+        let finished = report.total() - not_sent;
         Progress {
-            finished: report.total(),
+            finished,
             resumed: self.checks.resumed_rows(),
-            handled: report.total() - self.checks.resumed_rows() - not_sent,
+            handled: finished - self.checks.resumed_rows(),
             handling: self
                 .first_own_row
                 .map_or(Duration::ZERO, |first| first.elapsed()),
@@ -665,6 +675,7 @@ impl Run {
             limit: self.pace.limit(),
             retries: self.pace.retries(),
             waiting: self.pace.waiting(),
+            has_stopped: self.stop.is_some(),
         }
     }
 
@@ -1369,6 +1380,7 @@ mod tests {
             limit: 1,
             retries,
             waiting: 0,
+            has_stopped: false,
         };
 
         let progress = run(10, 3, 1, 4).after(Some(run(20, 5, 4, 7)), Some(68));

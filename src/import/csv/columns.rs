@@ -45,7 +45,7 @@ pub enum Column {
     /// Whether the contact opted out of all broadcasts. An empty cell means no.
     Unsubscribed,
     /// Whether the contact gets broadcasts. "No" is an opt-out. An empty cell makes the row unreadable, because
-    /// the contact may have opted out.
+    /// the contact may have opted out, unless another column opts it out of everything.
     Subscribed,
     /// Why the contact opted out: `manual`, `preferences`, or `complaint`, which is recorded as `manual` because a
     /// sender cannot declare a complaint ([interface section 4.5](crate::interface#4.5)). Each of these three is an
@@ -159,6 +159,11 @@ impl FromStr for Column {
         let word = WORDS.iter().find(|(word, _)| *word == text);
         let column = word.map(|(_, column)| column.clone());
         column.or_else(|| Self::named(text)).ok_or_else(|| {
+            if lacks_topic(text) {
+                return Error::input(
+                    "a group has no topic; write GROUP:TOPIC for each group, and a comma in a name as `\\,`",
+                );
+            }
             let words = WORDS.map(|(word, _)| word).join(", ");
             Error::input(format!(
                 "unknown column; use one of {words}, property:NAME, topic:NAME or \
@@ -166,6 +171,18 @@ impl FromStr for Column {
             ))
         })
     }
+}
+
+/// Returns whether the text maps groups, and one of them has no topic, for example because of a comma in its name.
+fn lacks_topic(text: &str) -> bool {
+    let Some((kind, groups)) = text.split_once(':') else {
+        return false;
+    };
+    let is_alone = |group: &str| {
+        let is_name = unescaped(group).is_some_and(|name| !name.is_empty());
+        is_name && split_list(group, ':').nth(1).is_none()
+    };
+    kind.trim().eq_ignore_ascii_case("groups") && split_list(groups, ',').any(is_alone)
 }
 
 /// Writes the text form.
@@ -1030,7 +1047,6 @@ mod tests {
             "property: ",
             "Email",
             "groups:",
-            "groups:News",
             "groups::news",
             "groups:News:news,",
             "groups:a:b:c",
@@ -1039,6 +1055,16 @@ mod tests {
             let error = text.parse::<Column>().unwrap_err();
 
             assert!(error.to_string().contains("property:NAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_group_without_a_topic_is_refused_with_the_way_to_write_a_comma() {
+        for text in ["groups:News", "groups:News, Events:news,Offers:offers"] {
+            let error = text.parse::<Column>().unwrap_err().to_string();
+
+            assert!(error.contains("a group has no topic"), "{error}");
+            assert!(error.contains(r"a comma in a name as `\,`"), "{error}");
         }
     }
 

@@ -417,9 +417,13 @@ impl CsvInput {
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
-    /// same meaning, if a column may say who opted out and was not [mapped](Self::map), if the name of the file says
-    /// that its people must not get mail and no column says who opted out of everything, or if the header has text after
-    /// a closing quote.
+    /// same meaning and only one may have it, if a column may say who opted out and was not [mapped](Self::map), if the
+    /// name of the file says that its people must not get mail and no column says who opted out of everything, or if the
+    /// header has text after a closing quote.
+    ///
+    /// Several columns may be [`Unsubscribed`](Column::Unsubscribed), [`Subscribed`](Column::Subscribed), the same
+    /// [`Topic`](Column::Topic), [`Groups`](Column::Groups) or [`Ignored`](Column::Ignored): an opt-out in any of them
+    /// counts. Only one column may have any other meaning, such as the address or the same property.
     ///
     /// # Example: a column that may say who opted out
     ///

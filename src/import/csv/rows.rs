@@ -301,14 +301,19 @@ fn to_row(
     // First, so that a cell of the row can overwrite it.
     contact.on_conflict = on_conflict;
     let mut consent = Consent::default();
+    let mut empty_state = None;
     let mut key = None;
     for ((name, column), cell) in mapping.columns().zip(cells) {
         let cell = cell.trim();
         let failed = |problem: &str| format!("column {name:?}: {problem}");
         if column.is_consent() {
-            consent
+            match consent
                 .add(column, cell)
-                .map_err(|problem| failed(&problem))?;
+                .map_err(|problem| failed(&problem))
+            {
+                Err(reason) if cell.is_empty() => empty_state = empty_state.or(Some(reason)),
+                added => added?,
+            }
             continue;
         }
         if cell.is_empty() {
@@ -320,6 +325,11 @@ fn to_row(
         }
     }
     let opt_outs = consent.opt_outs().map_err(str::to_owned)?;
+    // Nothing is unclear if another column opts the contact out of everything.
+    let is_everything = |opt_out: &OptOut| matches!(opt_out, OptOut::Everything(_));
+    if let Some(reason) = empty_state.filter(|_| !opt_outs.iter().any(is_everything)) {
+        return Err(reason);
+    }
     let row = ImportRow::new(contact);
     let row = key.into_iter().fold(row, ImportRow::key);
     Ok(opt_outs

@@ -199,6 +199,24 @@ fn consent_is_read_as_opt_outs_and_never_as_an_opt_in() {
 }
 
 #[test]
+fn an_empty_state_is_unclear_unless_another_column_opts_the_contact_out_of_everything() {
+    let unclear = "column \"OPT_IN\": the cell is empty";
+    let everything = OptOut::Everything(OptOutReason::Manual);
+    let blocked = CsvInput::new("EMAIL,OPT_IN\na@x.io,\n".as_bytes()).unwrap();
+
+    let blocked: Vec<_> = blocked.opt_out_all().rows().unwrap().collect();
+    let rows =
+        rows("EMAIL,OPT_IN,unsubscribed,topic:news\na@x.io,,yes,\nb@x.io,,no,\nc@x.io,,,no\n");
+
+    assert_eq!(blocked[0].opt_outs(), [everything.clone()]);
+    assert_eq!(rows[0].opt_outs(), [everything]);
+    for row in &rows[1..] {
+        let reason = row.unreadable_reason().unwrap();
+        assert!(reason.starts_with(unclear), "{reason}");
+    }
+}
+
+#[test]
 fn a_no_to_a_topic_is_an_opt_out_however_the_column_is_spelled() {
     for name in ["topic:news", "Topic:news", "Topic: news", " TOPIC : news "] {
         let rows = rows(format!("email,{name}\na@x.io,no\n"));

@@ -134,7 +134,7 @@ async fn the_time_to_skip_the_rows_of_a_journal_does_not_lower_the_rate() {
 }
 
 #[tokio::test]
-async fn rows_that_are_not_sent_after_a_stop_do_not_raise_the_rate() {
+async fn rows_that_are_not_sent_after_a_stop_do_not_count_as_finished() {
     let server = MockServer::start().await;
     let stopped = contacts(&server)
         .import(numbered(3_000))
@@ -143,8 +143,34 @@ async fn rows_that_are_not_sent_after_a_stop_do_not_raise_the_rate() {
     let seen = progress_of(stopped).await;
 
     let last = seen.last().unwrap();
-    assert_eq!(last.finished(), 3_000);
+    assert_eq!(last.to_string(), "0 of 3000 rows, 0/s");
     assert!(last.rate().abs() < f64::EPSILON, "{}", last.rate());
+}
+
+#[tokio::test]
+async fn an_import_that_stopped_does_not_say_how_long_the_rows_that_it_leaves_out_take() {
+    let server = MockServer::start().await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut stop = Some(stop);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let shown = seen.clone();
+    let import = contacts(&server)
+        .import(numbered(3_000))
+        .concurrency(1)
+        .stop_when(async { stopped.await.unwrap_or_default() })
+        .on_progress(move |progress| {
+            if progress.finished() >= 100 {
+                stop.take().map(|stop| stop.send(()));
+            }
+            shown.lock().unwrap().push(*progress);
+        });
+
+    let report = in_time(import).await.unwrap();
+
+    let last = *seen.lock().unwrap().last().unwrap();
+    assert!(report.created() >= 100 && report.not_sent() > 0, "{report}");
+    assert_eq!(last.finished(), report.created());
+    assert_eq!((last.total(), last.remaining()), (Some(3_000), None));
 }
 
 #[tokio::test]
