@@ -208,7 +208,7 @@ fn an_empty_state_is_unclear_unless_another_column_opts_the_contact_out_of_every
     let rows =
         rows("EMAIL,OPT_IN,unsubscribed,topic:news\na@x.io,,yes,\nb@x.io,,no,\nc@x.io,,,no\n");
 
-    assert_eq!(blocked[0].opt_outs(), [everything.clone()]);
+    assert_eq!(blocked[0].opt_outs(), std::slice::from_ref(&everything));
     assert_eq!(rows[0].opt_outs(), [everything]);
     for row in &rows[1..] {
         let reason = row.unreadable_reason().unwrap();
