@@ -76,9 +76,9 @@ impl Contacts {
     ///   earlier call made the opt-out, there is nothing left to do. If not, [`unsubscribe`](Self::unsubscribe) the new
     ///   contact and call again.
     ///
-    /// If the old contact is opted out with one of these reasons while the call runs, it fails in the same way: a second
-    /// call, after a double click, may have made the change, or somebody has opted the person out. The outcome is then
-    /// `Unknown`.
+    /// If the old contact is opted out with one of these reasons while the call runs, and the new one is subscribed, it
+    /// fails in the same way: a second call, after a double click, may have made the change, or somebody has opted the
+    /// person out. The outcome is then `Unknown`.
     ///
     /// If the old contact was opted out for another reason, each call opts out the new one. So once a call has
     /// succeeded, do not repeat it later: the person may have opted in again at the new address.
@@ -199,7 +199,9 @@ impl ChangeAddress {
             let new = contacts.retrieve_own_with(&self.new, options).await?;
             *old = contacts.retrieve_own_with(&self.old, options).await?;
             old.require_topics()?;
-            if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) {
+            let is_new_subscribed = !new.is_opted_out();
+            if old.unsubscribed && may_be_own(old) && !recorded.contains(&None) && is_new_subscribed
+            {
                 return Err(ambiguous(
                     "the old contact was opted out during the call: by another call that changes the address, or on behalf of the person; in the second case, unsubscribe the new contact, too",
                 ));

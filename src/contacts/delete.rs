@@ -26,7 +26,7 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] if the service does not delete contacts by this request: it responded 405 or 501,
-    ///   or 404 although it still lists the contact. Nothing was deleted. But after an earlier attempt without a
+    ///   or 404 or 410 although it still lists the contact. Nothing was deleted. But after an earlier attempt without a
     ///   response, or with one such as a 503, the outcome is [`Outcome::Unknown`]. The error's
     ///   [`source`](std::error::Error::source) is the refusal.
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, but still lists the

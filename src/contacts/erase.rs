@@ -19,7 +19,7 @@ impl Contacts {
     /// The request to delete is retried like any other. An attempt without a response, or with one such as a 503, may
     /// have deleted the contact. If the service responds to the next attempt that it does not delete by this request (404,
     /// 405, 410 or 501), the result is [`Erasure::Deleted`] if the contact is gone. If not, the call opts it out and empties
-    /// it.
+    /// it. If the contact is deleted only then, the call may create it again, opted out and empty.
     ///
     /// The opt-out is deleted with the contact. If the address is imported again, it gets broadcasts again, so keep a
     /// list of erased addresses.
@@ -157,7 +157,7 @@ impl EraseContact {
         };
         // An earlier attempt failed, and may delete the contact, even now.
         let is_doubtful = refused == Outcome::Unknown;
-        match empty(contacts, &contact, address, is_doubtful, &options).await {
+        match empty(contacts, &contact, address, &options).await {
             Ok(()) => Ok(Erasure::Emptied),
             // Only if no list has it.
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(Erasure::Deleted),
@@ -177,7 +177,6 @@ async fn empty(
     contacts: &Contacts,
     contact: &Contact,
     address: &str,
-    may_be_deleted: bool,
     options: &CallOptions,
 ) -> Result<(), Error> {
     let opt_out = || {
@@ -196,8 +195,8 @@ async fn empty(
     // The opt-out is recorded by now.
     let emptied = update.options(options.clone()).await;
     let emptied = emptied.map_err(maybe_applied)?;
-    // The update has created the contact anew, without the opt-out.
-    if may_be_deleted && !emptied.unsubscribed {
+    // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.
+    if !emptied.unsubscribed {
         opt_out().await?;
     }
     Ok(())

@@ -678,7 +678,8 @@ impl Error {
     /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
     ///
     /// After [`Outcome::Applied`](crate::Outcome::Applied), it is 500, too. But the change was made: say so to the
-    /// visitor.
+    /// visitor. After a change of address that may have been made before
+    /// ([`ErrorKind::Ambiguous`](crate::ErrorKind::Ambiguous)), it is 500, and most likely everything is done.
     ///
     /// Any other error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the
     /// call.

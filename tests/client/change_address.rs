@@ -661,6 +661,22 @@ async fn of_two_calls_at_once_one_succeeds_and_the_new_contact_stays_subscribed(
 }
 
 #[tokio::test]
+async fn an_opt_out_during_a_call_is_not_ambiguous_if_the_new_contact_is_opted_out_too() {
+    for requests in 1..=3 {
+        let (server, contacts) = start(None, Some(Some(Reason::Preferences))).await;
+        let mut call = pin!(contacts.change_address(ADA, NEW).into_future());
+        until_sent(&server, requests, call.as_mut()).await;
+
+        contacts.unsubscribe(ADA).await.unwrap();
+        let new = in_time(call).await.unwrap();
+
+        let [old, _] = stored(&server);
+        assert!(old.unsubscribed && new.unsubscribed, "{requests}");
+        assert!(!new.topics["news"], "{requests}");
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_of_a_contact_that_is_opted_out_already_is_not_repeated_but_its_topics_go_along()
 {
     let (server, contacts) = start(Some(Reason::Preferences), None).await;

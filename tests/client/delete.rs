@@ -311,8 +311,19 @@ async fn an_erasure_finds_the_contact_deleted_by_an_attempt_whose_response_was_l
 
 #[tokio::test]
 async fn a_contact_that_a_late_deletion_makes_an_erasure_create_again_is_opted_out() {
+    // Of an attempt that failed, or by somebody else.
+    for deleted_by_attempt in [true, false] {
+        create_again(deleted_by_attempt).await;
+    }
+}
+
+async fn create_again(deleted_by_attempt: bool) {
     let (server, contacts) = start(ContactDeletion::NoContent).await;
-    server.fault(Fault::close_after().method("DELETE").times(1));
+    if deleted_by_attempt {
+        server.fault(Fault::close_after().method("DELETE").times(1));
+    } else {
+        contacts.delete(ADA).await.unwrap();
+    }
     server.fault(Fault::status(501).method("DELETE"));
     // As if the deletion was applied only after the call had opted the contact out and retrieved it.
     let shown = |unsubscribed| {

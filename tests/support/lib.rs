@@ -170,14 +170,15 @@ pub fn free_port() -> u16 {
 
     // The process listens on the first port of a block for as long as it runs. So the others of the block are its own.
     let (_listener, first) = FIRST.get_or_init(|| {
-        loop {
+        for _ in 0..1_000 {
             let block = (RandomState::new().build_hasher().finish() % 19) as u16;
             // From 10,100 on: a browser connects to no port 10080.
             let first = 10_100 + block * BLOCK;
             if let Ok(listener) = TcpListener::bind(("127.0.0.1", first)) {
-                break (listener, first);
+                return (listener, first);
             }
         }
+        panic!("nineteen test programs run already, and each has a block of ports");
     });
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -232,7 +232,7 @@ cases! { OUTAGE, Outage:
     calls_during_a_restart_end_and_lose_nothing,
 }
 
-/// How long a call may take while the server is down. It is long, so that a slow machine fails no case.
+/// How long a call may take while the server is down.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long the server runs before it is stopped, and how long it is down.
 const BEFORE_CHANGE: Duration = Duration::from_millis(200);

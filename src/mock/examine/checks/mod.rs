@@ -1135,7 +1135,8 @@ const WINDOW: f64 = 300.0;
 const FAR: i64 = 900;
 /// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
 const TOLERANCE: i64 = 5;
-/// How far from the edge a delivery has to stay at least, for a clock that is wrong by the rest of [`TOLERANCE`].
+/// By how many seconds a delivery may come nearer to the edge on its way. The rest of its distance is for a clock that is
+/// wrong.
 const BESIDE: i64 = 2;
 /// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind,
 /// would otherwise still be in the second before.
@@ -1322,7 +1323,7 @@ async fn at_the_edge(
     limited
 }
 
-/// Returns the offset, or one that is [`BESIDE`] from 300 s on the same side, if that is nearer to it.
+/// Returns the offset, or one that is [`BESIDE`] from 300 s on the same side, if that is nearer to 300 s.
 fn beside_the_edge(offset: i64) -> i64 {
     let distance = (offset.abs() - 300).clamp(-BESIDE, BESIDE);
     offset.signum() * (300 + distance)
