@@ -153,10 +153,9 @@ pub(crate) fn interrupt() -> io::Result<impl Future<Output = ()> + Send> {
 
 #[cfg(not(unix))]
 pub(crate) fn interrupt() -> io::Result<impl Future<Output = ()> + Send> {
-    Ok(async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            // Ctrl-C ends the program anyway.
-            std::future::pending::<()>().await;
-        }
+    // Not `tokio::signal::ctrl_c()`, which listens only from its first poll on.
+    let mut interrupted = tokio::signal::windows::ctrl_c()?;
+    Ok(async move {
+        interrupted.recv().await;
     })
 }

@@ -102,7 +102,7 @@ const ALL_FILES: &str = "\0";
 const MAP_HELP: &str = "\
 Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
 unsubscribe_reason, topic:NAME, topics, groups:GROUP:TOPIC,GROUP:TOPIC, on_conflict, key or ignore; can be repeated. \
-In the name of a group or its topic, write a comma as \\, and a colon as \\:. \
+In the name of a group or its topic, write a comma as \\, and a colon as \\:, in quotation marks in a shell. \
 Of several files, those without the column need no mapping";
 
 const IMPORT_HELP: &str = "\
@@ -160,7 +160,14 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     import.check()?;
     if options.sends() {
         let count = || Ok(import.count());
-        let opt_outs = || import.count_opt_outs();
+        let opt_outs = || match import.count_opt_outs() {
+            Some(0) => None,
+            Some(count) => Some(count.to_string()),
+            None => {
+                let opts_out_all = import.inputs().all(|(_, input)| input.opts_out_all());
+                opts_out_all.then(|| "all".to_owned())
+            }
+        };
         let confirmation = &options.confirmation;
         confirmation.ask_with_opt_outs(count, opt_outs, &options.service)?;
     }
@@ -187,15 +194,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     clear_progress();
     let is_misspelled = maps_topics && error.is_none() && has_failed_for_good(&report);
     let to_continue = to_continue.as_deref();
-    let is_to_mend = report.is_cut_off();
-    options.finish(
-        &report,
-        error.as_ref(),
-        is_misspelled,
-        is_to_mend,
-        to_continue,
-        output,
-    )
+    options.finish(&report, error.as_ref(), is_misspelled, to_continue, output)
 }
 
 /// Checks that a trial with the mock does not replace the rejects of a run at the service.
@@ -365,8 +364,10 @@ impl ImportOptions {
                     check_exists(file)?;
                 }
                 let name = name.display();
+                let files = self.files().map(|file| file.display().to_string());
+                let files = files.collect::<Vec<_>>().join(", ");
                 return Err(Failure::usage(format!(
-                    "--opt-out-all={name}: {name} is not one of the files to import"
+                    "--opt-out-all={name}: {name} is not one of the files to import ({files})"
                 )));
             }
         }
@@ -454,7 +455,7 @@ impl ImportOptions {
     fn check_journal(&self, path: &Path, journal: &Journal) -> Result<(), Failure> {
         if !journal.is_empty() && !self.resume {
             return Err(Failure::failed(format!(
-                "{} records an earlier import: add --resume to continue it, also after you have closed a quote in FILE; if you changed other rows, or want to start again, delete the journal",
+                "{} records an earlier import: add --resume to continue it, also after you have closed a quote in FILE; if you changed other rows, import only these from another file; to send all rows again, which also undoes opt-ins made since, delete the journal",
                 path.display()
             )));
         }
@@ -462,13 +463,12 @@ impl ImportOptions {
     }
 
     /// Prints the report, and returns the exit status. If the name of a topic may be misspelled, the same command would fail
-    /// again. If the file could not be read to its end, the command can continue once the file is fixed.
+    /// again.
     fn finish(
         &self,
         report: &ImportReport,
         error: Option<&Error>,
         is_misspelled: bool,
-        is_to_mend: bool,
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
@@ -481,8 +481,8 @@ impl ImportOptions {
         match (error, report.unfinished_rows(), report.files_left_out()) {
             (Some(error), ..) => {
                 let failure = Failure::from(error).after("the import stopped");
-                // The same command would fail in the same way.
-                let fails_again = is_wrong_input(error) && !is_to_mend;
+                // The same command would fail in the same way, unless the file can be fixed, so that more of it is read.
+                let fails_again = is_wrong_input(error) && !report.is_cut_off();
                 Err(match fails_again {
                     true => failure,
                     false => with_hint(failure),
@@ -519,6 +519,11 @@ impl ImportOptions {
             report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
         // Nothing is left to continue: the mock is gone, and has no journals.
         let is_trial = self.service.mock.is_some() && !self.more.is_empty();
+        // It may name the original file, which is then not one of the files to import.
+        let without_opt_out_all = match self.opt_out_all.is_empty() {
+            true => "",
+            false => ", and without --opt-out-all: that file has the opt-outs",
+        };
         match &self.rejects {
             _ if !has_rejects || is_to_continue => {}
             // The error says what to do.
@@ -530,11 +535,11 @@ impl ImportOptions {
                 path.display()
             )),
             Some(path) if self.more.is_empty() && is_misspelled => lines.push(format!(
-                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with other --rejects",
+                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with other --rejects{without_opt_out_all}",
                 path.display()
             )),
             Some(path) if self.more.is_empty() => lines.push(format!(
-                "fix the rows in {} and import that file with the same options, but other --rejects",
+                "fix the rows in {} and import that file with the same options, but other --rejects{without_opt_out_all}",
                 path.display()
             )),
             // The rejects may lack rows.

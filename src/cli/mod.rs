@@ -307,11 +307,11 @@ impl Confirmation {
         self.ask_with_opt_outs(count, || None, service)
     }
 
-    /// Asks as [`ask`](Self::ask) does, and says how many of the changes are opt-outs of everything.
+    /// Asks as [`ask`](Self::ask) does, and says how many of the changes are opt-outs of everything: a number or `all`.
     fn ask_with_opt_outs(
         &self,
         count: impl FnOnce() -> Result<Option<u64>, Failure>,
-        count_opt_outs: impl FnOnce() -> Option<u64>,
+        opt_outs: impl FnOnce() -> Option<String>,
         service: &Service,
     ) -> Result<(), Failure> {
         if !self.asks(service) {
@@ -326,7 +326,7 @@ impl Confirmation {
             |count| format!("{count} contacts"),
         );
         let mut change = format!("change {contacts} at {}", service.name());
-        if let Some(opt_outs) = count_opt_outs().filter(|opt_outs| *opt_outs > 0) {
+        if let Some(opt_outs) = opt_outs() {
             change = format!("{change}, and opt {opt_outs} of them out of everything");
         }
         output::ask(

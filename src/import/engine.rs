@@ -22,7 +22,7 @@ use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::signals::StopSignal;
 use crate::sync::lock;
-use crate::{Error, ErrorCode};
+use crate::{Error, ErrorCode, ErrorKind};
 
 /// How many rows to read before other tasks get a turn.
 const MAX_READ: usize = 1_000;
@@ -690,7 +690,8 @@ impl Run {
 
     /// Returns the report: of the whole import, or of what was done so far.
     pub(super) fn finish(mut self) -> Result<ImportReport, ImportError> {
-        if let Some(Stop::Asked) = self.stop {
+        let is_asked = matches!(self.stop, Some(Stop::Asked));
+        if is_asked {
             self.settled.report.note_stopped();
         }
         let has_ended = self.source.has_ended() && self.stop.is_none();
@@ -700,15 +701,17 @@ impl Run {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
             // The report says it: these stops are results that the caller expects.
             Some(Stop::Quota(failure)) => failure.filter(|_| self.settings.stop_on_failure),
-            Some(Stop::Asked) => None,
-            // This comes last: the error of a batch explains more than the end of the file.
-            None => match self.cut_off {
+            Some(Stop::Asked) if leaves_rows(&self.settled.report) => None,
+            // This comes last: the error of a batch explains more than the end of the file. After a stop that leaves no
+            // row that was read, nothing else says that there are more.
+            None | Some(Stop::Asked) => match self.cut_off {
                 Some((reason, hides_rows)) => {
                     if hides_rows {
                         self.settled.report.note_cut_off();
                     }
                     Some(Error::input(reason))
                 }
+                None if is_asked => None,
                 None => is_shorter.then(other_rows).or(self.unchecked),
             },
         };
@@ -737,6 +740,12 @@ fn place_and_reason(row: &ImportRow) -> String {
         Some(line) => format!("line {line}: {reason}"),
         None => reason.to_owned(),
     }
+}
+
+/// Returns whether the report of a run that was asked to stop says that rows are left.
+fn leaves_rows(report: &ImportReport) -> bool {
+    let reason = report.unfinished_rows();
+    reason.is_some_and(|reason| reason.kind() == ErrorKind::Stopped)
 }
 
 fn other_rows() -> Error {

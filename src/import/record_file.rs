@@ -346,7 +346,8 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// How often to try at least. While the whole machine stands still, time passes, and nobody can release the file.
 const LEAST_TRIES: u32 = 100;
 
-/// Waits until no other import has locked the file, and locks it. Returns whether that took no longer than `PATIENCE`.
+/// Waits until no other import has locked the file, and locks it. Returns `false` if it is still locked after `PATIENCE`
+/// and `LEAST_TRIES`.
 pub(super) async fn lock_in_time(file: &File) -> bool {
     let end = Instant::now() + PATIENCE;
     let mut tries = 0;

@@ -51,7 +51,7 @@ pub struct ImportReport {
     /// Whether the plan's ceiling was reached. A row that says so may count as one whose opt-out failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_at_ceiling: bool,
-    /// Whether the input could not be read to its end, and can be once it is fixed.
+    /// Whether more of the input can be read once it is fixed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut_off: bool,
     /// Whether something failed that may succeed in the next run.
@@ -522,7 +522,7 @@ impl ImportReport {
         self.is_cut_off = true;
     }
 
-    /// Returns whether the input could not be read to its end, and can be once it is fixed.
+    /// Returns whether more of the input can be read once it is fixed.
     #[cfg(feature = "cli")]
     pub(crate) fn is_cut_off(&self) -> bool {
         self.is_cut_off

@@ -14,9 +14,11 @@ use crate::contacts::{
     Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason, normalized_address,
 };
 
-/// Why an import of rejects with such a row cannot be all that is left of the list.
+/// Why an import of rejects with such a row cannot be all that is left of the list. Rejects are recognized by it: if you
+/// change it, keep the old text, too.
 pub(super) const REST_NOT_READ: &str = "the rest of the original file was not read, because of this row; fix the \
-     original file there, continue its import, and import the rejects of that run";
+     original file at the line that the column `line` of this row names, repeat or continue the run that wrote these \
+     rejects, and import its new rejects";
 
 /// One row of an import: a contact with its opt-outs, and where it came from.
 ///

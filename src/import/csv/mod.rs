@@ -592,7 +592,8 @@ struct Record {
     problem: Option<Problem>,
 }
 
-/// The start of the reason of the row at which the file itself could not be read.
+/// The start of the reason of the row at which the file itself could not be read. Rejects are recognized by it: if you
+/// change it, keep the old text, too.
 const READ_FAILED: &str = "the file could not be read from here on";
 
 /// Returns whether this is the reason of a row after which an input could not be read.
@@ -616,6 +617,7 @@ impl Problem {
     fn text(self) -> &'static str {
         match self {
             Self::TooLong => "the row is longer than 1 MiB, or a quote in it is not closed",
+            // Rejects are recognized by it: if you change it, keep the old text, too.
             Self::UnclosedQuote => {
                 "a quote in this row is not closed, so the file could not be read from here on; close it, or write it twice"
             }

@@ -175,7 +175,8 @@ impl CsvRows {
             .input_columns(self.columns.clone())
     }
 
-    /// Returns whether this row of rejects stands for the rest of a file that could not be read.
+    /// Returns whether this row of rejects stands for the rest of a file that could not be read. Rejects of an earlier
+    /// version have its texts, so keep those, too.
     fn is_cut_off_reject(&self, record: &Record) -> bool {
         // The reason is the third of the leading columns.
         let reason = record.cells.get(2).filter(|_| self.mapping.is_rejects());

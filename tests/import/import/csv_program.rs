@@ -257,7 +257,7 @@ fn of_several_files_only_those_that_the_option_names_are_opted_out_as_a_whole() 
         (
             Some(of_another.as_str()),
             2,
-            format!("{other} is not one of the files to import"),
+            format!("{other} is not one of the files to import ({contacts}, {blocked})"),
         ),
     ] {
         let mut arguments = vec![contacts.as_str(), &blocked];
@@ -287,6 +287,56 @@ fn the_option_that_opts_out_a_whole_file_needs_no_name_if_there_is_one_file() {
 
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[test]
+fn the_advice_for_rejects_of_a_file_that_is_opted_out_as_a_whole_can_be_followed() {
+    let folder = Folder::new("opt-out-all-rejects");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("bounces.csv", "email\nada@x.io\nnobody\n");
+    let (rejects, other) = (folder.path("rejects.csv"), folder.path("other.csv"));
+    let all = format!("--opt-out-all={file}");
+
+    let output = run(Some(&server), &[&file, &all, "--rejects", &rejects]);
+
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let advice = "with the same options, but other --rejects, and without --opt-out-all: that file has the opt-outs\n";
+    assert!(stdout(&output).contains(advice), "{output:?}");
+    let mended = std::fs::read_to_string(&rejects).unwrap();
+    std::fs::write(&rejects, mended.replace("nobody", "bob@x.io")).unwrap();
+    let again = run(Some(&server), &[&rejects, "--rejects", &other]);
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+}
+
+#[test]
+fn the_question_for_a_pipe_that_is_opted_out_as_a_whole_says_so() {
+    let folder = Folder::new("opt-out-all-pipe");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("list.csv", "email\nada@x.io\nbob@x.io\n");
+
+    for (arguments, opt_outs) in [
+        (
+            &["-", "--opt-out-all"][..],
+            ", and opt all of them out of everything; pass",
+        ),
+        (&["-"], "; pass"),
+    ] {
+        let mut import = Command::new(program("audience"));
+        import.arg("import").args(arguments);
+        import.env_remove("AUDIENCE_KEY_FILE");
+        import.env("AUDIENCE_URL", server.url());
+        import.env("AUDIENCE_KEY", server.full_key());
+        import.stdin(std::fs::File::open(&file).unwrap());
+        let refused = import.output().unwrap();
+
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        let question = format!("change an unknown number of contacts at {}", server.url());
+        let (_, rest) = stderr.split_once(&question).unwrap();
+        assert!(rest.starts_with(opt_outs), "{stderr}");
+    }
+    assert!(server.requests().is_empty());
 }
 
 #[test]
@@ -348,7 +398,8 @@ fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
     let stderr = String::from_utf8_lossy(&same.stderr);
     let advice = "add --resume to continue it, also after you have closed a quote in FILE";
     assert!(stderr.contains(advice), "{stderr}");
-    let advice = "; if you changed other rows, or want to start again, delete the journal";
+    let advice = "; if you changed other rows, import only these from another file; to send all rows again, which also \
+                  undoes opt-ins made since, delete the journal";
     assert!(stderr.contains(advice), "{stderr}");
 
     folder.file("list.csv", &text.replace("\"Bob", "Bob"));
@@ -362,7 +413,7 @@ fn after_an_unclosed_quote_the_advice_is_to_close_it_and_to_continue() {
 fn the_rejects_of_a_file_with_an_unclosed_quote_are_not_taken_for_the_rest_of_the_list() {
     let folder = Folder::new("unclosed-rejects");
     let server = MockServer::builder().start_blocking();
-    let text = "email,first_name\nnobody,Ada\nb@x.io,\"Bob\nc@x.io,Cy\n";
+    let text = "email,first_name\nnobody,Ada\nd@x.io,Di\nb@x.io,\"Bob\nc@x.io,Cy\n";
     let file = folder.file("list.csv", text);
     let (rejects, again) = (folder.path("rejects.csv"), folder.path("again.csv"));
     run(Some(&server), &[&file, "--rejects", &rejects]);
@@ -385,7 +436,7 @@ fn the_rejects_of_a_file_with_an_unclosed_quote_are_not_taken_for_the_rest_of_th
     // Somebody writes the cells of this row into it, but not the row that was after it.
     let text = std::fs::read_to_string(&rejects).unwrap();
     let row = text.lines().last().unwrap();
-    assert!(row.starts_with("3,") && row.ends_with(",false"), "{row}");
+    assert!(row.starts_with("4,") && row.ends_with(",false"), "{row}");
     let filled = text.replace(row, &format!("{row},b@x.io,Bob"));
     let filled = folder.file("filled.csv", &filled.replace("nobody", "a@x.io"));
 
@@ -393,7 +444,9 @@ fn the_rejects_of_a_file_with_an_unclosed_quote_are_not_taken_for_the_rest_of_th
 
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let reason = "line 3: the rest of the original file was not read";
+    // It is the third line of the rejects, and the fourth one of the list.
+    let reason = "line 3: the rest of the original file was not read, because of this row; fix the original file at the \
+                  line that the column `line` of this row names";
     assert!(stderr.contains(reason), "{stderr}");
     assert!(server.contact("b@x.io").is_none());
 }

@@ -328,6 +328,26 @@ fn saved_by_a_spreadsheet(text: &str) -> String {
     rows.collect()
 }
 
+#[test]
+fn rejects_with_any_text_of_a_row_that_cuts_off_its_file_are_not_the_rest_of_the_list() {
+    // As earlier versions wrote them: if a text changes, add the new one.
+    for text in [
+        "\"a quote in this row is not closed, so the file could not be read from here on; close it, or write it twice\"",
+        "the file could not be read from here on: the disk is gone",
+        "\"the rest of the original file was not read, because of this row; fix the original file at the line that the \
+         column `line` of this row names, repeat or continue the run that wrote these rejects, and import its new rejects\"",
+    ] {
+        let rejects = "line,code,message,retryable,email,first_name\n";
+        let rejects = format!("{rejects}4,invalid_row,{text},false,bob@x.io,Bob\n");
+
+        let row = read(&rejects).next().unwrap();
+
+        let reason = row.unreadable_reason().unwrap();
+        let expected = "the rest of the original file was not read, because of this row";
+        assert!(reason.starts_with(expected), "{text}: {reason}");
+    }
+}
+
 #[tokio::test]
 async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
     let server = MockServer::start().await;

@@ -150,6 +150,43 @@ async fn a_signal_stops_all_files_also_those_of_a_dry_run() {
 }
 
 #[tokio::test]
+async fn a_signal_during_the_last_batch_does_not_hide_that_a_file_was_not_read_to_its_end() {
+    let folder = Folder::new("files-signal-quote");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stop = Mutex::new(Some(stop));
+    // Called before the response is sent: the file has been read as far as possible, and its only batch is in flight.
+    let server = MockServer::builder().on_request(move |_| {
+        stop.lock().unwrap().take().map(|stop| stop.send(()));
+    });
+    let server = server.start().await;
+    let text = "email,first_name\nada@x.io,Ada\nbob@x.io,\"Bob\ncy@x.io,Cy\n";
+    let files = [folder.file("list.csv", text)];
+    std::fs::create_dir(folder.path("corrected")).unwrap();
+    folder.file("corrected/list.csv", "email,first_name\nbob@x.io,Bob\n");
+
+    let stopping = import(&server, &files);
+    let stopping = stopping.stop_when(async { stopped.await.unwrap_or_default() });
+    let error = refused(stopping).await;
+    let corrected = import(&server, &files).corrected(folder.path("corrected"));
+    let corrected = refused(corrected).await;
+
+    assert!(error.report().is_stopped());
+    assert_eq!(counts(error.report()), [1, 0, 0, 1, 0, 0]);
+    let error = error.to_string();
+    let reason = "line 3: a quote in this row is not closed";
+    assert!(error.contains(reason), "{error}");
+    let corrected = corrected.to_string();
+    assert!(
+        corrected.contains("list.csv is not finished"),
+        "{corrected}"
+    );
+    folder.file("list.csv", &text.replace("\"Bob", "Bob"));
+    let report = in_time(import(&server, &files)).await.unwrap();
+    assert!(report.finished().is_ok());
+    assert_eq!(server.contact_count(), 3);
+}
+
+#[tokio::test]
 async fn an_error_that_stops_the_import_names_the_files_after_it() {
     let folder = Folder::new("files-error");
     let server = MockServer::start().await;
