@@ -13,7 +13,7 @@ use std::path::Path;
 use csv_core::{ReadRecordResult, ReaderBuilder};
 
 #[cfg(feature = "cli")]
-use super::row::{ImportRow, OptOut};
+use super::row::{EVERYTHING, ImportRow, has};
 use crate::Error;
 use crate::contacts::OnConflict;
 use columns::Mapping;
@@ -485,10 +485,7 @@ impl CsvInput {
         }
         // The same columns have the same meaning.
         let rows = self.open_corrected(path).ok()?.rows().ok()?;
-        let opts_out = |row: &ImportRow| {
-            let mut opt_outs = row.opt_outs().iter();
-            opt_outs.any(|opt_out| matches!(opt_out, OptOut::Everything(_)))
-        };
+        let opts_out = |row: &ImportRow| has(row.opt_outs(), &EVERYTHING);
         Some(rows.filter(opts_out).count() as u64)
     }
 }

@@ -10,7 +10,7 @@ use super::consent::Consent;
 use super::{Problem, READ_FAILED, Record, Records, is_of_cut_off_row, unescape};
 use crate::Error;
 use crate::contacts::{NewContact, OnConflict, Properties, PropertyValue};
-use crate::import::row::{ImportRow, OptOut, REST_NOT_READ};
+use crate::import::row::{EVERYTHING, ImportRow, OptOut, REST_NOT_READ, has};
 
 /// The rows of a CSV file, for [`Contacts::import`](crate::contacts::Contacts::import).
 ///
@@ -327,8 +327,7 @@ fn to_row(
     }
     let opt_outs = consent.opt_outs().map_err(str::to_owned)?;
     // Nothing is unclear if another column opts the contact out of everything.
-    let is_everything = |opt_out: &OptOut| matches!(opt_out, OptOut::Everything(_));
-    if let Some(reason) = empty_state.filter(|_| !opt_outs.iter().any(is_everything)) {
+    if let Some(reason) = empty_state.filter(|_| !has(&opt_outs, &EVERYTHING)) {
         return Err(reason);
     }
     let row = ImportRow::new(contact);
