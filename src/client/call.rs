@@ -393,10 +393,10 @@ macro_rules! call_settings {
 
 /// Adds `wait` to a call, with the feature `blocking`.
 macro_rules! wait_for_call {
-    ($call:ty => $output:ty) => {
+    (impl[$($generics:tt)*] $call:ty => $output:ty) => {
         #[cfg(feature = "blocking")]
         #[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
-        impl $call {
+        impl<$($generics)*> $call {
             /// Sends the call and blocks this thread until it ends, for programs without an async runtime: see
             /// [`blocking`](crate::blocking).
             ///
@@ -424,6 +424,9 @@ macro_rules! wait_for_call {
                 crate::blocking::wait(self)
             }
         }
+    };
+    ($call:ty => $output:ty) => {
+        crate::client::wait_for_call!(impl[] $call => $output);
     };
 }
 

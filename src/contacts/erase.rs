@@ -161,7 +161,7 @@ impl EraseContact {
             Ok(()) => Ok(Erasure::Emptied),
             // Only if no list has it.
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(Erasure::Deleted),
-            Err(error) if is_doubtful => Err(maybe_applied(error)),
+            Err(error) if is_doubtful => Err(error.maybe_applied()),
             Err(error) => Err(error),
         }
     }
@@ -194,17 +194,12 @@ async fn empty(
     }
     // The opt-out is recorded by now.
     let emptied = update.options(options.clone()).await;
-    let emptied = emptied.map_err(maybe_applied)?;
+    let emptied = emptied.map_err(Error::maybe_applied)?;
     // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.
     if !emptied.unsubscribed {
         opt_out().await?;
     }
     Ok(())
-}
-
-fn maybe_applied(error: Error) -> Error {
-    let attempts = error.attempts();
-    error.after(attempts, Outcome::Unknown)
 }
 
 call_settings!(EraseContact);

@@ -1189,6 +1189,12 @@ impl Error {
         self
     }
 
+    /// Says that the call may have been applied, although this request was not.
+    pub(crate) fn maybe_applied(self) -> Self {
+        let attempts = self.attempts();
+        self.after(attempts, Outcome::Unknown)
+    }
+
     /// Adds the number of attempts, and the least certain outcome of the earlier ones.
     pub(crate) fn after(mut self, attempts: u32, earlier: Outcome) -> Self {
         self.0.attempts = attempts;

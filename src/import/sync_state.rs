@@ -1,4 +1,5 @@
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::batch::is_refused_key;
 use super::other_audience::{SAMPLE, check_audience};
 use super::record_file::{
     Appender, Kind, Lengths, believable, hold_left, hold_until, lock_in_time, read_at,
@@ -18,11 +20,11 @@ use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
 };
-use crate::client::{ResponseFuture, opaque_debug, wait_for_call};
+use crate::client::{ResponseFuture, wait_for_call};
 use crate::contacts::{Contacts, Erasure, normalized_address};
 use crate::secret::for_owner_only;
 use crate::sync::lock;
-use crate::{Error, Outcome};
+use crate::Error;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
@@ -365,20 +367,15 @@ impl SyncState {
         Ok(())
     }
 
-    /// Removes the rows with these keys from memory, and returns them in the order of the keys.
-    fn take_out(&mut self, keys: &[String]) -> io::Result<Vec<(Entry, Slot)>> {
+    /// Removes the rows with these keys from memory, but none that is not deleted, and returns them.
+    fn take_out(&mut self, keys: &[KeyHash]) -> io::Result<HashMap<KeyHash, (Entry, Slot)>> {
+        let keys: HashSet<_> = keys.iter().collect();
+        let is_taken = |slot: &mut Slot| slot.place & GONE != 0 && keys.contains(&slot.key);
         let known = &mut self.contents.known;
-        let order: HashMap<_, _> = keys
-            .iter()
-            .map(|key| known.hashes.of(key))
-            .zip(0..)
-            .collect();
-        let is_taken = |slot: &mut Slot| order.contains_key(&slot.key);
-        let mut slots: Vec<_> = known.slots.extract_if(.., is_taken).collect();
-        slots.sort_by_key(|slot| order[&slot.key]);
+        let slots: Vec<_> = known.slots.extract_if(.., is_taken).collect();
         let rows = slots.into_iter().map(|slot| {
             let entry = read_entry(&self.file, slot.start())?;
-            Ok((entry, slot))
+            Ok((slot.key, (entry, slot)))
         });
         rows.collect()
     }
@@ -444,20 +441,21 @@ impl SyncState {
 }
 
 impl Contacts {
-    /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) their contacts, and removes the rows
-    /// from the state file.
+    /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) the contacts of all their addresses,
+    /// and removes the rows from the state file.
     ///
-    /// Call this after a [finished](super::SyncReport::finished) sync, with the keys of rows that it has as deleted, or as
-    /// missing with [`deletes_missing`](super::SyncContacts::deletes_missing). Then delete the rows of your table: the next
-    /// sync takes a row that is still there for a new one, and puts its address into the file again. If the program stops
-    /// in between, do the same again. A key that the file does not know adds nothing.
+    /// Call this after a [finished](super::SyncReport::finished) sync, with the key and the address of each row that is
+    /// marked as deleted in your table, or that is missing with
+    /// [`deletes_missing`](super::SyncContacts::deletes_missing). If the table has no address of a row any more, give an
+    /// empty one. The result has one entry for each row, in this order. Then delete those rows of the table whose entry is
+    /// `Ok`: the next sync takes a row that is still there for a new one, and puts its address into the file again. If the
+    /// program stops in between, do the same again.
     ///
-    /// The call returns what it did with each address, as [`normalized_address`] returns it, whatever the spelling in the
-    /// table. A row's contacts are those of all addresses that it has or had, as far as a run has sent them. If the row
-    /// has got another address since the last run before it was deleted, [`erase`](Self::erase) that one, too. If another
-    /// row that is not deleted has such an address, the contact stays: [`Erasure::Kept`]. Contacts that the file does not
-    /// know of, such as those of a newer row or of another table, are not protected. Another deleted row keeps the address
-    /// in the file until it is erased, too.
+    /// `Ok` has each address, as [`normalized_address`] returns it, and what was done with it. The addresses of a row are
+    /// the one that you give, and all that it has or had, as far as a run has sent them; of a row that the file does not
+    /// know, only the first. If another row that is not deleted has such an address, the contact stays:
+    /// [`Erasure::Kept`]. Contacts that the file does not know of, such as those of a newer row or of another table, are
+    /// not protected. Another deleted row keeps the address in the file until it is erased, too.
     ///
     /// It takes some requests for each contact, one after another. The client's settings apply to each contact. The file
     /// is written anew afterwards, and replaces the old one.
@@ -472,20 +470,24 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// It is safe to repeat the call after any error, with the same keys:
+    /// It is safe to repeat the call after any error, with the same rows. The error of a row, which leaves it in the file,
+    /// and does not keep the others from being erased:
     ///
-    /// - The errors of [`erase`](Self::erase), with the key of the row. The rows before it are erased and removed from the
-    ///   file, and those after it are as they were. If the row fails each time, leave it out, or call this for each key by
-    ///   itself: then a row that fails does not hold up the others.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have a row as deleted, if the file belongs
-    ///   to a sync with another service, or if the service has none of some contacts of the last run, so that the key may
-    ///   be that of another audience. Nothing was erased.
+    /// - The errors of [`erase`](Self::erase), with the key of the row. After three rows in a row that failed because of the
+    ///   service or the connection, no request is sent for the others: each of them gets an
+    ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted.
+    ///
+    /// The errors of the call:
+    ///
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the file belongs to a sync with another service, or if the service
+    ///   has none of some contacts of the last run, so that the key may be that of another audience. Nothing was erased.
     /// - The errors of [`find`](Self::find) if the call could not make sure of that. Nothing was erased.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a sync uses the file and has not ended within 5 s, if one has
     ///   changed the file since it was opened, or if the file cannot be read. Nothing was erased. On Windows, this is always
     ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
     ///   while no sync runs.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`] if no file can be created in the folder.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file can be created in the folder.
     ///   The contacts are erased, and the file is as it was.
     ///
     /// # Example: at the end of the night
@@ -506,42 +508,45 @@ impl Contacts {
     /// # println!("{}", contacts.sync(before, SyncState::open(&path)?).await?);
     /// println!("{}", contacts.sync(table, SyncState::open(&path)?).await?.finished()?);
     ///
-    /// for (address, erasure) in contacts.erase_rows(SyncState::open(&path)?, [7]).await? {
-    ///     println!("{address}: {erasure}");
+    /// for (id, erased) in contacts.erase_rows(SyncState::open(&path)?, [(7, "ada@example.com")]).await? {
+    ///     for (address, erasure) in erased? {
+    ///         println!("{address}: {erasure}");
+    ///     }
+    ///     println!("DELETE FROM users WHERE id = {id}");
     /// }
-    /// // Now DELETE FROM users WHERE id = 7
     ///
     /// assert!(!std::fs::read_to_string(&path)?.contains("ada@example.com"));
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
-    pub fn erase_rows<K: ToString>(
+    pub fn erase_rows<K: ToString, A: Into<String>>(
         &self,
         state: SyncState,
-        keys: impl IntoIterator<Item = K>,
-    ) -> EraseRows {
+        rows: impl IntoIterator<Item = (K, A)>,
+    ) -> EraseRows<K> {
+        let rows = rows.into_iter().map(|(key, address)| (key, address.into()));
         EraseRows {
             contacts: self.clone(),
             state,
-            keys: keys.into_iter().map(|key| key.to_string()).collect(),
+            rows: rows.collect(),
         }
     }
 }
 
 /// Erases people whose rows a sync has sent when it is awaited: see [`Contacts::erase_rows`].
 #[must_use = "a call is sent only when it is awaited"]
-pub struct EraseRows {
+pub struct EraseRows<K> {
     contacts: Contacts,
     state: SyncState,
-    keys: Vec<String>,
+    rows: Vec<(K, String)>,
 }
 
-impl EraseRows {
-    async fn send(self) -> Result<Vec<(String, Erasure)>, Error> {
+impl<K: ToString> EraseRows<K> {
+    async fn send(self) -> Result<Vec<(K, Result<Vec<(String, Erasure)>, Error>)>, Error> {
         let Self {
             contacts,
             mut state,
-            keys,
+            rows,
         } = self;
         // As for `shrink`, no other sync would notice it.
         if cfg!(not(unix)) {
@@ -550,18 +555,10 @@ impl EraseRows {
             ));
         }
         state.claim(&contacts.client.base_url()).await?;
-        contacts.client.hold_back(state.hold());
-        let unreadable = |error| STATE.unreadable(error);
-        let rows = state.take_out(&keys).map_err(unreadable)?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        if let Some((entry, _)) = rows.iter().find(|(entry, _)| !entry.is_gone) {
-            return Err(Error::input(format!(
-                "the row with the key {:?} was not deleted in the last sync; mark it as deleted in the table, and run the sync first",
-                entry.key
-            )));
-        }
+        contacts.client.hold_back(state.hold());
         let unasked = check_audience(
             state.sample()?,
             |address| contacts.find(address),
@@ -574,98 +571,140 @@ impl EraseRows {
         if let Some(error) = unasked {
             return Err(error);
         }
-        let addresses = rows.iter().flat_map(|(entry, _)| addresses_of(entry));
-        let numbers: HashSet<_> = addresses.map(|address| number_of(address)).collect();
-        let held = state.held(&numbers);
+        let unreadable = |error| STATE.unreadable(error);
+        let hashes = &state.contents.known.hashes;
+        let hash = |(key, _): &(K, _)| hashes.of(&key.to_string());
+        let keys: Vec<_> = rows.iter().map(hash).collect();
+        let mut taken = state.take_out(&keys).map_err(unreadable)?;
+        let addresses = taken.values().flat_map(|(entry, _)| addresses_of(entry));
+        let addresses = addresses.chain(rows.iter().map(|(_, address)| address));
+        let numbers = addresses.map(|address| number_of(address)).collect();
         let mut erasing = Erasing {
             contacts,
-            held: held.map_err(unreadable)?,
-            seen: HashSet::new(),
-            erased: Vec::new(),
+            held: state.held(&numbers).map_err(unreadable)?,
+            erased: HashMap::new(),
+            failures: 0,
         };
-        let (count, mut rows) = (rows.len(), rows.into_iter());
-        let (mut failed, mut left) = (Ok(()), Vec::new());
-        for (entry, slot) in rows.by_ref() {
-            failed = erasing.erase(&entry).await;
-            if failed.is_err() {
-                left.push(slot);
-                break;
+        let (mut result, mut left) = (Vec::new(), Vec::new());
+        for ((key, address), hash) in rows.into_iter().zip(keys) {
+            let entry = taken.get(&hash).map(|(entry, _)| entry);
+            let erased = match state.contents.known.find(&hash) {
+                // What was taken out is not there any more.
+                Some(_) => Err(Error::input(
+                    "it was not deleted in the last sync; mark it as deleted in the table, and run the sync first",
+                )),
+                None => erasing.erase(&address, entry).await,
+            };
+            let name = format!("the row with the key {:?}", key.to_string());
+            let erased = erased.map_err(|error| error.about(&name).at("erase").repeatable(true));
+            if erased.is_err() {
+                left.push(hash);
             }
+            result.push((key, erased));
         }
-        left.extend(rows.map(|(_, slot)| slot));
-        let (outcome, erased) = (erasing.outcome(), erasing.erased);
-        if left.len() < count {
-            state.contents.known.slots.extend(left);
-            let gone = erased
-                .iter()
-                .filter(|(_, erasure)| *erasure != Erasure::Kept);
-            let gone = gone.map(|(address, _)| number_of(address)).collect();
-            // A large file takes seconds, which must not hold up the runtime.
-            let task = tokio::task::spawn_blocking(move || state.forget(&gone));
-            let written = task
-                .await
-                .unwrap_or_else(|error| Err(STATE.unwritable(error)));
-            failed = failed.and(written);
+        let left: Vec<_> = left.iter().filter_map(|key| taken.remove(key)).collect();
+        let gone = erasing.gone();
+        if taken.is_empty() && gone.is_empty() {
+            return Ok(result);
         }
-        match failed {
-            Ok(()) => Ok(erased),
-            Err(error) => {
-                let attempts = error.attempts();
-                Err(error.after(attempts, outcome))
-            }
+        let slots = left.into_iter().map(|(_, slot)| slot);
+        state.contents.known.slots.extend(slots);
+        let has_erased = !gone.is_empty();
+        // A large file takes seconds, which must not hold up the runtime.
+        let task = tokio::task::spawn_blocking(move || state.forget(&gone));
+        let written = task.await;
+        let written = written.unwrap_or_else(|error| Err(STATE.unwritable(error)));
+        match written {
+            Err(error) if has_erased => Err(error.maybe_applied()),
+            written => written.map(|()| result),
         }
     }
 }
+
+/// After how many failures in a row no other row is tried.
+const MAX_FAILURES: u32 = 3;
 
 /// The contacts of rows that are erased.
 struct Erasing {
     contacts: Contacts,
     /// The addresses that other rows have.
     held: HashSet<u64>,
-    seen: HashSet<String>,
-    erased: Vec<(String, Erasure)>,
+    /// What was done with each address.
+    erased: HashMap<String, Erasure>,
+    /// How many rows in a row have failed in a way that says nothing about them.
+    failures: u32,
 }
 
 impl Erasing {
-    async fn erase(&mut self, row: &Entry) -> Result<(), Error> {
-        for address in addresses_of(row) {
+    /// Erases the contacts of an address, which may be empty, and of all addresses of a row.
+    async fn erase(
+        &mut self,
+        address: &str,
+        row: Option<&Entry>,
+    ) -> Result<Vec<(String, Erasure)>, Error> {
+        if self.failures == MAX_FAILURES {
+            return Err(Error::unfinished(
+                "it was not tried, because the rows before it failed; repeat the call later",
+                true,
+            ));
+        }
+        let given = Some(address).filter(|address| !address.is_empty());
+        let known = row.into_iter().flat_map(addresses_of).map(String::as_str);
+        let mut erased: Vec<(String, Erasure)> = Vec::new();
+        for address in given.into_iter().chain(known) {
             let normalized = normalized_address(address);
-            if !self.seen.insert(normalized.clone()) {
+            if erased.iter().any(|(other, _)| *other == normalized) {
                 continue;
             }
-            let erasure = match self.held.contains(&number_of(address)) {
-                true => Erasure::Kept,
-                false => {
-                    let erased = self.contacts.erase(address).await;
-                    erased.map_err(|error| {
-                        error.about(&format!("the row with the key {:?}", row.key))
-                    })?
-                }
+            let erasure = match self.erased.get(&normalized) {
+                Some(erasure) => *erasure,
+                None => self.erase_contact(address).await.map_err(|error| {
+                    match erased.iter().any(|(_, erasure)| is_gone(*erasure)) {
+                        true => error.maybe_applied(),
+                        false => error,
+                    }
+                })?,
             };
-            self.erased.push((normalized, erasure));
+            self.erased.insert(normalized.clone(), erasure);
+            erased.push((normalized, erasure));
         }
-        Ok(())
+        Ok(erased)
     }
 
-    /// Returns the outcome of a call that fails now.
-    fn outcome(&self) -> Outcome {
-        match self
-            .erased
-            .iter()
-            .any(|(_, erasure)| *erasure != Erasure::Kept)
-        {
-            true => Outcome::Unknown,
-            false => Outcome::NotSent,
+    async fn erase_contact(&mut self, address: &str) -> Result<Erasure, Error> {
+        if self.held.contains(&number_of(address)) {
+            return Ok(Erasure::Kept);
         }
+        let erasure = self.contacts.erase(address).await;
+        self.failures = match &erasure {
+            Err(error) if error.is_retryable() || is_refused_key(error) => self.failures + 1,
+            _ => 0,
+        };
+        erasure
+    }
+
+    /// Returns the numbers of the addresses that were erased.
+    fn gone(&self) -> HashSet<u64> {
+        let gone = self.erased.iter().filter(|(_, erasure)| is_gone(**erasure));
+        gone.map(|(address, _)| number_of(address)).collect()
     }
 }
 
-wait_for_call!(EraseRows => Result<Vec<(String, Erasure)>, Error>);
-opaque_debug!(EraseRows);
+fn is_gone(erasure: Erasure) -> bool {
+    erasure != Erasure::Kept
+}
 
-impl IntoFuture for EraseRows {
-    type Output = Result<Vec<(String, Erasure)>, Error>;
-    type IntoFuture = ResponseFuture<Vec<(String, Erasure)>>;
+wait_for_call!(impl[K: ToString + Send + 'static] EraseRows<K> => Result<Vec<(K, Result<Vec<(String, Erasure)>, Error>)>, Error>);
+
+impl<K> fmt::Debug for EraseRows<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EraseRows").finish_non_exhaustive()
+    }
+}
+
+impl<K: ToString + Send + 'static> IntoFuture for EraseRows<K> {
+    type Output = Result<Vec<(K, Result<Vec<(String, Erasure)>, Error>)>, Error>;
+    type IntoFuture = ResponseFuture<Vec<(K, Result<Vec<(String, Erasure)>, Error>)>>;
 
     fn into_future(self) -> Self::IntoFuture {
         ResponseFuture::new(self.send())
@@ -954,7 +993,7 @@ impl Known {
     /// Looks for a key, and marks it as seen.
     pub(super) fn see(&mut self, key: &str) -> Seen {
         let hash = self.hashes.of(key);
-        let Ok(found) = self.slots.binary_search_by_key(&hash, |slot| slot.key) else {
+        let Some(found) = self.find(&hash) else {
             return Seen::New(hash);
         };
         let slot = &mut self.slots[found];
@@ -968,6 +1007,11 @@ impl Known {
             address: slot.address,
             is_opt_in: slot.place & OPT_IN != 0,
         })
+    }
+
+    /// Returns the index of the slot with this key.
+    fn find(&self, key: &KeyHash) -> Option<usize> {
+        self.slots.binary_search_by_key(key, |slot| slot.key).ok()
     }
 
     /// Returns the addresses that rows have or had.

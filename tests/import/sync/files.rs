@@ -826,52 +826,167 @@ async fn rows_that_are_erased_together_do_not_keep_each_others_contacts() {
 
     let erased = nights.erase([1, 2, 7]).await.unwrap();
 
-    assert_eq!(erased, [("a@x.io".to_owned(), Erasure::Deleted)]);
+    // Both rows have it, and nobody knows row 7.
+    assert_eq!(
+        erased,
+        [
+            ("a@x.io".to_owned(), Erasure::Deleted),
+            ("a@x.io".to_owned(), Erasure::Deleted)
+        ]
+    );
     let (report, _) = nights.run(&table[2..]).await;
     assert_eq!(report.unchanged(), 1);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_erasure_that_failed_is_told_with_its_row_and_keeps_this_row_and_those_after_it() {
+async fn an_erasure_that_failed_is_told_with_its_row_and_keeps_only_this_row() {
     let nights = three_nights().await;
     nights.server.fault(Fault::status(403).path("*/c@x.io*"));
 
-    let error = nights.erase(["4", "3"]).await.unwrap_err();
+    let rows = [("3", "c2@x.io"), ("4", "d@x.io")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let [(failed, error), (erased, last)]: [_; 2] = erasing.await.unwrap().try_into().unwrap();
     nights.server.clear_faults();
 
+    assert_eq!((failed, erased), ("3", "4"));
+    let (error, last) = (error.unwrap_err(), last.unwrap());
     let text = error.to_string();
     assert!(
         text.starts_with("erase: the row with the key \"3\": the service responded 403"),
         "{text}"
     );
     assert_eq!(error.outcome(), Outcome::Unknown);
-    assert!(nights.server.contact("d@x.io").is_none());
     assert!(nights.server.contact("c2@x.io").is_none());
+    assert_eq!(last, [("d@x.io".to_owned(), Erasure::NoContact)]);
     let state = fs::read_to_string(&nights.state).unwrap();
     assert!(
         state.contains("c@x.io") && !state.contains("d@x.io"),
         "{state}"
     );
-    let erased = nights.erase(["4", "3"]).await.unwrap();
+    let erased = nights.erase(["3"]).await.unwrap();
     let erasures: Vec<_> = erased.iter().map(|(_, erasure)| *erasure).collect();
     assert_eq!(erasures, [Erasure::NoContact, Erasure::Deleted]);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_row_that_is_not_deleted_is_not_erased() {
+async fn a_row_that_is_not_deleted_is_not_erased_and_holds_up_no_other() {
     let nights = three_nights().await;
     nights.server.clear_requests();
 
-    let error = nights.erase(["3", "1"]).await.unwrap_err();
+    let rows = [(1, "a@x.io"), (3, "")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let [(_, refused), (_, erased)]: [_; 2] = erasing.await.unwrap().try_into().unwrap();
 
+    let error = refused.unwrap_err();
     assert_eq!(
         (error.kind(), error.outcome()),
         (ErrorKind::Input, Outcome::NotSent)
     );
-    assert!(error.to_string().contains("the key \"1\""), "{error}");
-    assert!(nights.server.requests().is_empty());
+    let text = "erase: the row with the key \"1\": it was not deleted in the last sync";
+    assert!(error.to_string().starts_with(text), "{error}");
+    assert!(nights.server.contact("a@x.io").is_some());
+    assert_eq!(erased.unwrap().len(), 2);
+    assert!(nights.server.contact("c@x.io").is_none());
+    let paths = nights.server.requests();
+    assert!(
+        paths
+            .iter()
+            .all(|request| !request.path.contains("a%40x.io"))
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_address_in_the_table_is_erased_too_even_if_no_run_has_sent_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let table = [row(1, "a@x.io").deleted(true), row(2, "b@x.io")];
+    nights.run(&table).await;
+    for address in ["new@x.io", "z@x.io"] {
+        nights.contacts.create(address).await.unwrap();
+    }
+
+    // Row 1 has got another address since, no run has seen the rows 8 and 9, and row 2 has the address of row 7.
+    let rows = [(1, "New@x.io"), (9, "z@x.io"), (8, ""), (7, "B@x.io")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let erased = erasing.await.unwrap();
+
+    let erased = erased
+        .into_iter()
+        .map(|(key, erased)| (key, erased.unwrap()));
+    let erased: Vec<(i32, Vec<_>)> = erased.collect();
+    let is = |address: &str, erasure| (address.to_owned(), erasure);
+    let first = vec![
+        is("new@x.io", Erasure::Deleted),
+        is("a@x.io", Erasure::Deleted),
+    ];
+    let expected = [
+        (1, first),
+        (9, vec![is("z@x.io", Erasure::Deleted)]),
+        (8, vec![]),
+        (7, vec![is("b@x.io", Erasure::Kept)]),
+    ];
+    assert_eq!(erased, expected);
+    let left = nights.server.contacts();
+    let left: Vec<_> = left.iter().map(|contact| &*contact.email).collect();
+    assert_eq!(left, ["b@x.io"]);
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(!state.contains("a@x.io"), "{state}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn after_three_failures_of_the_service_no_other_row_is_tried_and_a_bad_address_is_none() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "1@x.io"), row(2, "2@x.io")]).await;
+    let deleted = [
+        row(1, "1@x.io").deleted(true),
+        row(2, "2@x.io").deleted(true),
+    ];
+    nights.run(&deleted).await;
+    let rows = [
+        (3, ".."),
+        (4, ".."),
+        (5, ".."),
+        (6, "6@x.io"),
+        (7, "7@x.io"),
+        (1, ""),
+        (2, ""),
+    ];
+    nights.server.fault(Fault::status(401));
+    nights.server.clear_requests();
+
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let errors = erasing.await.unwrap().into_iter();
+    let errors: Vec<_> = errors
+        .map(|(key, erased)| (key, erased.unwrap_err()))
+        .collect();
+
+    let kinds: Vec<_> = errors
+        .iter()
+        .map(|(key, error)| (*key, error.kind()))
+        .collect();
+    let (input, api) = (ErrorKind::Input, ErrorKind::Api);
+    let expected = [
+        (3, input),
+        (4, input),
+        (5, input),
+        (6, api),
+        (7, api),
+        (1, api),
+        (2, ErrorKind::Unfinished),
+    ];
+    assert_eq!(kinds, expected);
+    let untried = &errors[6].1;
+    assert!(untried.is_retryable(), "{untried}");
+    assert_eq!(untried.outcome(), Outcome::NotSent);
+    assert_eq!(nights.server.requests().len(), 3);
+    nights.server.clear_faults();
+    let erased = nights.erase([1, 2]).await.unwrap();
+    let deleted = |address: &str| (address.to_owned(), Erasure::Deleted);
+    assert_eq!(erased, [deleted("1@x.io"), deleted("2@x.io")]);
 }
 
 #[cfg(unix)]
@@ -917,7 +1032,9 @@ async fn nobody_is_erased_in_another_audience_or_service() {
     nights.server.reset();
     nights.contacts.create("7@x.io").await.unwrap();
 
-    let service = other_service.erase_rows(nights.state.open(), [7]).await;
+    let service = other_service
+        .erase_rows(nights.state.open(), [(7, "7@x.io")])
+        .await;
     let audience = nights.erase([7]).await;
 
     assert!(seed.unsubscribed);
@@ -1038,7 +1155,12 @@ async fn nobody_is_erased_while_a_sync_uses_the_state_or_after_one_has_changed_i
     let nights = Nights::new().await;
     let opened = nights.state.open();
     nights.run(&[row(1, "a@x.io")]).await;
-    let erase = |state| nights.contacts.erase_rows(state, [1]).into_future();
+    let erase = |state| {
+        nights
+            .contacts
+            .erase_rows(state, [(1, "a@x.io")])
+            .into_future()
+    };
     let changed = erase(opened).await.unwrap_err();
     nights.server.fault(Fault::delay(Duration::from_secs(600)));
     nights.server.clear_requests();

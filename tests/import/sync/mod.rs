@@ -125,13 +125,20 @@ impl Nights {
         calls.collect()
     }
 
+    /// Erases rows of which the table has no address any more. Returns the addresses of all, or the error of the first row
+    /// that has failed.
     #[cfg(unix)]
-    async fn erase<K: ToString>(
+    async fn erase<K: ToString + Send + 'static>(
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<(String, audience::contacts::Erasure)>, audience::Error> {
-        let erasing = self.contacts.erase_rows(self.state.open(), keys);
-        in_time(erasing.into_future()).await
+        let rows = keys.into_iter().map(|key| (key, ""));
+        let erasing = self.contacts.erase_rows(self.state.open(), rows);
+        let mut all = Vec::new();
+        for (_, erased) in in_time(erasing.into_future()).await? {
+            all.extend(erased?);
+        }
+        Ok(all)
     }
 
     /// Waits until a run that was dropped has written to the state what it had begun to write. The next run would not use
