@@ -276,9 +276,9 @@ impl ChangeAddress {
     }
 }
 
-/// The old contact was opted out by another call or by the person.
+/// The old contact was opted out by another call or by the person. Both contacts were retrieved to find that out.
 fn ambiguous(message: &'static str) -> Error {
-    Error::new(ErrorKind::Ambiguous, Outcome::NotSent, message)
+    Error::new(ErrorKind::Ambiguous, Outcome::Unchanged, message)
 }
 
 /// Returns the opt-outs that a contact shows. `None` is the opt-out of everything, and comes first.

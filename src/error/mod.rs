@@ -1326,7 +1326,8 @@ pub enum ErrorKind {
     /// [`change_address`](crate::contacts::Contacts::change_address) cannot know whether an earlier call has changed the
     /// address: the old contact is opted out, and the new one is subscribed.
     ///
-    /// Compare both contacts. If the old one was opted out during the call, [`Error::outcome`] is `Unknown`.
+    /// Compare both contacts. If the old one was opted out during the call, [`Error::outcome`] is `Unknown`. Otherwise, it
+    /// is `Unchanged`.
     Ambiguous,
     /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client (see
     /// [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or [`set_topics`](crate::contacts::Contacts::set_topics) found
@@ -1447,7 +1448,7 @@ impl fmt::Display for ErrorKind {
 ///     match error.outcome() {
 ///         Outcome::NotSent => println!("nothing was sent: retry"),
 ///         Outcome::Refused => println!("not applied: fix the contact first"),
-///         Outcome::Unchanged => println!("the call only reads"),
+///         Outcome::Unchanged => println!("the call has only read"),
 ///         Outcome::Unknown => println!("retrieve the contact to find out"),
 ///         Outcome::Applied => println!("applied: nothing to do but to report the odd response"),
 ///     }
@@ -1461,7 +1462,8 @@ pub enum Outcome {
     NotSent,
     /// The service responded, and did not apply the write.
     Refused,
-    /// The call only reads, so it changed nothing, whether it reached the service or not. A retry is safe.
+    /// The call sent only requests that read, so it changed nothing, whether they reached the service or not. A retry is
+    /// safe.
     Unchanged,
     /// The write may or may not have been applied: there was no response, the response could not be
     /// read, or its status was 101, 303, 408, or 5xx other than 501.

@@ -690,8 +690,7 @@ impl Run {
 
     /// Returns the report: of the whole import, or of what was done so far.
     pub(super) fn finish(mut self) -> Result<ImportReport, ImportError> {
-        let is_asked = matches!(self.stop, Some(Stop::Asked));
-        if is_asked {
+        if matches!(self.stop, Some(Stop::Asked)) {
             self.settled.report.note_stopped();
         }
         let has_ended = self.source.has_ended() && self.stop.is_none();
@@ -702,18 +701,12 @@ impl Run {
             // The report says it: these stops are results that the caller expects.
             Some(Stop::Quota(failure)) => failure.filter(|_| self.settings.stop_on_failure),
             Some(Stop::Asked) if leaves_rows(&self.settled.report) => None,
-            // This comes last: the error of a batch explains more than the end of the file. After a stop that leaves no
-            // row that was read, nothing else says that there are more.
-            None | Some(Stop::Asked) => match self.cut_off {
-                Some((reason, hides_rows)) => {
-                    if hides_rows {
-                        self.settled.report.note_cut_off();
-                    }
-                    Some(Error::input(reason))
-                }
-                None if is_asked => None,
-                None => is_shorter.then(other_rows).or(self.unchecked),
-            },
+            // If no row that was read is left, nothing else says that there are more.
+            Some(Stop::Asked) => cut_off_error(self.cut_off, &mut self.settled.report),
+            // This comes last: the error of a batch explains more than the end of the file.
+            None => cut_off_error(self.cut_off, &mut self.settled.report)
+                .or_else(|| is_shorter.then(other_rows))
+                .or(self.unchecked),
         };
         match error {
             None => Ok(self.settled.report),
@@ -740,6 +733,16 @@ fn place_and_reason(row: &ImportRow) -> String {
         Some(line) => format!("line {line}: {reason}"),
         None => reason.to_owned(),
     }
+}
+
+/// Returns the error of an input that could not be read to its end. The report notes it if more rows can be read once
+/// the input is fixed.
+fn cut_off_error(cut_off: Option<(String, bool)>, report: &mut ImportReport) -> Option<Error> {
+    let (reason, hides_rows) = cut_off?;
+    if hides_rows {
+        report.note_cut_off();
+    }
+    Some(Error::input(reason))
 }
 
 /// Returns whether the report of a run that was asked to stop says that rows are left.

@@ -23,10 +23,11 @@ use super::{Disconnect, is_control_path};
 ///
 /// - [`method`](Self::method) and [`path`](Self::path) select the requests;
 /// - [`after`](Self::after) sets how many of them are handled normally first;
-/// - [`times`](Self::times) sets how many fail after that.
+/// - [`every`](Self::every) sets that only each nth of the requests after those fails;
+/// - [`times`](Self::times) sets how many fail.
 ///
 /// If several faults match a request, only the one that was added first applies. A fault that has not begun, or is used
-/// up, matches no request.
+/// up, matches no request. A fault with `every` matches only each nth, so another fault can apply to the others.
 ///
 /// | kind | is the request applied? |
 /// |---|---|
@@ -127,6 +128,14 @@ pub struct Fault {
     #[cfg_attr(feature = "mock-server", arg(hide_default_value = true))]
     #[serde(skip_serializing_if = "is_zero")]
     after: u64,
+    /// After that, fail only each nth of the matching requests [default: 1]
+    #[cfg_attr(
+        feature = "mock-server",
+        arg(long, value_name = "N", default_value_t = 1)
+    )]
+    #[cfg_attr(feature = "mock-server", arg(hide_default_value = true))]
+    #[serde(skip_serializing_if = "is_one")]
+    every: u64,
     /// Match only requests with this method
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "METHOD"))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -472,6 +481,42 @@ impl Fault {
         self
     }
 
+    /// Fails only each nth of the matching requests, at least 1. Default: 1. Each of them then fails, so `every(1)` is
+    /// not needed.
+    ///
+    /// With 20, the 20th, the 40th and the 60th request fail, and so on: 5 % of them. They are counted after those that
+    /// [`after`](Self::after) lets through. A request that another fault applies to also counts. If it is the 20th, this
+    /// fault applies to the 40th next. [`times`](Self::times) limits how many fail. Nothing is random, so each run of a
+    /// test that makes one call after the other fails in the same places.
+    ///
+    /// A retry is a request, too. With 2 or more, the request after one that failed does not fail. So with the default
+    /// retry policy of the client, each call that may be retried succeeds with its second attempt. If calls run
+    /// simultaneously, the request after it can be of another call, and the retry can fail again.
+    ///
+    /// # Example: a nightly sync while 5 % of the requests fail
+    ///
+    /// ```
+    /// # use audience::mock::{Fault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// server.fault(Fault::status(503).every(20));
+    ///
+    /// for row in 0..40 {
+    ///     contacts.create(format!("person-{row}@example.com")).await?;
+    /// }
+    ///
+    /// // Two requests failed, and were retried.
+    /// assert_eq!((server.contact_count(), server.requests().len()), (40, 42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn every(mut self, nth: u64) -> Self {
+        self.every = nth;
+        self
+    }
+
     /// Limits the fault to requests with this method, in upper or lower case. Default: any method.
     ///
     /// # Example: a service that can only be read
@@ -639,6 +684,7 @@ impl Fault {
             body: None,
             times: None,
             after: 0,
+            every: 1,
             method: None,
             path: None,
             retry_after: None,
@@ -654,10 +700,15 @@ impl Fault {
     }
 
     /// Fails if the fault has no effect, has two effects that exclude each other, or matches no request. JSON and the
-    /// command line can contain such a fault, and [`times`](Self::times) and [`path`](Self::path) accept any value.
+    /// command line can contain such a fault, and [`times`](Self::times), [`every`](Self::every) and
+    /// [`path`](Self::path) accept any value.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_effect()?;
         check_times(self.times)?;
+        if self.every == 0 {
+            let least = "`every` must be at least 1: with 1, each matching request fails";
+            return Err(least.to_owned());
+        }
         self.check_requests()
     }
 
@@ -970,6 +1021,9 @@ struct Numbered<F> {
     number: u64,
     #[serde(flatten)]
     fault: F,
+    /// The number of matches since the fault began, or since its last turn.
+    #[serde(skip)]
+    passed: u64,
 }
 
 /// Fails if the fault applies to no request or delivery.
@@ -989,6 +1043,11 @@ pub(super) trait Counted: Clone {
     fn after(&mut self) -> Option<&mut u64> {
         None
     }
+
+    /// The fault has its turn at each nth match after that.
+    fn every(&self) -> u64 {
+        1
+    }
 }
 
 impl Counted for Fault {
@@ -998,6 +1057,10 @@ impl Counted for Fault {
 
     fn after(&mut self) -> Option<&mut u64> {
         Some(&mut self.after)
+    }
+
+    fn every(&self) -> u64 {
+        self.every
     }
 }
 
@@ -1016,6 +1079,7 @@ impl<F: Counted> Active<F> {
         self.faults.push(Numbered {
             number: self.last_number,
             fault,
+            passed: 0,
         });
     }
 
@@ -1030,18 +1094,25 @@ impl<F: Counted> Active<F> {
         self.faults.clear();
     }
 
-    /// Returns the first fault that has begun and matches, and counts it as used once.
+    /// Returns the first fault that has begun, matches and has its turn, and counts it as used once.
     ///
-    /// Every fault that matches but has not begun counts the match, whether or not another fault applies.
+    /// Every fault that matches counts the match, whether or not another fault applies.
     pub(super) fn take(&mut self, matches: impl Fn(&F) -> bool) -> Option<F> {
         let mut first = None;
-        for (index, Numbered { fault, .. }) in self.faults.iter_mut().enumerate() {
+        for (index, Numbered { fault, passed, .. }) in self.faults.iter_mut().enumerate() {
             if !matches(fault) {
                 continue;
             }
-            match fault.after() {
-                Some(after) if *after > 0 => *after -= 1,
-                _ => first = first.or(Some(index)),
+            if let Some(after) = fault.after()
+                && *after > 0
+            {
+                *after -= 1;
+                continue;
+            }
+            *passed += 1;
+            if *passed >= fault.every() {
+                *passed = 0;
+                first = first.or(Some(index));
             }
         }
         let index = first?;
@@ -1091,6 +1162,14 @@ fn parse_milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
 )]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_one(number: &u64) -> bool {
+    *number == 1
 }
 
 fn serialize_milliseconds<S: Serializer>(
@@ -1366,6 +1445,22 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_is_not_the_turn_of_a_fault_is_left_to_the_next() {
+        let mut faults = Active::default();
+        faults.add(Fault::status(503).every(3).after(1).times(2));
+        faults.add(Fault::status(500).every(2));
+
+        let taken = kinds(&mut faults, &[("GET", "/"); 12]);
+
+        // The fourth request is the turn of both. The second fault then waits for the sixth.
+        let statuses = [0, 500, 0, 503, 0, 500, 503, 500, 0, 500, 0, 500];
+        assert_eq!(
+            taken,
+            statuses.map(|status| (status != 0).then_some(FaultKind::Status(status)))
+        );
+    }
+
+    #[test]
     fn a_fault_applies_only_to_its_method_and_path() {
         let mut faults = Active::default();
         faults.add(Fault::garbage().method("post").path("/contacts"));
@@ -1386,8 +1481,8 @@ mod tests {
     fn a_fault_is_shown_in_the_form_that_adds_it() {
         for json in [
             json!({
-                "status": 503, "headers": {"retry-after": "1"}, "times": 2, "after": 1, "method": "POST",
-                "path": "/a*",
+                "status": 503, "headers": {"retry-after": "1"}, "times": 2, "after": 1, "every": 20,
+                "method": "POST", "path": "/a*",
             }),
             json!({"status": 503, "headers": {"set-cookie": ["b", "a"], "x-a": "c"}}),
             json!({"status": 504, "applied": true}),
@@ -1448,6 +1543,7 @@ mod tests {
     fn a_fault_that_no_request_can_match_is_refused_with_the_reason() {
         for (json, message) in [
             (json!({"times": 0}), "`times` must be at least 1"),
+            (json!({"every": 0}), "`every` must be at least 1"),
             (json!({"method": ""}), "`method` is not an HTTP method"),
             (json!({"method": "GET /"}), "`method` is not an HTTP method"),
             (json!({"path": ""}), "must start with `/` or `*`"),

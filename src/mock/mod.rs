@@ -819,10 +819,10 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if no request can match the fault: its [`times`](Fault::times) is 0, its [`method`](Fault::method) is not
-    /// an HTTP method, or its [`path`](Fault::path) has a query, starts with neither `/` nor `*`, or is below
-    /// `/_mock/`. Also panics if the fault was read from JSON and has no kind, two kinds, or a status that is not
-    /// between 200 and 999.
+    /// Panics if no request can match the fault: its [`times`](Fault::times) or its [`every`](Fault::every) is 0, its
+    /// [`method`](Fault::method) is not an HTTP method, or its [`path`](Fault::path) has a query, starts with neither
+    /// `/` nor `*`, or is below `/_mock/`. Also panics if the fault was read from JSON and has no kind, two kinds, or a
+    /// status that is not between 200 and 999.
     ///
     /// # Example: one failed response, which the client retries
     ///

@@ -304,16 +304,15 @@ fn to_row(
     let mut consent = Consent::default();
     let mut empty_state = None;
     let mut key = None;
+    let failed = |name: &str, problem: &str| format!("column {name:?}: {problem}");
     for ((name, column), cell) in mapping.columns().zip(cells) {
         let cell = cell.trim();
-        let failed = |problem: &str| format!("column {name:?}: {problem}");
         if column.is_consent() {
-            match consent
-                .add(column, cell)
-                .map_err(|problem| failed(&problem))
-            {
-                Err(reason) if cell.is_empty() => empty_state = empty_state.or(Some(reason)),
-                added => added?,
+            match consent.add(column, cell) {
+                Err(problem) if cell.is_empty() => {
+                    empty_state.get_or_insert((name, problem));
+                }
+                added => added.map_err(|problem| failed(name, &problem))?,
             }
             continue;
         }
@@ -322,13 +321,16 @@ fn to_row(
         }
         match column {
             Column::Key => key = Some(cell),
-            column => contact = set(contact, column, cell).map_err(failed)?,
+            column => {
+                let set = set(contact, column, cell);
+                contact = set.map_err(|problem| failed(name, problem))?;
+            }
         }
     }
     let opt_outs = consent.opt_outs().map_err(str::to_owned)?;
     // Nothing is unclear if another column opts the contact out of everything.
-    if let Some(reason) = empty_state.filter(|_| !has(&opt_outs, &EVERYTHING)) {
-        return Err(reason);
+    if let Some((name, problem)) = empty_state.filter(|_| !has(&opt_outs, &EVERYTHING)) {
+        return Err(failed(name, &problem));
     }
     let row = ImportRow::new(contact);
     let row = key.into_iter().fold(row, ImportRow::key);

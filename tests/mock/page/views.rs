@@ -341,6 +341,13 @@ fn faults_are_added_shown_and_removed() {
     page.wait_for_text("#faults", "None. Everything works.");
     assert_eq!(receivers.block_on(get(&server, "/contacts")), 200);
 
+    page.click("#open-fault");
+    page.fill("#fault-dialog [name=every]", "2");
+    page.click("#fault-dialog .primary");
+    page.wait_for_text("#faults", "1 request in 2");
+    assert_eq!(receivers.block_on(get(&server, "/contacts")), 200);
+    assert_eq!(receivers.block_on(get(&server, "/contacts")), 503);
+
     server.fault(Fault::garbage());
     page.wait_for_text("#faults", "not HTTP");
     page.click("#open-reset");

@@ -174,6 +174,13 @@ async fn a_fault_affects_the_next_requests_until_it_is_cleared() {
 
     mock.command(&["fault", "--close", "mid-body", "--path", "/nowhere"]);
     assert_eq!(status().await, 200);
+
+    mock.command(&["fault", "clear"]);
+    mock.command(&["fault", "--status", "503", "--every", "2"]);
+    assert_eq!(
+        [status().await, status().await, status().await],
+        [200, 503, 200]
+    );
 }
 
 #[tokio::test]
@@ -560,6 +567,10 @@ fn a_refusal_of_the_mock_is_the_message_of_the_error() {
         (
             &["fault", "--status", "503", "--times", "0"],
             "`times` must be at least 1",
+        ),
+        (
+            &["fault", "--status", "503", "--every", "0"],
+            "`every` must be at least 1",
         ),
         (
             &["send-event", "email.bounced", "--email-id", "eml_7"],

@@ -360,6 +360,21 @@ async fn a_status_fault_can_be_added_with_all_its_options() {
 }
 
 #[tokio::test]
+async fn a_fault_of_each_nth_request_can_be_added() {
+    let server = MockServer::start().await;
+    let fault = json!({"status": 503, "every": 2, "times": 2, "path": "/contacts"});
+
+    assert_eq!(call(&server, "POST", "faults", fault).await, NO_CONTENT);
+
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        let response = get(&server, "/contacts").await.unwrap();
+        statuses.push(response.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 503, 200, 503, 200, 200]);
+}
+
+#[tokio::test]
 async fn every_other_kind_of_fault_can_be_added() {
     let server = MockServer::start().await;
     let ask = || async { post_unchecked(&server, "/contacts", &ada()).await };
@@ -445,6 +460,11 @@ async fn an_invalid_fault_is_refused_with_the_reason() {
             json!({"status": 503, "times": 0}),
             "`times` must be at least 1",
         ),
+        (
+            json!({"status": 503, "every": 0}),
+            "`every` must be at least 1",
+        ),
+        (json!({"status": 503, "every": -1}), "the body is invalid"),
         (
             json!({"status": 503, "path": "contacts"}),
             "`path` must start with `/` or `*`",

@@ -66,6 +66,7 @@ async fn active_faults_are_listed_with_what_is_left_of_them() {
     let server = MockServer::start().await;
     server.fault(Fault::status(503).times(2).path("/contacts"));
     server.fault(Fault::garbage().after(1));
+    server.fault(Fault::close_before().every(20).times(3));
     server.delivery_fault(DeliveryFault::missing_header("webhook-event").times(3));
     get(&server, "/contacts").await.unwrap();
 
@@ -73,7 +74,8 @@ async fn active_faults_are_listed_with_what_is_left_of_them() {
         list(&server, "faults").await,
         [
             json!({"number": 1, "status": 503, "times": 1, "path": "/contacts"}),
-            json!({"number": 2, "garbage": true})
+            json!({"number": 2, "garbage": true}),
+            json!({"number": 3, "close": "before", "every": 20, "times": 3})
         ]
     );
     assert_eq!(

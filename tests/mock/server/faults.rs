@@ -107,6 +107,75 @@ async fn a_fault_that_has_not_begun_counts_the_requests_of_other_faults() {
     assert_eq!(statuses, [503, 503, 200, 500, 500]);
 }
 
+async fn statuses_of_lists(server: &MockServer, requests: usize) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for _ in 0..requests {
+        let response = get(server, "/contacts").await.unwrap();
+        statuses.push(response.status().as_u16());
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn only_each_nth_matching_request_fails_until_the_fault_is_used_up() {
+    let server = MockServer::start().await;
+    let fault = Fault::status(503).path("/contacts").after(1);
+    server.fault(fault.every(3).times(2));
+
+    let mut statuses = Vec::new();
+    for _ in 0..10 {
+        assert_eq!(get(&server, "/nowhere").await.unwrap().status(), 404);
+        statuses.extend(statuses_of_lists(&server, 1).await);
+    }
+
+    assert_eq!(statuses, [200, 200, 200, 503, 200, 200, 503, 200, 200, 200]);
+}
+
+#[tokio::test]
+async fn between_the_turns_of_a_fault_the_next_one_applies() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).every(2));
+    server.fault(Fault::status(500));
+
+    assert_eq!(
+        statuses_of_lists(&server, 5).await,
+        [500, 503, 500, 503, 500]
+    );
+}
+
+#[tokio::test]
+async fn a_fault_of_each_nth_request_counts_the_requests_of_other_faults() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).times(2));
+    server.fault(Fault::status(500).every(2));
+
+    // The second request is the turn of both.
+    assert_eq!(
+        statuses_of_lists(&server, 6).await,
+        [503, 503, 200, 500, 200, 500]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_retries_finishes_while_each_twentieth_request_fails() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).every(20));
+    let contacts = server.client().contacts();
+
+    let mut retried = Vec::new();
+    for row in 1..=40 {
+        let created = contacts.create(format!("row-{row}@example.com")).await;
+        match created.unwrap().attempts() {
+            1 => {}
+            attempts => retried.push((row, attempts)),
+        }
+    }
+
+    // The retry of the 20th row is the 21st request, so the 40th is that of the 39th row.
+    assert_eq!(retried, [(20, 2), (39, 2)]);
+    assert_eq!(server.contact_count(), 40);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fault_begins_with_the_same_request_however_many_run_at_once() {
     let server = Arc::new(MockServer::start().await);
@@ -179,6 +248,7 @@ async fn a_fault_that_can_never_match_panics_with_the_reason_and_is_not_added() 
         (fault().path("/_mock/reset"), "not the paths below /_mock/"),
         (fault().method("no method"), "is not an HTTP method"),
         (fault().times(0), "`times` must be at least 1"),
+        (fault().every(0), "`every` must be at least 1"),
     ] {
         let message = panics(|| server.fault(fault));
 
