@@ -53,13 +53,13 @@ impl Contacts {
     ///   If you run an
     #[cfg_attr(
         feature = "unsubscribe",
-        doc = "[`UnsubscribeService`](crate::unsubscribe::UnsubscribeService), wait until its [`has_pending`](crate::unsubscribe::UnsubscribeService::has_pending) returns `false`"
+        doc = "[`UnsubscribeService`](crate::unsubscribe::UnsubscribeService), call its [`change_address`](crate::unsubscribe::UnsubscribeService::change_address)"
     )]
     #[cfg_attr(
         not(feature = "unsubscribe"),
-        doc = "`UnsubscribeService` (feature `unsubscribe`), wait until its `has_pending` returns `false`"
+        doc = "`UnsubscribeService` (feature `unsubscribe`), call its `change_address`"
     )]
-    ///   for the old address. Links in mail that was sent before still name the old address.
+    ///   instead. Links in mail that was sent before still name the old address.
     ///
     /// # A call after a failure
     ///

@@ -1382,7 +1382,8 @@ pub enum ErrorKind {
     Transport,
     /// An import, a sync or the sending of an issue ran to its end, but not everything is done: an opt-out failed, or a
     /// row has no known outcome, or an issue had no reader. `finished` of its report returns this. Or
-    /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs.
+    /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs, or that of an `UnsubscribeService` has
+    /// found an opt-out that waits to be sent.
     ///
     /// [`Error::is_retryable`] says whether the next run may do the rest without a change.
     Unfinished,

@@ -30,12 +30,14 @@
 //! # Ok(()) }
 //! ```
 
+mod change_address;
 mod issue;
 mod links;
 mod mail;
 mod page;
 mod service;
 
+pub use change_address::AddressChange;
 pub use issue::{IssueError, IssueFailure, IssueReport, SendIssue};
 pub use links::UnsubscribeLinks;
 pub use mail::{Consent, ConsentPage};

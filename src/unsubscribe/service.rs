@@ -835,7 +835,7 @@ impl UnsubscribeService {
     }
 
     /// Does this for a caller that knows that something waits.
-    async fn waits_for_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
+    pub(super) async fn waits_for_any(&self, ids: &[EventId]) -> Result<bool, InboxError> {
         for id in ids {
             if self.0.inbox.has_own(id).await? {
                 return Ok(true);
@@ -1311,7 +1311,8 @@ impl UnsubscribeService {
         Ok(())
     }
 
-    async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
+    /// Stores an opt-out. Returns when it is stored, or waits already.
+    pub(super) async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
         let (id, spare_id) = OptOut::ids(&opt_out.address, opt_out.topic.as_deref()).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         loop {
@@ -1574,7 +1575,9 @@ impl UnsubscribeServiceBuilder {
     /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this
     /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
     /// same. It must return the newest address, also after several changes. If somebody else takes over an old address,
-    /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one.
+    /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a new
+    /// address where the function finds it before you call
+    /// [`change_address`](UnsubscribeService::change_address).
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
     /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.
@@ -1881,7 +1884,8 @@ impl Shown {
 }
 
 /// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe),
-/// [`may_send`](UnsubscribeService::may_send) and the mails of an [issue](UnsubscribeService::send_issue).
+/// [`may_send`](UnsubscribeService::may_send), [`change_address`](UnsubscribeService::change_address) and the mails of an
+/// [issue](UnsubscribeService::send_issue).
 ///
 /// # Example: what the page says after a click
 ///
@@ -1913,7 +1917,8 @@ pub enum ConsentError {
         "this opt-in, or another one of the address, did not end in time; subscribe after another click"
     )]
     Unfinished,
-    /// A request failed. Requests before it were applied.
+    /// A request failed. Requests before it were applied. Or
+    /// [`change_address`](UnsubscribeService::change_address) found an opt-out that waits.
     #[error(transparent)]
     Service(#[from] Error),
     /// The store of the opt-outs failed, so nothing was sent.
@@ -2173,7 +2178,7 @@ impl OptOut {
     }
 
     /// The opt-out of the current address of a person who had another one before.
-    fn of_current(address: &str, topic: Option<&str>) -> Self {
+    pub(super) fn of_current(address: &str, topic: Option<&str>) -> Self {
         Self {
             kind: Kind::NewAddress,
             ..Self::new(address, topic)
@@ -2201,7 +2206,7 @@ impl OptOut {
     }
 
     /// Returns the id under which an opt-out waits, and the id under which it waits if the first stays held.
-    fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
+    pub(super) fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
         ["out", "out2"].map(|kind| Self::id(kind, address, topic))
     }
 

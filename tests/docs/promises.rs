@@ -177,6 +177,7 @@ const _: () = {
     call::<MergeProperties>();
     call::<UpdateContact>();
     call::<ChangeAddress>();
+    call::<unsubscribe::AddressChange>();
     call::<EraseContact>();
 };
 

@@ -37,6 +37,7 @@ mod sqlite;
 mod steady_time;
 mod sweep;
 mod unsubscribe;
+mod unsubscribe_change_address;
 mod unsubscribe_crash;
 mod unsubscribe_issue;
 mod unsubscribe_mail;

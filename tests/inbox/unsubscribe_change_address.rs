@@ -1,0 +1,278 @@
+//! A new address for a person: the opt-outs that were not sent yet go along.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use audience::contacts::Contact;
+use audience::inbox::{MemoryStore, SqliteStore, Store};
+use audience::mock::{Fault, MockServer};
+use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
+use audience::{Error, ErrorKind, Outcome, RetryPolicy};
+use futures_util::FutureExt;
+use http::StatusCode;
+use support::{DatabaseFile, in_time, steady_time};
+use tokio::task::JoinHandle;
+
+use super::faulty_store::FaultyStore;
+use super::unsubscribe::{FORM, ONE_CLICK, links, one_click_url, post};
+
+const OLD: &str = "ada@example.com";
+const NEW: &str = "ada@example.net";
+const WAITS: &str = "an opt-out of the old address waits to be sent; call again in a few minutes";
+/// The page offers the first one only.
+const TOPICS: [&str; 2] = ["news", "internal"];
+/// How long the last response of a slow change takes.
+const SLOW: Duration = Duration::from_millis(500);
+
+async fn mock() -> MockServer {
+    steady_time::begin();
+    let server = MockServer::builder().topic("news", true);
+    let server = server.topic("internal", true).seed_contact(OLD);
+    server.start().await
+}
+
+/// A service that does not retry, so that a fault fails a call.
+fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    let client = server.client_builder().retry(RetryPolicy::none());
+    UnsubscribeService::builder(links(), client.build().unwrap().contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .build()
+}
+
+/// Clicks on a link in mail to the old address: for a topic, or for everything.
+async fn click(service: &UnsubscribeService, topic: Option<&str>) {
+    let url = match topic {
+        Some(topic) => one_click_url(OLD, topic),
+        None => links().link(OLD),
+    };
+    let reply = post(service, &url, FORM, ONE_CLICK).await;
+    assert_eq!(reply.status, StatusCode::OK);
+}
+
+async fn run_worker(service: &UnsubscribeService) {
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    worker.run_until_idle().await.unwrap();
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+/// Starts a call, and returns when the service has its last request, which opts out the old contact. Its response comes
+/// later because of a fault.
+async fn change_until_last_request(
+    server: &MockServer,
+    service: &UnsubscribeService,
+    fault: Fault,
+) -> JoinHandle<Result<Contact, ConsentError>> {
+    server.fault(fault.path("*/unsubscribe").times(1));
+    let call = tokio::spawn(service.change_address(OLD, NEW).into_future());
+    while !server
+        .requests()
+        .iter()
+        .any(|request| request.path.ends_with("/unsubscribe"))
+    {
+        assert!(!call.is_finished(), "the call ended earlier");
+        tokio::task::yield_now().await;
+    }
+    call
+}
+
+fn of_call(error: ConsentError) -> Error {
+    match error {
+        ConsentError::Service(error) => error,
+        error => panic!("{error}"),
+    }
+}
+
+/// The topics that a contact has opted out of.
+fn opt_outs(server: &MockServer, address: &str) -> Vec<&'static str> {
+    let contact = server.contact(address).unwrap();
+    let topics = TOPICS.into_iter();
+    topics.filter(|topic| !contact.topics[*topic]).collect()
+}
+
+async fn a_waiting_opt_out_stops_a_change(store: impl Store + Clone) {
+    for topic in [Some("news"), Some("internal"), None] {
+        let server = mock().await;
+        let service = service(&server, store.clone());
+        click(&service, topic).await;
+
+        let stopped = service.change_address(" Ada@Example.com", NEW).await;
+
+        let error = stopped.unwrap_err();
+        assert_eq!(error.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(audience::exit_status(&error), 75);
+        let error = of_call(error);
+        assert_eq!(error.to_string(), format!("change_address: {WAITS}"));
+        assert_eq!(error.explanation(), WAITS);
+        let found = (error.kind(), error.outcome(), error.may_repeat());
+        assert_eq!(found, (ErrorKind::Unfinished, Outcome::NotSent, true));
+        let requests = server.requests();
+        assert!(requests.iter().all(|request| request.method == "GET"));
+        assert!(server.contact(NEW).is_none());
+
+        run_worker(&service).await;
+        let moved = service.change_address(OLD, NEW).await.unwrap();
+
+        assert_eq!(moved.email, NEW);
+        assert_eq!(moved.unsubscribed, topic.is_none());
+        assert_eq!(opt_outs(&server, NEW), Vec::from_iter(topic));
+        assert!(server.contact(OLD).unwrap().unsubscribed);
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_opt_out_stops_a_change_until_it_was_sent_and_then_goes_along() {
+    a_waiting_opt_out_stops_a_change(MemoryStore::new()).await;
+
+    let file = DatabaseFile::new();
+    a_waiting_opt_out_stops_a_change(SqliteStore::open(&file.0).unwrap()).await;
+}
+
+async fn a_click_during_a_change_reaches_the_new_contact(store: impl Store + Clone) {
+    for topic in [Some("news"), Some("internal"), None] {
+        let server = mock().await;
+        let service = service(&server, store.clone());
+        let call = change_until_last_request(&server, &service, Fault::delay(SLOW)).await;
+
+        click(&service, topic).await;
+        assert!(!call.is_finished());
+        let moved = call.await.unwrap().unwrap();
+
+        assert!(!moved.unsubscribed && moved.topics["news"] && moved.topics["internal"]);
+        assert!(service.has_pending(NEW, topic).await.unwrap());
+        assert!(
+            !service
+                .may_send(NEW, topic.unwrap_or("news"))
+                .await
+                .unwrap()
+        );
+        run_worker(&service).await;
+        // Exactly what the person opted out of.
+        assert_eq!(server.contact(NEW).unwrap().unsubscribed, topic.is_none());
+        assert_eq!(opt_outs(&server, NEW), Vec::from_iter(topic));
+    }
+}
+
+#[tokio::test]
+async fn a_click_during_a_change_is_stored_for_the_new_address_before_the_call_returns() {
+    a_click_during_a_change_reaches_the_new_contact(MemoryStore::new()).await;
+
+    let file = DatabaseFile::new();
+    a_click_during_a_change_reaches_the_new_contact(SqliteStore::open(&file.0).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_click_during_a_change_that_fails_reaches_the_new_contact_and_the_call_can_be_repeated() {
+    for is_applied in [false, true] {
+        let server = mock().await;
+        let service = service(&server, MemoryStore::new());
+        let outage = Fault::status(503).delayed_by(SLOW);
+        let outage = if is_applied { outage.applied() } else { outage };
+        let call = change_until_last_request(&server, &service, outage).await;
+
+        click(&service, Some("news")).await;
+        assert!(!call.is_finished());
+        let failed = of_call(call.await.unwrap().unwrap_err());
+
+        assert_eq!(failed.status(), Some(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(failed.outcome(), Outcome::Unknown);
+        assert!(failed.may_repeat());
+        let waits = service.change_address(OLD, NEW).await.unwrap_err();
+        assert_eq!(of_call(waits).kind(), ErrorKind::Unfinished);
+        run_worker(&service).await;
+        assert_eq!(opt_outs(&server, NEW), ["news"]);
+
+        match (service.change_address(OLD, NEW).await, is_applied) {
+            (Ok(moved), false) => assert!(!moved.unsubscribed && !moved.topics["news"]),
+            // It cannot know that the opt-out of the old contact is its own.
+            (Err(error), true) => assert_eq!(of_call(error).kind(), ErrorKind::Ambiguous),
+            (result, _) => panic!("{result:?}"),
+        }
+        assert!(server.contact(OLD).unwrap().unsubscribed);
+        assert!(!server.contact(NEW).unwrap().unsubscribed);
+    }
+}
+
+#[tokio::test]
+async fn a_topic_that_the_service_no_longer_has_is_looked_for_if_the_call_names_it() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let change = || service.change_address(OLD, NEW).topics(["retired"]);
+    click(&service, Some("retired")).await;
+
+    let error = of_call(change().await.unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Unfinished);
+    run_worker(&service).await;
+    let moved = change().await.unwrap();
+
+    // The worker has sent an opt-out of everything instead.
+    assert!(moved.unsubscribed);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_somebody_else_is_in_nobodys_way() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.opt_out("bob@example.com", None).await.unwrap();
+
+    let missing = service.change_address("nobody@example.com", NEW).await;
+    let moved = service.change_address(OLD, NEW).await.unwrap();
+
+    let missing = of_call(missing.unwrap_err());
+    assert!(missing.is_not_found(), "{missing}");
+    assert!(missing.to_string().starts_with("change_address: "));
+    assert!(!moved.unsubscribed);
+    assert_eq!(service.pending().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_change_continues_if_its_future_is_dropped() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let left = service
+        .change_address(OLD, NEW)
+        .into_future()
+        .now_or_never();
+    in_time(service.inbox().wait_idle()).await;
+
+    assert!(left.is_none());
+    assert!(server.contact(OLD).unwrap().unsubscribed);
+    assert!(!server.contact(NEW).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn nothing_is_changed_if_the_store_fails_before() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let store = FaultyStore::down_while(MemoryStore::new(), is_down);
+
+    let error = service(&server, store).change_address(OLD, NEW).await;
+
+    assert!(matches!(error, Err(ConsentError::Store(_))), "{error:?}");
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn if_the_store_fails_after_the_change_the_error_says_that_the_change_was_made() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let store = FaultyStore::down_while(MemoryStore::new(), Arc::clone(&is_down));
+    let service = service(&server, store);
+    let call = change_until_last_request(&server, &service, Fault::delay(SLOW)).await;
+
+    is_down.store(true, Ordering::SeqCst);
+    let error = of_call(call.await.unwrap().unwrap_err());
+
+    let found = (error.kind(), error.outcome(), error.is_retryable());
+    assert_eq!(found, (ErrorKind::Unfinished, Outcome::Applied, false));
+    let text = format!("{error:#}");
+    assert!(
+        text.contains("compare both contacts") && text.contains("the store of the inbox"),
+        "{text}"
+    );
+    assert!(error.explanation().ends_with("; do not repeat it"));
+    assert!(server.contact(OLD).unwrap().unsubscribed);
+    assert!(!server.contact(NEW).unwrap().unsubscribed);
+}
