@@ -63,14 +63,14 @@ pub(super) struct ImportOptions {
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Import the corrected rejects in this folder in place of the files of the same names, which must be finished; can be
-    /// repeated, with the newest folder last
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["verify", "journal", "mock"])]
+    /// repeated, with the newest folder last; with --verify, a row that a corrected row stands for is left out
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["journal", "mock"])]
     corrected: Vec<PathBuf>,
     /// Check every row without sending anything
     #[arg(long)]
     dry_run: bool,
     /// Look whether the service has the contact and every opt-out of each row, and change nothing; --rejects gets the
-    /// rows whose contact or opt-out is missing
+    /// rows whose contact or opt-out is missing; if you corrected rejects, add --corrected with each of their folders
     #[arg(long, conflicts_with_all = ["dry_run", "resume", "journal"])]
     verify: bool,
     /// Opt every contact of this file out of everything; =FILE may be left out if there is only one file; can be
@@ -118,7 +118,8 @@ Example:
   audience import list.csv --map Status=subscribed --rejects rejects.csv
   audience import contacts.csv blocklisted.csv --opt-out-all=blocklisted.csv
   audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects
-  audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects --resume --corrected corrected";
+  audience import subscribed.csv unsubscribed.csv cleaned.csv --rejects rejects --resume --corrected corrected
+  audience import subscribed.csv unsubscribed.csv cleaned.csv --verify --corrected corrected";
 
 fn parse_map(text: &str) -> Result<(String, Column), String> {
     // A column, a topic and a property may have a `=` in their names.

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use super::batch::ListedAddresses;
 use super::builder::{DEFAULT_CONCURRENCY, Import};
+use super::corrected::corrected_rows;
 use super::csv::{CsvInput, CsvRows};
 use super::engine::{DryRun, OnProgress, Progress, Work};
 use super::journal::Journal;
@@ -79,6 +80,8 @@ impl Contacts {
             opened: None,
             rejects: None,
             replaced: Vec::new(),
+            corrected: None,
+            left_out: HashSet::new(),
         });
         let mut files: Vec<_> = files.collect();
         // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
@@ -122,6 +125,10 @@ struct ListFile {
     rejects: Option<PathBuf>,
     /// The files that this one is in place of.
     replaced: Vec<PathBuf>,
+    /// The corrected rejects that are verified, too, with the journal of this file.
+    corrected: Option<(PathBuf, Journal)>,
+    /// The numbers of the rows that are not verified, because corrected rows stand for them.
+    left_out: HashSet<u64>,
 }
 
 impl ImportFiles {
@@ -190,12 +197,23 @@ impl ImportFiles {
         self
     }
 
-    /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. Journals are neither
-    /// read nor written. All files together list the contacts at most once: the first 200 rows without an opt-out are those
-    /// of all files. See [`Import::verify`].
+    /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. No journal is written,
+    /// and none is read but those of files that have [`corrected`](Self::corrected) rejects. All files together list the
+    /// contacts at most once: the first 200 rows without an opt-out are those of all files. See [`Import::verify`].
     ///
-    /// It looks at the files that are given. If you corrected rejects, verify the files of each folder by a call of its own:
-    /// with [`corrected`](Self::corrected), it fails.
+    /// With the folders of the [`corrected`](Self::corrected) rejects, it looks at the files and at their corrected rejects.
+    /// A row that a corrected one stands for is left out, and not counted. So if
+    /// [`finished`](ImportReport::finished) returns no error and [`refused`](ImportReport::refused) is 0, everybody of the
+    /// list is there, with every opt-out. A row is left out only if all of this is true:
+    ///
+    /// - A row of the corrected rejects has the line of this row in the column `line`. So leave that column as it is.
+    /// - If this row opts out of everything, so does the corrected row. The corrected row opts out of at least as many
+    ///   topics: their names are not compared, because one may have been misspelled.
+    /// - If this row has an opt-out, and the corrected row another address, the service refused this row, and not because the
+    ///   contact existed. Otherwise, a contact with the old address may lack the opt-out.
+    ///
+    /// Any other row is looked for as it is, also if you deleted its row from the corrected rejects. Corrected rows have
+    /// [rejects](Self::rejects_folder) of their own, such as `corrected-list.csv` for those of `corrected/list.csv`.
     ///
     /// # Example: before the first broadcast
     ///
@@ -283,10 +301,12 @@ impl ImportFiles {
     ///   ignored.
     /// - **Journals.** Corrected rejects have a journal of their own beside them. The report does not count the rows of the
     ///   files that they replace.
+    /// - **At the end.** [`verify`](Self::verify) with the same folders looks at the original files, too.
     ///
     /// The import fails before anything is sent, with an error of the kind [`Config`](crate::ErrorKind::Config), if a file to
-    /// replace is not finished, if this is no folder, or if it is to [`verify`](Self::verify). A [`dry_run`](Self::dry_run)
-    /// fails in the same way.
+    /// replace is not finished, or if this is no folder. A [`dry_run`](Self::dry_run) and a verification fail in the same way.
+    /// A verification also fails if the import has applied a row for which there is a corrected row: one of the folders may
+    /// be missing.
     ///
     /// # Example: a row that was corrected
     ///
@@ -407,15 +427,10 @@ impl ImportFiles {
 }
 
 impl ImportFiles {
-    /// Puts the corrected rejects in place of the files that they are from.
+    /// Puts the corrected rejects in place of the files that they are from. A verification looks at both.
     pub(crate) fn replace_files(&mut self) -> Result<(), Error> {
+        let mut originals: Vec<ListFile> = Vec::new();
         for folder in std::mem::take(&mut self.corrected) {
-            if self.work == Work::Verify {
-                return Err(Error::config(
-                    "a verification takes no corrected files; verify the original files, and the files of each folder by a run \
-                     of its own",
-                ));
-            }
             if !folder.is_dir() {
                 let folder = folder.display();
                 return Err(Error::config(format!(
@@ -424,8 +439,14 @@ impl ImportFiles {
             }
             let service = self.contacts.client.base_url();
             for file in &mut self.files {
-                file.replace(&folder, &service)?;
+                let original = file.replace(&folder, &service)?;
+                originals.extend(original.filter(|_| self.work == Work::Verify));
             }
+        }
+        if !originals.is_empty() {
+            originals.append(&mut self.files);
+            self.files = originals;
+            self.files.iter_mut().for_each(ListFile::rename_rejects);
         }
         self.files.sort_by_key(|file| !file.input.opts_out_all());
         Ok(())
@@ -495,15 +516,45 @@ impl ImportFiles {
         files.collect()
     }
 
+    /// Finds the rows that a verification leaves out, because corrected rows stand for them.
+    async fn leave_out_corrected(&mut self) -> Result<(), Error> {
+        for file in &mut self.files {
+            let Some((path, journal)) = file.corrected.take() else {
+                continue;
+            };
+            let original = file.input.open_again(&file.path);
+            let original = original.and_then(CsvInput::rows);
+            let original =
+                original.map_err(|error| error.about(&file.path.display().to_string()))?;
+            let corrected = file.input.open_corrected(&path);
+            let corrected = corrected.and_then(CsvInput::rows);
+            let corrected = corrected.map_err(|error| error.about(&path.display().to_string()))?;
+            let find = move || corrected_rows(original, corrected, &journal);
+            file.left_out = match tokio::task::spawn_blocking(find).await {
+                Ok(Ok(left_out)) => left_out,
+                Ok(Err(line)) => return Err(file.applied(&path, line)),
+                Err(error) => {
+                    let message = "the runtime stopped before the verification";
+                    return Err(Error::transport(message).caused_by(error));
+                }
+            };
+        }
+        Ok(())
+    }
+
     /// Counts the rows, and opens the files with their journals.
     async fn open(&mut self) -> Result<Vec<OpenFile>, Error> {
         self.check()?;
+        self.leave_out_corrected().await?;
         if let Some(progress) = self.progress.clone()
             && lock(&progress).total.is_none()
         {
             let files = self.countable();
             let total = tokio::task::spawn_blocking(move || count(&files)).await;
-            lock(&progress).total = total.ok().flatten();
+            let left_out = self.files.iter().map(|file| file.left_out.len() as u64);
+            let left_out: u64 = left_out.sum();
+            let total = total.ok().flatten();
+            lock(&progress).total = total.map(|total| total.saturating_sub(left_out));
         }
         let files = std::mem::take(&mut self.files).into_iter();
         files.map(|file| file.open(self.work)).collect()
@@ -568,7 +619,14 @@ impl ImportFiles {
 
     /// Returns the import of one of the files.
     fn import(&self, file: OpenFile) -> Import {
-        let mut import = self.contacts.import(file.rows);
+        let mut import = match file.left_out.is_empty() {
+            true => self.contacts.import(file.rows),
+            false => {
+                let rows = (0_u64..).zip(file.rows);
+                let rows = rows.filter(move |(number, _)| !file.left_out.contains(number));
+                self.contacts.import(rows.map(|(_, row)| row))
+            }
+        };
         import = import.concurrency(self.concurrency);
         import.settings.dry_run = self.dry_run.clone();
         import = match self.work {
@@ -618,43 +676,77 @@ struct OpenFile {
     path: String,
     opts_out_all: bool,
     rows: CsvRows,
+    left_out: HashSet<u64>,
     journal: Option<Journal>,
     rejects: Option<PathBuf>,
 }
 
 impl ListFile {
-    /// Puts the file of the same name in this folder in place of this one, if there is one.
-    fn replace(&mut self, folder: &Path, service: &str) -> Result<(), Error> {
+    /// Puts the file of the same name in this folder in place of this one, and returns this one, if there is such a file.
+    fn replace(&mut self, folder: &Path, service: &str) -> Result<Option<Self>, Error> {
         let corrected = folder.join(self.path.file_name().unwrap_or_default());
         // On Windows, the rejects of a file without any are an empty file.
         let has_rows =
             std::fs::metadata(&corrected).is_ok_and(|file| file.is_file() && file.len() > 0);
         if !has_rows {
-            return Ok(());
+            return Ok(None);
         }
-        if !self.is_finished(service)? {
+        let Some(journal) = self.finished_journal(service)? else {
             return Err(self.not_finished(&corrected, folder));
-        }
+        };
         let opened = self.input.open_corrected(&corrected);
-        self.input = opened.map_err(|error| error.about(&corrected.display().to_string()))?;
-        self.journal = Some(with_suffix(&corrected, ".journal"));
-        self.replaced
-            .push(std::mem::replace(&mut self.path, corrected));
-        Ok(())
+        let input = opened.map_err(|error| error.about(&corrected.display().to_string()))?;
+        let mut replaced = self.replaced.clone();
+        replaced.push(self.path.clone());
+        let replacement = Self {
+            path: corrected.clone(),
+            input,
+            journal: Some(with_suffix(&corrected, ".journal")),
+            opened: None,
+            rejects: self.rejects.clone(),
+            replaced,
+            corrected: None,
+            left_out: HashSet::new(),
+        };
+        let mut original = std::mem::replace(self, replacement);
+        original.corrected = Some((corrected, journal));
+        Ok(Some(original))
     }
 
-    /// Returns whether the last run into this service has read all rows of the file, and has left none to the next one.
-    fn is_finished(&self, service: &str) -> Result<bool, Error> {
+    /// Gives the rejects of a corrected file a name of their own, because the original file has the same name.
+    fn rename_rejects(&mut self) {
+        if let (false, Some(rejects)) = (self.replaced.is_empty(), &mut self.rejects) {
+            let folder = self.path.parent().map(real_path).unwrap_or_default();
+            let mut name = folder.file_name().unwrap_or_default().to_owned();
+            name.push("-");
+            name.push(rejects.file_name().unwrap_or_default());
+            rejects.set_file_name(name);
+        }
+    }
+
+    /// Returns the journal if the last run into this service has read all rows of the file, and has left none to the next
+    /// one.
+    fn finished_journal(&self, service: &str) -> Result<Option<Journal>, Error> {
         // A journal that does not exist would be created.
         let Some(path) = self.journal.as_deref().filter(|path| path.exists()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let opened = Journal::open(path);
         let journal = opened.map_err(|error| error.about(&self.path.display().to_string()))?;
         let Some(rows) = journal.rows_at_end(service) else {
-            return Ok(false);
+            return Ok(None);
         };
-        Ok(CsvInput::count_rows(&self.path, self.input.delimiter_char()) == Some(rows))
+        let count = CsvInput::count_rows(&self.path, self.input.delimiter_char());
+        Ok((count == Some(rows)).then_some(journal))
+    }
+
+    /// Returns the error if there is a corrected row for a row that the import has applied.
+    fn applied(&self, corrected: &Path, line: u64) -> Error {
+        let (path, corrected) = (self.path.display(), corrected.display());
+        Error::config(format!(
+            "{corrected} has a row with {line} in the column `line`, but the import has applied line {line} of {path}; pass the \
+             folders of all corrected rejects, the newest one last; if they are complete, remove that row from {corrected}"
+        ))
     }
 
     fn not_finished(&self, corrected: &Path, folder: &Path) -> Error {
@@ -693,6 +785,7 @@ impl ListFile {
         Ok(OpenFile {
             opts_out_all,
             rows,
+            left_out: self.left_out,
             journal: self.opened,
             rejects: self.rejects,
             path,

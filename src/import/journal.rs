@@ -167,6 +167,11 @@ impl Journal {
         resumed.rows_at_end.filter(|_| is_same)
     }
 
+    /// Returns the outcome of a finished row. `None` if something of the row is left, or if it was never sent.
+    pub(super) fn outcome(&self, number: u64) -> Option<RowOutcome> {
+        self.contents.resumed.outcome(number)
+    }
+
     /// Starts an import into this service: a new journal gets a header, any other must have the header of this import.
     pub(super) async fn start(
         self,
@@ -760,11 +765,15 @@ impl Resumed {
     fn has_contact(&self, number: u64) -> bool {
         let outcome = match self.opt_outs_left.get(&number) {
             Some(unfinished) => Some(unfinished.left.contact.clone()),
-            None => self
-                .place(number)
-                .and_then(|(batch, index)| self.batches[batch].finished.outcome(index)),
+            None => self.outcome(number),
         };
         outcome.is_some_and(|outcome| outcome.is_applied())
+    }
+
+    /// Returns the outcome of a finished row. This does not count the row as read.
+    fn outcome(&self, number: u64) -> Option<RowOutcome> {
+        let (batch, index) = self.place(number)?;
+        self.batches[batch].finished.outcome(index)
     }
 
     /// Returns what is known about the next row of the input. Rows must be asked for in order, once each.

@@ -101,6 +101,7 @@
 
 mod batch;
 mod builder;
+mod corrected;
 mod csv;
 mod engine;
 mod files;

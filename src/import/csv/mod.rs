@@ -459,10 +459,19 @@ impl CsvInput {
 
     /// Opens the corrected rejects of this file. What was said about its columns applies to them, too.
     pub(super) fn open_corrected(&self, path: &Path) -> Result<Self, Error> {
-        let mut corrected = Self::open(path)?;
-        corrected.mapping = corrected.mapping.replacing(self.mapping.clone())?;
-        corrected.on_conflict = self.on_conflict;
-        Ok(corrected)
+        self.apply_to(Self::open(path)?)
+    }
+
+    /// Opens this file, which has this path, a second time.
+    pub(super) fn open_again(&self, path: &Path) -> Result<Self, Error> {
+        self.apply_to(Self::open(path)?.delimiter(self.delimiter_char())?)
+    }
+
+    /// Applies what was said about this file to another one.
+    fn apply_to(&self, mut other: Self) -> Result<Self, Error> {
+        other.mapping = other.mapping.replacing(self.mapping.clone())?;
+        other.on_conflict = self.on_conflict;
+        Ok(other)
     }
 
     /// Counts the rows of a file with this delimiter. Returns `None` if the file cannot be read a second time.

@@ -119,6 +119,22 @@ impl CsvRows {
         }
     }
 
+    /// Returns the rows of rejects, each with its line in the file that they are from. Rows without such a line are left
+    /// out.
+    pub(crate) fn with_original_lines(mut self) -> impl Iterator<Item = (u64, ImportRow)> {
+        let next = move || {
+            let record = self.next_record().ok().flatten()?;
+            Some((self.original_line(&record), self.convert(&record)))
+        };
+        std::iter::from_fn(next).filter_map(|(line, row)| Some((line?, row)))
+    }
+
+    fn original_line(&self, record: &Record) -> Option<u64> {
+        // The line is the first of the leading columns.
+        let line = record.cells.first().filter(|_| self.mapping.is_rejects())?;
+        std::str::from_utf8(line).ok()?.trim().parse().ok()
+    }
+
     /// Reads the next record that is not blank.
     fn next_record(&mut self) -> std::io::Result<Option<Record>> {
         loop {

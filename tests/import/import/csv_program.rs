@@ -599,6 +599,18 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
     assert!(ada.unsubscribed && !ada.answers["news"], "{ada:?}");
     assert!(server.contact("bob@x.io").unwrap().unsubscribed);
     assert_eq!(server.contact_count(), 3);
+    let mut verify: Vec<&str> = files.iter().map(String::as_str).collect();
+    verify.extend(["--map", "Hints=topic:news", "--verify"]);
+    let originals = run(Some(&server), &verify);
+    verify.extend(["--corrected", &corrected]);
+    let whole = run(Some(&server), &verify);
+    assert_eq!(originals.status.code(), Some(3), "{originals:?}");
+    assert_eq!(whole.status.code(), Some(0), "{whole:?}");
+    assert_eq!(
+        last_line(&whole),
+        "opt-outs recorded for 3 rows, missing for 0; 2 rows without opt-outs have a contact, 0 invalid or without a contact, \
+         0 not verified"
+    );
 }
 
 #[test]
@@ -628,12 +640,17 @@ fn corrected_rejects_of_files_that_are_not_finished_are_refused_and_nothing_is_s
     let said = format!("{} is not finished, so {corrected}", files[0]);
     assert!(stderr.contains(&said), "{stderr}");
     assert!(server.requests().is_empty());
-    for other in ["--verify", "--mock"] {
-        let both = ["import", &files[0], "--corrected", &corrected, other];
-        let output = Command::new(program("audience")).args(both).output();
-        let stderr = String::from_utf8(output.unwrap().stderr).unwrap();
-        assert!(stderr.contains("cannot be used with"), "{other}: {stderr}");
-    }
+    let verified = run(
+        Some(&server),
+        &[&files[0], "--verify", "--corrected", &corrected],
+    );
+    assert_eq!(verified.status.code(), Some(1), "{verified:?}");
+    let stderr = String::from_utf8_lossy(&verified.stderr);
+    assert!(stderr.contains(&said), "{stderr}");
+    let both = ["import", &files[0], "--corrected", &corrected, "--mock"];
+    let output = Command::new(program("audience")).args(both).output();
+    let stderr = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(stderr.contains("cannot be used with"), "{stderr}");
 }
 
 #[test]

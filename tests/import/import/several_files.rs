@@ -374,7 +374,7 @@ async fn corrected_rejects_of_a_killed_run_are_refused_until_a_run_has_got_to_it
 }
 
 #[tokio::test]
-async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_has_grown_or_is_verified() {
+async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_or_has_grown() {
     let folder = Folder::new("files-grown");
     let server = MockServer::start().await;
     let files = [folder.file("list.csv", "email\nada@x.io\nnobody\n")];
@@ -400,7 +400,7 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_has_grown_or_i
         (unfinished, "list.csv is not finished"),
         (elsewhere, "list.csv is not finished"),
         (grown, "list.csv is not finished"),
-        (verified, "a verification takes no corrected files"),
+        (verified, "list.csv is not finished"),
         (nowhere, "corected is not a folder of corrected files"),
     ] {
         assert_eq!(stopped.error().kind(), ErrorKind::Config);
@@ -552,6 +552,144 @@ async fn verify_looks_at_every_file_and_writes_the_rows_without_their_opt_out() 
     let text = std::fs::read_to_string(Path::new(&rejects).join("unsubscribed.csv")).unwrap();
     assert!(text.contains("opt_out_missing"), "{text}");
     assert!(!files.iter().any(|file| has_journal(file)));
+}
+
+/// Imports the files, and writes their rejects to this folder.
+async fn import_to(server: &MockServer, files: &[String], rejects: &str, corrected: &[String]) {
+    std::fs::create_dir(rejects).unwrap();
+    let import = import(server, files).rejects_folder(rejects);
+    let import = corrected.iter().fold(import, ImportFiles::corrected);
+    // Refused rows and opt-outs that failed are what the tests correct.
+    let _ = in_time(import).await.unwrap();
+}
+
+/// Replaces a text in the rejects of the file `a.csv` in this folder.
+fn correct(folder: &str, from: &str, to: &str) {
+    let path = Path::new(folder).join("a.csv");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(path, text.replace(from, to)).unwrap();
+}
+
+#[tokio::test]
+async fn a_verification_looks_at_corrected_rows_instead_of_the_rows_that_they_stand_for() {
+    let folder = Folder::new("files-verify-corrected");
+    let server = MockServer::start().await;
+    let list = "email,unsubscribed\nada@x.io,yes\nnobody,yes\nno-one,no\n";
+    let files = [
+        folder.file("a.csv", list),
+        folder.file("b.csv", "email\nbob@x.io\n"),
+    ];
+    let corrected = ["corrected", "corrected-2"].map(|name| folder.path(name));
+    import_to(&server, &files, &corrected[0], &[]).await;
+    correct(&corrected[0], "nobody", "cy@x.io");
+    import_to(&server, &files, &corrected[1], &corrected[..1]).await;
+    correct(&corrected[1], "no-one", "dan@x.io");
+    import_to(&server, &files, &folder.path("rejects"), &corrected).await;
+    let missing = folder.path("missing");
+    std::fs::create_dir(&missing).unwrap();
+    let verify = |folders: &[String]| {
+        let import = import(&server, &files).verify().rejects_folder(&missing);
+        folders.iter().fold(import, ImportFiles::corrected)
+    };
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let show = Arc::clone(&shown);
+    server.clear_requests();
+
+    let mut found = Vec::new();
+    for folders in [&[][..], &corrected[..1]] {
+        let report = in_time(verify(folders)).await.unwrap();
+        found.push((report.valid(), report.refused()));
+    }
+    let whole = verify(&corrected).on_progress(move |progress| {
+        let counts = (progress.finished(), progress.total());
+        show.lock().unwrap().push(counts);
+    });
+    let whole = in_time(whole).await.unwrap().finished().unwrap();
+
+    assert_eq!(found, [(2, 2), (3, 1)]);
+    assert_eq!((whole.valid(), whole.refused(), whole.total()), (4, 0, 4));
+    assert_eq!(shown.lock().unwrap().last(), Some(&(4, Some(4))));
+    assert!(server.requests().iter().all(|sent| sent.method == "GET"));
+    for (email, rejects) in [("ada@x.io", "a.csv"), ("cy@x.io", "corrected-a.csv")] {
+        server.seed(json!({"contacts": [{"email": email, "unsubscribed": false}]}));
+        let report = in_time(verify(&corrected)).await.unwrap();
+        assert_eq!((report.valid(), report.opt_out_missing()), (3, 1));
+        assert!(report.finished().is_err());
+        let text = std::fs::read_to_string(Path::new(&missing).join(rejects)).unwrap();
+        assert!(text.contains(email), "{text}");
+        server.seed(json!({"contacts": [{"email": email, "unsubscribed": true}]}));
+    }
+}
+
+#[tokio::test]
+async fn a_row_whose_corrected_row_is_gone_or_has_lost_its_opt_out_is_verified_as_it_is() {
+    let folder = Folder::new("files-verify-lost");
+    let server = MockServer::start().await;
+    let list = "email,unsubscribed\nnobody,yes\nno-one,no\n";
+    let files = [folder.file("a.csv", list)];
+    let corrected = folder.path("corrected");
+    import_to(&server, &files, &corrected, &[]).await;
+    server.seed(json!({"contacts": [{"email": "cy@x.io", "unsubscribed": true}]}));
+    let header = "line,code,message,retryable,email,unsubscribed\n";
+
+    for (rows, refused) in [
+        (format!("{header}2,validation_error,,false,cy@x.io,no\n"), 2),
+        (
+            format!("{header}2,validation_error,,false,cy@x.io,yes\n"),
+            1,
+        ),
+        ("email,unsubscribed\ncy@x.io,yes\n".to_owned(), 2),
+    ] {
+        folder.file("corrected/a.csv", &rows);
+        let verified = import(&server, &files).corrected(&corrected).verify();
+        let report = in_time(verified).await.unwrap();
+
+        let found = (report.valid(), report.refused());
+        assert_eq!(found, (1, refused), "{rows}");
+    }
+}
+
+#[tokio::test]
+async fn a_corrected_topic_stands_for_a_misspelled_one_unless_the_old_address_lacks_the_opt_out() {
+    let folder = Folder::new("files-verify-topic");
+    let server = MockServer::builder().topic("news", true).start().await;
+    let files = [folder.file("a.csv", "email,topic:nwes\nada@x.io,no\nnobody,no\n")];
+    let corrected = [folder.path("corrected")];
+    import_to(&server, &files, &corrected[0], &[]).await;
+    correct(&corrected[0], "topic:nwes", "topic:news");
+    correct(&corrected[0], "nobody", "cy@x.io");
+    import_to(&server, &files, &folder.path("rejects"), &corrected).await;
+    let verify = || import(&server, &files).corrected(&corrected[0]).verify();
+
+    let whole = in_time(verify()).await.unwrap().finished().unwrap();
+    // The contact of the old address exists.
+    server.seed(json!({"contacts": [{"email": "ida@x.io", "topics": {"news": false}}]}));
+    correct(&corrected[0], "ada@x.io", "ida@x.io");
+    let moved = in_time(verify()).await.unwrap();
+
+    assert_eq!((whole.valid(), whole.refused()), (2, 0));
+    assert_eq!((moved.valid(), moved.opt_out_missing()), (2, 1));
+    assert!(moved.finished().is_err());
+}
+
+#[tokio::test]
+async fn a_verification_refuses_corrected_rejects_with_a_row_that_the_import_has_applied() {
+    let folder = Folder::new("files-verify-applied");
+    let server = MockServer::start().await;
+    let files = [folder.file("a.csv", "email\nada@x.io\nnobody\n")];
+    let corrected = folder.path("corrected");
+    import_to(&server, &files, &corrected, &[]).await;
+    let text = "line,code,message,retryable,email\n2,validation_error,,false,bob@x.io\n";
+    let rejects = folder.file("corrected/a.csv", text);
+    server.clear_requests();
+
+    let error = refused(import(&server, &files).corrected(&corrected).verify()).await;
+
+    assert_eq!(error.error().kind(), ErrorKind::Config);
+    let said = format!("{rejects} has a row with 2 in the column `line`");
+    assert!(error.to_string().contains(&said), "{error}");
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
