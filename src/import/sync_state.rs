@@ -20,11 +20,11 @@ use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
 };
+use crate::Error;
 use crate::client::{ResponseFuture, wait_for_call};
 use crate::contacts::{Contacts, Erasure, normalized_address};
 use crate::secret::for_owner_only;
 use crate::sync::lock;
-use crate::Error;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
@@ -473,9 +473,9 @@ impl Contacts {
     /// It is safe to repeat the call after any error, with the same rows. The error of a row, which leaves it in the file,
     /// and does not keep the others from being erased:
     ///
-    /// - The errors of [`erase`](Self::erase), with the key of the row. After three rows in a row that failed because of the
-    ///   service or the connection, no request is sent for the others: each of them gets an
-    ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error.
+    /// - The errors of [`erase`](Self::erase), with the key of the row. After three consecutive rows that failed because of
+    ///   the service or the connection, no request is sent for the others: each of them gets an
+    ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error. If the same rows fail each time, give them last.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted.
     ///
     /// The errors of the call:
@@ -487,8 +487,8 @@ impl Contacts {
     ///   changed the file since it was opened, or if the file cannot be read. Nothing was erased. On Windows, this is always
     ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
     ///   while no sync runs.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file can be created in the folder.
-    ///   The contacts are erased, and the file is as it was.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file can
+    ///   be created in the folder. Contacts were erased, but the results of the rows are lost, and the file is as it was.
     ///
     /// # Example: at the end of the night
     ///
@@ -603,19 +603,19 @@ impl<K: ToString> EraseRows<K> {
             result.push((key, erased));
         }
         let left: Vec<_> = left.iter().filter_map(|key| taken.remove(key)).collect();
-        let gone = erasing.gone();
+        let gone = gone(&result);
         if taken.is_empty() && gone.is_empty() {
             return Ok(result);
         }
         let slots = left.into_iter().map(|(_, slot)| slot);
         state.contents.known.slots.extend(slots);
-        let has_erased = !gone.is_empty();
+        let has_erased = erasing.erased.values().any(|erasure| is_gone(*erasure));
         // A large file takes seconds, which must not hold up the runtime.
         let task = tokio::task::spawn_blocking(move || state.forget(&gone));
         let written = task.await;
         let written = written.unwrap_or_else(|error| Err(STATE.unwritable(error)));
         match written {
-            Err(error) if has_erased => Err(error.maybe_applied()),
+            Err(error) if has_erased => Err(error.maybe_applied().repeatable(true)),
             written => written.map(|()| result),
         }
     }
@@ -648,7 +648,7 @@ impl Erasing {
                 true,
             ));
         }
-        let given = Some(address).filter(|address| !address.is_empty());
+        let given = Some(address).filter(|address| !address.trim().is_empty());
         let known = row.into_iter().flat_map(addresses_of).map(String::as_str);
         let mut erased: Vec<(String, Erasure)> = Vec::new();
         for address in given.into_iter().chain(known) {
@@ -682,12 +682,14 @@ impl Erasing {
         };
         erasure
     }
+}
 
-    /// Returns the numbers of the addresses that were erased.
-    fn gone(&self) -> HashSet<u64> {
-        let gone = self.erased.iter().filter(|(_, erasure)| is_gone(**erasure));
-        gone.map(|(address, _)| number_of(address)).collect()
-    }
+/// Returns the numbers of the addresses that were erased for rows that have not failed. The others stay in the file, so
+/// that the next call returns all addresses of its rows.
+fn gone<K>(rows: &[(K, Result<Vec<(String, Erasure)>, Error>)]) -> HashSet<u64> {
+    let done = rows.iter().filter_map(|(_, erased)| erased.as_ref().ok());
+    let gone = done.flatten().filter(|(_, erasure)| is_gone(*erasure));
+    gone.map(|(address, _)| number_of(address)).collect()
 }
 
 fn is_gone(erasure: Erasure) -> bool {

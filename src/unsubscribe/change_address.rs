@@ -29,8 +29,8 @@ impl UnsubscribeService {
     ///
     /// Links in mail that was sent before name the old address. Write the row for
     /// [`current_address`](super::UnsubscribeServiceBuilder::current_address) before the call: from then on, each click is
-    /// stored for both addresses. Without it, an opt-out that arrives and is sent during the last two requests of the
-    /// change, or arrives later, is recorded for the old address only.
+    /// stored for both addresses. Without it, an opt-out is recorded for the old address only if it arrives later, if it
+    /// arrives and is sent during the last two requests of the change, or if the program is killed before step 3.
     ///
     /// The call continues if its future is dropped.
     ///
@@ -114,17 +114,15 @@ impl AddressChange {
     async fn run(mut self) -> Result<Contact, ConsentError> {
         self.require_none_waiting().await?;
         let contacts = &self.service.0.contacts;
-        let moved = match contacts.change_address(&self.old, &self.new).await {
-            Ok(contact) => {
-                self.topics.extend(contact.topic_names().cloned());
-                Ok(contact)
-            }
-            // The change may be complete. A further call fails then, because it cannot know that, and copies nothing.
-            Err(error) if error.outcome() == Outcome::Unknown => Err(error),
-            Err(error) => return Err(error.into()),
-        };
-        let copied = self.copy_opt_outs().await;
-        match (moved, copied) {
+        let moved = contacts.change_address(&self.old, &self.new).await;
+        if let Err(error) = &moved
+            && !error.outcome().may_be_applied()
+        {
+            return Ok(moved?);
+        }
+        // After an error, the change may be complete. A further call fails then, because it cannot know that, and copies
+        // nothing.
+        match (moved, self.copy_opt_outs().await) {
             (Ok(_), Err(error)) => Err(not_copied(error).into()),
             (moved, _) => Ok(moved?),
         }
@@ -133,14 +131,10 @@ impl AddressChange {
     /// Fails if an opt-out of the old address waits: it would stay at the old contact.
     async fn require_none_waiting(&mut self) -> Result<(), ConsentError> {
         let service = &self.service;
-        // Most of the time nothing waits, and then the contact need not be retrieved.
-        if service.pending().await? == 0 {
-            return Ok(());
-        }
         let options = CallOptions::default();
         let old = service.0.contacts.retrieve_surely(&self.old, &options);
         let old = old.await.map_err(|error| error.at(OPERATION))?;
-        // A link may name a topic that the page does not offer.
+        // A link may name a topic that the page does not offer. After a change that fails, nobody may be able to ask.
         self.topics.extend(old.topic_names().cloned());
         match service.has_pending(&self.old, &self.topics).await? {
             true => {

@@ -871,6 +871,40 @@ async fn an_erasure_that_failed_is_told_with_its_row_and_keeps_only_this_row() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn the_call_after_one_that_failed_returns_all_addresses_of_the_row() {
+    let nights = Nights::new().await;
+    for address in ["a@x.io", "b@x.io", "c@x.io", "c@x.io"] {
+        nights.run(&[row(1, address), row(2, "d@x.io")]).await;
+    }
+    let deleted = [
+        row(1, "c@x.io").deleted(true),
+        row(2, "d@x.io").deleted(true),
+    ];
+    nights.run(&deleted).await;
+    nights.server.fault(Fault::status(403).path("*/b@x.io*"));
+
+    let rows = [(1, ""), (2, "")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let [(_, failed), (_, erased)]: [_; 2] = erasing.await.unwrap().try_into().unwrap();
+    nights.server.clear_faults();
+
+    let is = |address: &str, erasure| (address.to_owned(), erasure);
+    assert_eq!(failed.unwrap_err().outcome(), Outcome::Unknown);
+    assert_eq!(erased.unwrap(), [is("d@x.io", Erasure::Deleted)]);
+    assert!(nights.server.contact("a@x.io").is_none());
+    // Whoever keeps a list of erased addresses has not got the first two yet.
+    let expected = [
+        is("c@x.io", Erasure::NoContact),
+        is("a@x.io", Erasure::NoContact),
+        is("b@x.io", Erasure::Deleted),
+    ];
+    assert_eq!(nights.erase([1]).await.unwrap(), expected);
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(!state.contains("@x.io"), "{state}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_row_that_is_not_deleted_is_not_erased_and_holds_up_no_other() {
     let nights = three_nights().await;
     nights.server.clear_requests();
@@ -909,7 +943,7 @@ async fn the_address_in_the_table_is_erased_too_even_if_no_run_has_sent_it() {
     }
 
     // Row 1 has got another address since, no run has seen the rows 8 and 9, and row 2 has the address of row 7.
-    let rows = [(1, "New@x.io"), (9, "z@x.io"), (8, ""), (7, "B@x.io")];
+    let rows = [(1, "New@x.io"), (9, "z@x.io"), (8, " "), (7, "B@x.io")];
     let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
     let erased = erasing.await.unwrap();
 
@@ -1139,6 +1173,8 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
         (ErrorKind::Config, Outcome::Unknown)
     );
     assert_eq!(error.to_string(), "could not write the sync state");
+    let text = error.explanation();
+    assert!(text.ends_with("it is safe to repeat it"), "{text}");
     assert!(fs::read(&nights.state).unwrap() == state);
     // As after a crash before the new file has replaced the old one.
     fs::write(&new, &state[..state.len() / 2]).unwrap();
