@@ -20,11 +20,11 @@ use super::report::RowOutcome;
 use super::row::{
     AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
 };
+use crate::Error;
 use crate::client::{ResponseFuture, wait_for_call};
 use crate::contacts::{Contacts, Erasure, normalized_address};
 use crate::secret::for_owner_only;
 use crate::sync::lock;
-use crate::Error;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
 ///
