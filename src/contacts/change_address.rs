@@ -309,7 +309,13 @@ impl IntoFuture for ChangeAddress {
         ResponseFuture::new(async {
             let mut written = Outcome::NotSent;
             self.send(&mut written).await.map_err(|error| {
-                let attempts = error.attempts();
+                let attempts = match error.kind() {
+                    // The call has found it in responses. No request failed.
+                    ErrorKind::Ambiguous | ErrorKind::Decode | ErrorKind::Unfinished => {
+                        error.attempts().max(1)
+                    }
+                    _ => error.attempts(),
+                };
                 let error = error.after(attempts, written).at("change_address");
                 error.repeatable(true)
             })

@@ -73,16 +73,8 @@ impl Contacts {
         &self,
         files: impl IntoIterator<Item = (impl AsRef<Path>, CsvInput)>,
     ) -> ImportFiles {
-        let files = files.into_iter().map(|(path, input)| ListFile {
-            path: path.as_ref().to_owned(),
-            input,
-            journal: Some(with_suffix(path.as_ref(), ".journal")),
-            opened: None,
-            rejects: None,
-            replaced: Vec::new(),
-            corrected: None,
-            left_out: HashSet::new(),
-        });
+        let files = files.into_iter();
+        let files = files.map(|(path, input)| ListFile::new(path.as_ref().to_owned(), input));
         let mut files: Vec<_> = files.collect();
         // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
         files.sort_by_key(|file| !file.input.opts_out_all());
@@ -208,7 +200,8 @@ impl ImportFiles {
     ///
     /// - A row of the corrected rejects has the line of this row in the column `line`. So leave that column as it is.
     /// - If this row opts out of everything, so does the corrected row. The corrected row opts out of at least as many
-    ///   topics: their names are not compared, because one may have been misspelled.
+    ///   topics: their names are not compared, because one may have been misspelled. The opt-outs of a row that cannot be
+    ///   read are unknown, so take care not to lose them in its corrected row.
     /// - If this row has an opt-out, and the corrected row another address, the service refused this row, and not because the
     ///   contact existed. Otherwise, a contact with the old address may lack the opt-out.
     ///
@@ -522,13 +515,8 @@ impl ImportFiles {
             let Some((path, journal)) = file.corrected.take() else {
                 continue;
             };
-            let original = file.input.open_again(&file.path);
-            let original = original.and_then(CsvInput::rows);
-            let original =
-                original.map_err(|error| error.about(&file.path.display().to_string()))?;
-            let corrected = file.input.open_corrected(&path);
-            let corrected = corrected.and_then(CsvInput::rows);
-            let corrected = corrected.map_err(|error| error.about(&path.display().to_string()))?;
+            let original = rows(file.input.open_again(&file.path), &file.path)?;
+            let corrected = rows(file.input.open_corrected(&path), &path)?;
             let find = move || corrected_rows(original, corrected, &journal);
             file.left_out = match tokio::task::spawn_blocking(find).await {
                 Ok(Ok(left_out)) => left_out,
@@ -619,14 +607,9 @@ impl ImportFiles {
 
     /// Returns the import of one of the files.
     fn import(&self, file: OpenFile) -> Import {
-        let mut import = match file.left_out.is_empty() {
-            true => self.contacts.import(file.rows),
-            false => {
-                let rows = (0_u64..).zip(file.rows);
-                let rows = rows.filter(move |(number, _)| !file.left_out.contains(number));
-                self.contacts.import(rows.map(|(_, row)| row))
-            }
-        };
+        let rows = (0_u64..).zip(file.rows);
+        let rows = rows.filter(move |(number, _)| !file.left_out.contains(number));
+        let mut import = self.contacts.import(rows.map(|(_, row)| row));
         import = import.concurrency(self.concurrency);
         import.settings.dry_run = self.dry_run.clone();
         import = match self.work {
@@ -682,6 +665,19 @@ struct OpenFile {
 }
 
 impl ListFile {
+    fn new(path: PathBuf, input: CsvInput) -> Self {
+        Self {
+            journal: Some(with_suffix(&path, ".journal")),
+            path,
+            input,
+            opened: None,
+            rejects: None,
+            replaced: Vec::new(),
+            corrected: None,
+            left_out: HashSet::new(),
+        }
+    }
+
     /// Puts the file of the same name in this folder in place of this one, and returns this one, if there is such a file.
     fn replace(&mut self, folder: &Path, service: &str) -> Result<Option<Self>, Error> {
         let corrected = folder.join(self.path.file_name().unwrap_or_default());
@@ -696,18 +692,10 @@ impl ListFile {
         };
         let opened = self.input.open_corrected(&corrected);
         let input = opened.map_err(|error| error.about(&corrected.display().to_string()))?;
-        let mut replaced = self.replaced.clone();
-        replaced.push(self.path.clone());
-        let replacement = Self {
-            path: corrected.clone(),
-            input,
-            journal: Some(with_suffix(&corrected, ".journal")),
-            opened: None,
-            rejects: self.rejects.clone(),
-            replaced,
-            corrected: None,
-            left_out: HashSet::new(),
-        };
+        let mut replacement = Self::new(corrected.clone(), input);
+        replacement.rejects.clone_from(&self.rejects);
+        replacement.replaced.clone_from(&self.replaced);
+        replacement.replaced.push(self.path.clone());
         let mut original = std::mem::replace(self, replacement);
         original.corrected = Some((corrected, journal));
         Ok(Some(original))
@@ -781,7 +769,7 @@ impl ListFile {
         let opened = self.open_journal(work);
         opened.map_err(|error| error.about(&path))?;
         let opts_out_all = self.input.opts_out_all();
-        let rows = self.input.rows().map_err(|error| error.about(&path))?;
+        let rows = rows(Ok(self.input), &self.path)?;
         Ok(OpenFile {
             opts_out_all,
             rows,
@@ -791,6 +779,12 @@ impl ListFile {
             path,
         })
     }
+}
+
+/// Returns the rows of a file with this path.
+fn rows(input: Result<CsvInput, Error>, path: &Path) -> Result<CsvRows, Error> {
+    let rows = input.and_then(CsvInput::rows);
+    rows.map_err(|error| error.about(&path.display().to_string()))
 }
 
 /// Returns how many rows the files have together, unless one of them cannot be counted.

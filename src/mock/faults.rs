@@ -481,8 +481,7 @@ impl Fault {
         self
     }
 
-    /// Fails only each nth of the matching requests, at least 1. Default: 1. Each of them then fails, so `every(1)` is
-    /// not needed.
+    /// Fails only each nth of the matching requests; `nth` is at least 1. Default: 1, so each of them fails.
     ///
     /// With 20, the 20th, the 40th and the 60th request fail, and so on: 5 % of them. They are counted after those that
     /// [`after`](Self::after) lets through. A request that another fault applies to also counts. If it is the 20th, this

@@ -170,7 +170,7 @@ async fn a_manual_opt_out_that_may_be_of_an_earlier_call_changes_nothing_until_t
     let error = contacts.change_address(ADA, NEW).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Ambiguous);
-    assert_eq!(error.outcome(), Outcome::Unchanged);
+    assert_eq!((error.outcome(), error.attempts()), (Outcome::Unchanged, 1));
     let text = error.to_string();
     assert!(
         text.starts_with(

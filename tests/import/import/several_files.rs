@@ -693,6 +693,41 @@ async fn a_verification_refuses_corrected_rejects_with_a_row_that_the_import_has
 }
 
 #[tokio::test]
+async fn a_row_and_its_corrected_row_have_one_line_whatever_delimiter_and_line_endings_the_file_has()
+ {
+    let folder = Folder::new("files-verify-lines");
+    let server = MockServer::start().await;
+    let list =
+        "\u{feff}email:note:unsubscribed\r\nada@x.io:\"two\r\nlines\":no\r\n\r\nnobody:one:yes\r\n";
+    let file = folder.file("a.csv", list);
+    let corrected = [folder.path("corrected"), folder.path("corrected-2")];
+    let import = |folders: &[String]| {
+        let input = CsvInput::open(&file).unwrap().delimiter(':').unwrap();
+        let import = contacts(&server).import_files([(&file, input)]);
+        folders.iter().fold(import, ImportFiles::corrected)
+    };
+    for (round, (from, to)) in [("nobody", "no-one"), ("no-one", "bob@x.io")]
+        .into_iter()
+        .enumerate()
+    {
+        std::fs::create_dir(&corrected[round]).unwrap();
+        let sent = import(&corrected[..round]).rejects_folder(&corrected[round]);
+        let sent = in_time(sent).await.unwrap();
+        assert_eq!(sent.refused(), 1);
+        correct(&corrected[round], from, to);
+    }
+    let sent = in_time(import(&corrected)).await.unwrap();
+    assert_eq!(sent.refused(), 0);
+
+    let verified = in_time(import(&corrected).verify()).await.unwrap();
+
+    let text = std::fs::read_to_string(Path::new(&corrected[0]).join("a.csv")).unwrap();
+    assert!(text.contains("\n5,validation_error,"), "{text}");
+    let verified = verified.finished().unwrap();
+    assert_eq!((verified.valid(), verified.refused()), (2, 0));
+}
+
+#[tokio::test]
 async fn several_files_are_verified_with_one_list_that_only_their_201st_row_needs() {
     let folder = Folder::new("files-one-list");
     let server = MockServer::start().await;
