@@ -420,6 +420,7 @@ macro_rules! wait_for_call {
             /// # Ok(()) }
             /// ```
             #[track_caller]
+            #[allow(clippy::type_complexity)]
             pub fn wait(self) -> $output {
                 crate::blocking::wait(self)
             }

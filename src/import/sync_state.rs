@@ -585,7 +585,8 @@ impl<K: ToString> EraseRows<K> {
             erased: HashMap::new(),
             failures: 0,
         };
-        let (mut result, mut left) = (Vec::new(), Vec::new());
+        // The addresses of a row that has failed stay in the file, so that the next call returns all of them.
+        let (mut result, mut gone, mut left) = (Vec::new(), HashSet::new(), Vec::new());
         for ((key, address), hash) in rows.into_iter().zip(keys) {
             let entry = taken.get(&hash).map(|(entry, _)| entry);
             let erased = match state.contents.known.find(&hash) {
@@ -597,13 +598,16 @@ impl<K: ToString> EraseRows<K> {
             };
             let name = format!("the row with the key {:?}", key.to_string());
             let erased = erased.map_err(|error| error.about(&name).at("erase").repeatable(true));
-            if erased.is_err() {
-                left.push(hash);
+            match &erased {
+                Ok(addresses) => {
+                    let gone_now = addresses.iter().filter(|(_, erasure)| is_gone(*erasure));
+                    gone.extend(gone_now.map(|(address, _)| number_of(address)));
+                }
+                Err(_) => left.push(hash),
             }
             result.push((key, erased));
         }
         let left: Vec<_> = left.iter().filter_map(|key| taken.remove(key)).collect();
-        let gone = gone(&result);
         if taken.is_empty() && gone.is_empty() {
             return Ok(result);
         }
@@ -682,14 +686,6 @@ impl Erasing {
         };
         erasure
     }
-}
-
-/// Returns the numbers of the addresses that were erased for rows that have not failed. The others stay in the file, so
-/// that the next call returns all addresses of its rows.
-fn gone<K>(rows: &[(K, Result<Vec<(String, Erasure)>, Error>)]) -> HashSet<u64> {
-    let done = rows.iter().filter_map(|(_, erased)| erased.as_ref().ok());
-    let gone = done.flatten().filter(|(_, erasure)| is_gone(*erasure));
-    gone.map(|(address, _)| number_of(address)).collect()
 }
 
 fn is_gone(erasure: Erasure) -> bool {
