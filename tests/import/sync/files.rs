@@ -858,7 +858,7 @@ async fn an_erasure_that_failed_is_told_with_its_row_and_keeps_only_this_row() {
     );
     assert_eq!(error.outcome(), Outcome::Unknown);
     assert!(nights.server.contact("c2@x.io").is_none());
-    assert_eq!(last, [("d@x.io".to_owned(), Erasure::NoContact)]);
+    assert_eq!(last, [("d@x.io".to_owned(), Erasure::Deleted)]);
     let state = fs::read_to_string(&nights.state).unwrap();
     assert!(
         state.contains("c@x.io") && !state.contains("d@x.io"),
