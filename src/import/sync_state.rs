@@ -519,7 +519,7 @@ impl Contacts {
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
-    pub fn erase_rows<K: ToString, A: Into<String>>(
+    pub fn erase_rows<K: ToString + Send + 'static, A: Into<String>>(
         &self,
         state: SyncState,
         rows: impl IntoIterator<Item = (K, A)>,
