@@ -252,7 +252,8 @@ impl Error {
     }
 
     /// Returns how many attempts the call made: 0 if it failed before the first, more than 1 if it was retried. A
-    /// failed connection counts as an attempt.
+    /// failed connection counts as an attempt. Of a call that sends several requests, some calls count only the attempts
+    /// of the request that failed.
     ///
     /// # Example: an invalid argument makes no attempt
     ///
