@@ -57,7 +57,7 @@ impl Address {
         match self.mode {
             TlsMode::VerifyCa | TlsMode::VerifyFull => Ok(()),
             TlsMode::Disable | TlsMode::Prefer | TlsMode::Require => Err(StoreError::unusable(
-                "the program requires verified TLS: the address of the database needs `sslmode=verify-full`",
+                "the program requires verified TLS: the address of the database needs `sslmode=verify-full` or `verify-ca`",
             )),
         }
     }
