@@ -10,7 +10,7 @@ use crate::causes::{causes, with_causes};
 use crate::contacts::TopicsError;
 #[cfg(feature = "unsubscribe")]
 use crate::unsubscribe::ConsentError;
-use crate::{Error, ErrorKind};
+use crate::{ConfigError, Error, ErrorKind};
 
 /// Returns the status of your own response to a visitor, if an error or one of its causes is of this crate.
 ///
@@ -29,6 +29,7 @@ use crate::{Error, ErrorKind};
     doc = "| [`ConsentError`](crate::unsubscribe::ConsentError) | [`ConsentError::visitor_status`](crate::unsubscribe::ConsentError::visitor_status) |"
 )]
 /// | `ImportError`, `SyncError`, `ExportError`, `IssueError` | that of the error in it |
+/// | [`ConfigError`] | 500 |
 /// | `InboxError`, `StoreError`, `TransactionError` | 503 if a store is unavailable or full, or another attempt is handling the event; otherwise 500 |
 /// | any other | `None` |
 ///
@@ -52,6 +53,7 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
     Some(match Known::find(error)? {
         Known::Call(error) | Known::Job(error) => error.visitor_status(),
         Known::Topics(error) => error.error().visitor_status(),
+        Known::Config(_) => StatusCode::INTERNAL_SERVER_ERROR,
         #[cfg(feature = "unsubscribe")]
         Known::Consent(error) => error.visitor_status(),
         #[cfg(feature = "inbox")]
@@ -76,6 +78,7 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// | [`TopicsError`](crate::contacts::TopicsError) | [`TopicsError::explanation`](crate::contacts::TopicsError::explanation) |
 /// | `ConsentError` | the text of the error in it, or a sentence for each other variant |
 /// | `ImportError`, `SyncError`, `ExportError`, `IssueError` | that of the error in it |
+/// | [`ConfigError`] | what is wrong, and to tell the developers |
 /// | `InboxError`, `StoreError`, `TransactionError` | what is wrong, and whether to try again in a few minutes or to tell the developers |
 /// | any other | `None` |
 ///
@@ -101,6 +104,7 @@ pub fn explanation(error: &(dyn StdError + 'static)) -> Option<String> {
     Some(match Known::find(error)? {
         Known::Call(error) | Known::Job(error) => error.explanation(),
         Known::Topics(error) => error.explanation(),
+        Known::Config(error) => format!("{error}; tell your developers"),
         #[cfg(feature = "unsubscribe")]
         Known::Consent(error) => error.explanation(),
         #[cfg(feature = "inbox")]
@@ -139,6 +143,7 @@ pub fn find_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> 
     match Known::find(error)? {
         Known::Call(error) | Known::Job(error) => Some(error),
         Known::Topics(error) => Some(error.error()),
+        Known::Config(_) => None,
         #[cfg(feature = "unsubscribe")]
         Known::Consent(error) => match error {
             ConsentError::Service(error) | ConsentError::RefusedMail(error) => Some(error),
@@ -198,6 +203,7 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
         Known::Call(error) => status_of_call(error),
         Known::Job(error) => status_of_job(error),
         Known::Topics(error) => status_of_call(error.error()),
+        Known::Config(_) => FAILED,
         #[cfg(feature = "unsubscribe")]
         Known::Consent(error) => match error {
             ConsentError::Service(error) | ConsentError::RefusedMail(error) => {
@@ -288,7 +294,7 @@ macro_rules! ends_a_program {
     };
 }
 
-ends_a_program!(Error, TopicsError, crate::ConfigError);
+ends_a_program!(Error, TopicsError, ConfigError);
 #[cfg(feature = "import")]
 ends_a_program!(
     crate::export::ExportError,
@@ -325,6 +331,7 @@ enum Known<'a> {
     )]
     Job(&'a Error),
     Topics(&'a TopicsError),
+    Config(&'a ConfigError),
     #[cfg(feature = "unsubscribe")]
     Consent(&'a ConsentError),
     #[cfg(feature = "inbox")]
@@ -388,7 +395,9 @@ impl<'a> Known<'a> {
             }
         }
         let topics = || error.downcast_ref().map(Self::Topics);
-        error.downcast_ref().map(Self::Call).or_else(topics)
+        let config = || error.downcast_ref().map(Self::Config);
+        let call = error.downcast_ref().map(Self::Call);
+        call.or_else(topics).or_else(config)
     }
 }
 
@@ -425,5 +434,18 @@ mod tests {
         let behind = visitor_status(&Failed(missing().into()));
         assert_eq!(behind, Some(StatusCode::NOT_FOUND));
         assert_eq!(visitor_status(&database), None);
+    }
+    #[test]
+    fn an_invalid_setting_is_explained_and_is_no_fault_of_the_visitor() {
+        let error = ConfigError::new("the secret is too short");
+
+        let text = "the secret is too short; tell your developers";
+        assert_eq!(explanation(&error).as_deref(), Some(text));
+        assert_eq!(
+            visitor_status(&error),
+            Some(StatusCode::INTERNAL_SERVER_ERROR)
+        );
+        assert_eq!(exit_status(&error), 1);
+        assert!(find_error(&error).is_none());
     }
 }

@@ -544,6 +544,9 @@ impl UnsubscribeService {
     /// that arrive in another way, such as a letter or a button of your own. The [worker](Self::worker) sends it, with the
     /// reason `preferences`, until the service has it.
     ///
+    /// **A topic that does not exist becomes an opt-out of everything**, so that a click on an old link is not lost. So
+    /// compare a name that somebody has typed with the [`topics`](crate::contacts::Contact::topics) of the contact first.
+    ///
     /// If an opt-in of the address is running, it waits for that, up to 8 s. The call continues if its future is dropped,
     /// for example because the visitor went away.
     ///

@@ -395,7 +395,7 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
     })
 }
 
-/// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
+/// Returns a number only if it prints exactly as the cell. Postcodes with a zero in front, and very long ids, stay text.
 pub(crate) fn number_or_text(cell: &str) -> PropertyValue {
     let number = serde_json::from_str::<serde_json::Number>(cell).ok();
     // With the feature `arbitrary_precision` of `serde_json`, a `Number` prints the text that it was read from, and not
