@@ -41,6 +41,10 @@ struct CsvFile {
     /// Ignore the columns that are neither mapped nor known by their names, which would become properties
     #[arg(long)]
     ignore_unmapped: bool,
+    /// Refuse a file with such a column, which may be a topic under a name of its own: the "no" of a property is no
+    /// opt-out
+    #[arg(long, conflicts_with = "ignore_unmapped")]
+    refuse_unmapped: bool,
 }
 
 #[derive(Args)]
@@ -237,10 +241,16 @@ impl CsvFile {
         for (name, column) in &self.map {
             input = input.map(name, column.clone())?;
         }
-        Ok(match self.ignore_unmapped {
-            true => input.ignore_unmapped(),
-            false => input,
-        })
+        Ok(self.with_unmapped(input))
+    }
+
+    /// Says what becomes of the columns that are neither mapped nor known.
+    fn with_unmapped(&self, input: CsvInput) -> CsvInput {
+        match (self.ignore_unmapped, self.refuse_unmapped) {
+            (true, _) => input.ignore_unmapped(),
+            (_, true) => input.refuse_unmapped(),
+            _ => input,
+        }
     }
 
     /// Checks that the file for the rejects is neither the input nor the file that the command keeps.
@@ -318,9 +328,7 @@ impl ImportOptions {
             opened.map_err(|error| Failure::failed(with_causes(&error)))?
         };
         let set_up = |path: &Path, mut input: CsvInput| {
-            if self.input.ignore_unmapped {
-                input = input.ignore_unmapped();
-            }
+            input = self.input.with_unmapped(input);
             let mut named = self.opt_out_all.iter();
             if named.any(|name| name == ALL_FILES || is_same_file(path, Path::new(name))) {
                 input = input.opt_out_all();

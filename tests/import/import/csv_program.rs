@@ -92,6 +92,26 @@ fn the_columns_are_shown_first_and_the_summary_last() {
 }
 
 #[test]
+fn a_column_that_is_neither_mapped_nor_known_is_refused_if_the_command_says_so() {
+    let folder = Folder::new("refuse-unmapped");
+    let one = folder.file("one.csv", "email,Weekly Hints\nada@x.io,no\n");
+    let two = folder.file("two.csv", "email,Weekly Hints\nbob@x.io,no\n");
+    for files in [&[&*one][..], &[&*one, &*two]] {
+        let refused = run(None, &[files, &["--refuse-unmapped"]].concat());
+        let map = ["--map", "Weekly Hints=property:hints", "--refuse-unmapped"];
+        let mapped = run(None, &[files, &map].concat());
+
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            text.contains("not mapped, and their names are not known: [\"Weekly Hints\"]"),
+            "{text}"
+        );
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(mapped.status.success(), "{mapped:?}");
+    }
+}
+
+#[test]
 fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
     let folder = Folder::new("several");
     let server = MockServer::builder().topic("news", true);
