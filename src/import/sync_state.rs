@@ -24,6 +24,7 @@ use crate::Error;
 use crate::client::{ResponseFuture, wait_for_call};
 use crate::contacts::{Contacts, Erasure, normalized_address};
 use crate::secret::for_owner_only;
+use crate::signals::{StopSignal, unless_stopped};
 use crate::sync::lock;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
@@ -476,6 +477,7 @@ impl Contacts {
     /// - The errors of [`erase`](Self::erase), with the key of the row. After three consecutive rows that failed because of
     ///   the service or the connection, no request is sent for the others: each of them gets an
     ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error. If the same rows fail each time, give them last.
+    /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) after [`stop_when`](super::EraseRows::stop_when).
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted.
     ///
     /// The errors of the call:
@@ -529,6 +531,7 @@ impl Contacts {
             contacts: self.clone(),
             state,
             rows: rows.collect(),
+            stop_signal: None,
         }
     }
 }
@@ -539,6 +542,28 @@ pub struct EraseRows<K> {
     contacts: Contacts,
     state: SyncState,
     rows: Vec<(K, String)>,
+    stop_signal: Option<StopSignal>,
+}
+
+impl<K> EraseRows<K> {
+    /// Stops when this future is ready. Default: the call runs to its end. For SIGTERM and Ctrl-C, pass
+    /// [`shutdown_signal()`](crate::shutdown_signal).
+    ///
+    /// The rows that are erased by then leave the file. Each other row gets an
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) error, and a later call erases it.
+    ///
+    /// # Example: end on SIGTERM
+    ///
+    /// ```no_run
+    /// # async fn run(contacts: audience::contacts::Contacts, state: audience::import::SyncState) -> Result<(), audience::Error> {
+    /// let erasing = contacts.erase_rows(state, [(7, "ada@example.com")]);
+    /// let erased = erasing.stop_when(audience::shutdown_signal()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop_signal = Some(Box::pin(signal));
+        self
+    }
 }
 
 impl<K: ToString> EraseRows<K> {
@@ -547,6 +572,7 @@ impl<K: ToString> EraseRows<K> {
             contacts,
             mut state,
             rows,
+            mut stop_signal,
         } = self;
         // As for `shrink`, no other sync would notice it.
         if cfg!(not(unix)) {
@@ -562,7 +588,7 @@ impl<K: ToString> EraseRows<K> {
         let unasked = check_audience(
             state.sample()?,
             |address| contacts.find(address),
-            &mut None,
+            &mut stop_signal,
             "the last run had sent",
             "erase the contacts one by one",
         )
@@ -584,6 +610,8 @@ impl<K: ToString> EraseRows<K> {
             held: state.held(&numbers).map_err(unreadable)?,
             erased: HashMap::new(),
             failures: 0,
+            stop_signal,
+            has_stopped: false,
         };
         // The addresses of a row that has failed stay in the file, so that the next call returns all of them.
         let (mut result, mut gone, mut left) = (Vec::new(), HashSet::new(), Vec::new());
@@ -637,6 +665,8 @@ struct Erasing {
     erased: HashMap<String, Erasure>,
     /// How many rows in a row have failed in a way that says nothing about them.
     failures: u32,
+    stop_signal: Option<StopSignal>,
+    has_stopped: bool,
 }
 
 impl Erasing {
@@ -679,7 +709,15 @@ impl Erasing {
         if self.held.contains(&number_of(address)) {
             return Ok(Erasure::Kept);
         }
-        let erasure = self.contacts.erase(address).await;
+        let stopped = || Error::stopped("the call was asked to stop; repeat it to erase the rest");
+        if self.has_stopped {
+            return Err(stopped());
+        }
+        let erasing = self.contacts.erase(address).into_future();
+        let Some(erasure) = unless_stopped(&mut self.stop_signal, erasing).await else {
+            self.has_stopped = true;
+            return Err(stopped().maybe_applied());
+        };
         self.failures = match &erasure {
             Err(error) if error.is_retryable() || is_refused_key(error) => self.failures + 1,
             _ => 0,

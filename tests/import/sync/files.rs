@@ -972,6 +972,47 @@ async fn the_address_in_the_table_is_erased_too_even_if_no_run_has_sent_it() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn a_signal_stops_an_erasure_and_the_rows_before_it_are_erased() {
+    let nights = three_nights().await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let slow = Fault::delay(Duration::from_secs(600)).path("*/c2@x.io*");
+    nights.server.fault(slow);
+    nights.server.clear_requests();
+    let rows = [(4, "d@x.io"), (3, "c2@x.io"), (9, "z@x.io")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
+    let erasing = erasing.stop_when(async move { _ = stopped.await });
+    let running = tokio::spawn(erasing.into_future());
+    let has_begun = || {
+        let requests = nights.server.requests();
+        requests.iter().any(|request| request.path.contains("c2"))
+    };
+    while !has_begun() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    stop.send(()).unwrap();
+    let results = in_time(running).await.unwrap().unwrap();
+    nights.server.clear_faults();
+
+    let [(4, Ok(_)), (3, Err(halfway)), (9, Err(untried))] = &results[..] else {
+        panic!("{results:?}");
+    };
+    for (error, outcome) in [(halfway, Outcome::Unknown), (untried, Outcome::NotSent)] {
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Stopped, outcome)
+        );
+        assert_eq!(audience::exit_status(error), 143);
+    }
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(
+        state.contains("c2@x.io") && !state.contains("d@x.io"),
+        "{state}"
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn after_three_failures_of_the_service_no_other_row_is_tried_and_a_bad_address_is_none() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "1@x.io"), row(2, "2@x.io")]).await;
