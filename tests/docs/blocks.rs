@@ -342,6 +342,11 @@ mod opt_ins_for_the_table {
         assert_eq!(opt_out(None, now - 60), 0);
         assert_eq!(opt_out(Some("weekly"), now - 60), 1);
         assert_eq!(rows(), "10,00");
+
+        // A deleted user needs a new row, so this has to be noticed.
+        let delete = "UPDATE users SET deleted_at = CURRENT_TIMESTAMP WHERE id = 1";
+        database.execute(delete, []).unwrap();
+        assert_eq!(save_opt_in(&database, &consent).unwrap(), 0);
     }
 }
 
