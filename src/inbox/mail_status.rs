@@ -7,7 +7,7 @@ use crate::webhooks::{Event, EventData};
 ///
 /// Events arrive out of order and more than once. A status keeps the earliest time of each kind of event, so the
 /// result is the same in every order, with or without duplicates. Keep one for each pair of
-/// [`email_id`](crate::webhooks::MailEvent::email_id) and [`to`](crate::webhooks::MailEvent::to), in any
+/// [`email_id`](crate::webhooks::MailEvent::email_id) and [`address`](crate::webhooks::MailEvent::address), in any
 /// store: it is plain data. Lock it from the read to the write, because several events of one message can be handled
 /// simultaneously: see [Events in any order](crate::guides::receiving_webhooks#events-in-any-order).
 ///

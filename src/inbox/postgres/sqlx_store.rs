@@ -495,7 +495,9 @@ impl SqlxPostgresStore {
     /// use audience::webhooks::{Event, VerifiedEvent};
     ///
     /// async fn count(transaction: &mut Transaction<'_, Postgres>, event: Event) -> Result<(), sqlx::Error> {
-    ///     sqlx::query("UPDATE counter SET events = events + 1 WHERE type = $1")
+    ///     let count = "INSERT INTO counter (type, events) VALUES ($1, 1)
+    ///         ON CONFLICT (type) DO UPDATE SET events = counter.events + 1";
+    ///     sqlx::query(count)
     ///         .bind(event.event_type().as_str())
     ///         .execute(&mut **transaction)
     ///         .await?;

@@ -549,6 +549,9 @@ impl PostgresStore {
     /// fails in every attempt. Remove the character from a text that you store, for example with
     /// `mail.subject.replace('\0', "")`. The store itself accepts such an event.
     ///
+    /// To keep a bounce or a complaint without its address, return an error if
+    /// [`EventData::is_incomplete`](crate::webhooks::EventData::is_incomplete) is true.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
@@ -596,7 +599,8 @@ impl PostgresStore {
     /// use audience::webhooks::{Event, VerifiedEvent};
     ///
     /// async fn count(transaction: &mut Transaction<'_>, event: Event) -> Result<(), Error> {
-    ///     let count = "UPDATE counter SET events = events + 1 WHERE type = $1";
+    ///     let count = "INSERT INTO counter (type, events) VALUES ($1, 1)
+    ///         ON CONFLICT (type) DO UPDATE SET events = counter.events + 1";
     ///     transaction.execute(count, &[&event.event_type().as_str()]).await?;
     ///     Ok(())
     /// }
