@@ -41,8 +41,8 @@ struct CsvFile {
     /// Ignore the columns that are neither mapped nor known by their names, which would become properties
     #[arg(long)]
     ignore_unmapped: bool,
-    /// Refuse a file with such a column, which may be a topic under a name of its own: the "no" of a property is no
-    /// opt-out
+    /// Refuse a file with a column that is neither mapped nor known by its name: it may be a topic, and the "no" of a
+    /// property is no opt-out
     #[arg(long, conflicts_with = "ignore_unmapped")]
     refuse_unmapped: bool,
 }

@@ -252,8 +252,8 @@ impl Error {
     }
 
     /// Returns how many attempts the call made: 0 if it failed before the first, more than 1 if it was retried. A
-    /// failed connection counts as an attempt. Of a call that sends several requests, some calls count only the attempts
-    /// of the request that failed.
+    /// failed connection counts as an attempt. Some calls that send several requests count only the attempts of the
+    /// request that failed.
     ///
     /// # Example: an invalid argument makes no attempt
     ///
@@ -1327,8 +1327,8 @@ pub enum ErrorKind {
     /// [`change_address`](crate::contacts::Contacts::change_address) cannot know whether an earlier call has changed the
     /// address: the old contact is opted out, and the new one is subscribed.
     ///
-    /// Compare both contacts. If the old one was opted out during the call, [`Error::outcome`] is `Unknown`. Otherwise, it
-    /// is `Unchanged`.
+    /// Compare both contacts. If the old one was opted out during the call, [`Error::outcome`] is `Unknown`. Otherwise,
+    /// it is `Unchanged`.
     Ambiguous,
     /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client (see
     /// [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or [`set_topics`](crate::contacts::Contacts::set_topics) found
@@ -1383,8 +1383,8 @@ pub enum ErrorKind {
     Transport,
     /// An import, a sync or the sending of an issue ran to its end, but not everything is done: an opt-out failed, or a
     /// row has no known outcome, or an issue had no reader. `finished` of its report returns this. Or
-    /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs, or that of an `UnsubscribeService` has
-    /// found an opt-out that waits to be sent.
+    /// [`change_address`](crate::contacts::Contacts::change_address) has left opt-outs, or
+    /// `UnsubscribeService::change_address` has found an opt-out that waits to be sent.
     ///
     /// [`Error::is_retryable`] says whether the next run may do the rest without a change.
     Unfinished,
@@ -1464,8 +1464,8 @@ pub enum Outcome {
     NotSent,
     /// The service responded, and did not apply the write.
     Refused,
-    /// The call sent only requests that read, so it changed nothing, whether they reached the service or not. A retry is
-    /// safe.
+    /// The call sent only requests that read, so it changed nothing, whether they reached the service or not. A retry
+    /// is safe.
     Unchanged,
     /// The write may or may not have been applied: there was no response, the response could not be
     /// read, or its status was 101, 303, 408, or 5xx other than 501.

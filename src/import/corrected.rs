@@ -9,8 +9,8 @@ use super::row::{EVERYTHING, ImportRow, OptOut, has};
 use crate::ErrorCode;
 use crate::contacts::{NewContact, normalized_address};
 
-/// Returns the numbers of the original rows that a verification leaves out, because it looks at their corrected rows. The
-/// journal is that of the original file, whose import is finished.
+/// Returns the numbers of the original rows that a verification leaves out, because it looks at their corrected rows.
+/// The journal is that of the original file, whose import is finished.
 ///
 /// # Errors
 ///
@@ -45,8 +45,8 @@ pub(super) fn corrected_rows(
     Ok(left_out)
 }
 
-/// Returns whether the import has recorded the opt-outs of a row that was refused, unless there was no contact. It has not
-/// if the row was refused because the contact exists.
+/// Returns whether the import has recorded the opt-outs of a row that was refused, unless there was no contact. It has
+/// not if the row was refused because the contact exists.
 fn has_settled(row: &ImportRow, outcome: &RowOutcome) -> bool {
     let RowOutcome::Refused { code, .. } = outcome else {
         return false;

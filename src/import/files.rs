@@ -189,24 +189,26 @@ impl ImportFiles {
         self
     }
 
-    /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. No journal is written,
-    /// and none is read but those of files that have [`corrected`](Self::corrected) rejects. All files together list the
-    /// contacts at most once: the first 200 rows without an opt-out are those of all files. See [`Import::verify`].
+    /// Looks whether the service has each contact of the files, and each opt-out, and changes nothing. No journal is
+    /// written, and none is read but those of files that have [`corrected`](Self::corrected) rejects. All files
+    /// together list the contacts at most once: the first 200 rows without an opt-out are those of all files. See
+    /// [`Import::verify`].
     ///
-    /// With the folders of the [`corrected`](Self::corrected) rejects, it looks at the files and at their corrected rejects.
-    /// A row that a corrected one stands for is left out, and not counted. So if
-    /// [`finished`](ImportReport::finished) returns no error and [`refused`](ImportReport::refused) is 0, everybody of the
-    /// list is there, with every opt-out. A row is left out only if all of this is true:
+    /// With the folders of the [`corrected`](Self::corrected) rejects, it looks at the files and at their corrected
+    /// rejects. A row that a corrected one stands for is left out, and not counted. So if
+    /// [`finished`](ImportReport::finished) returns no error and [`refused`](ImportReport::refused) is 0, everybody of
+    /// the list is there, with every opt-out. A row is left out only if all of this is true:
     ///
     /// - A row of the corrected rejects has the line of this row in the column `line`. So leave that column as it is.
     /// - If this row opts out of everything, so does the corrected row. The corrected row opts out of at least as many
-    ///   topics: their names are not compared, because one may have been misspelled. The opt-outs of a row that cannot be
-    ///   read are unknown, so take care not to lose them in its corrected row.
-    /// - If this row has an opt-out, and the corrected row another address, the service refused this row, and not because the
-    ///   contact existed. Otherwise, a contact with the old address may lack the opt-out.
+    ///   topics: their names are not compared, because one may have been misspelled. The opt-outs of a row that cannot
+    ///   be read are unknown, so take care not to lose them in its corrected row.
+    /// - If this row has an opt-out, and the corrected row has another address, the service refused this row for
+    ///   another reason than that the contact existed. Otherwise, a contact with the old address may lack the opt-out.
     ///
-    /// Any other row is looked for as it is, also if you deleted its row from the corrected rejects. Corrected rows have
-    /// [rejects](Self::rejects_folder) of their own, such as `corrected-list.csv` for those of `corrected/list.csv`.
+    /// Any other row is looked for as it is, also a row that you deleted from the corrected rejects. Corrected rows
+    /// have [rejects](Self::rejects_folder) of their own, such as `corrected-list.csv` for those of
+    /// `corrected/list.csv`.
     ///
     /// # Example: before the first broadcast
     ///
@@ -297,9 +299,9 @@ impl ImportFiles {
     /// - **At the end.** [`verify`](Self::verify) with the same folders looks at the original files, too.
     ///
     /// The import fails before anything is sent, with an error of the kind [`Config`](crate::ErrorKind::Config), if a file to
-    /// replace is not finished, or if this is no folder. A [`dry_run`](Self::dry_run) and a verification fail in the same way.
-    /// A verification also fails if the import has applied a row for which there is a corrected row: one of the folders may
-    /// be missing.
+    /// replace is not finished, or if this is no folder. A [`dry_run`](Self::dry_run) and a verification fail in the
+    /// same way. A verification also fails if the import has applied a row for which there is a corrected row: one of
+    /// the folders may be missing.
     ///
     /// # Example: a row that was corrected
     ///
@@ -678,7 +680,8 @@ impl ListFile {
         }
     }
 
-    /// Puts the file of the same name in this folder in place of this one, and returns this one, if there is such a file.
+    /// Puts the file of the same name in this folder in place of this one, and returns this one, if there is such a
+    /// file.
     fn replace(&mut self, folder: &Path, service: &str) -> Result<Option<Self>, Error> {
         let corrected = folder.join(self.path.file_name().unwrap_or_default());
         // On Windows, the rejects of a file without any are an empty file.
@@ -712,8 +715,8 @@ impl ListFile {
         }
     }
 
-    /// Returns the journal if the last run into this service has read all rows of the file, and has left none to the next
-    /// one.
+    /// Returns the journal if the last run into this service has read all rows of the file, and has left none to the
+    /// next one.
     fn finished_journal(&self, service: &str) -> Result<Option<Journal>, Error> {
         // A journal that does not exist would be created.
         let Some(path) = self.journal.as_deref().filter(|path| path.exists()) else {

@@ -442,21 +442,21 @@ impl SyncState {
 }
 
 impl Contacts {
-    /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) the contacts of all their addresses,
-    /// and removes the rows from the state file.
+    /// Erases people whose rows a [sync](Self::sync) has sent: [erases](Self::erase) the contacts of all their
+    /// addresses, and removes the rows from the state file.
     ///
     /// Call this after a [finished](super::SyncReport::finished) sync, with the key and the address of each row that is
     /// marked as deleted in your table, or that is missing with
-    /// [`deletes_missing`](super::SyncContacts::deletes_missing). If the table has no address of a row any more, give an
-    /// empty one. The result has one entry for each row, in this order. Then delete those rows of the table whose entry is
-    /// `Ok`: the next sync takes a row that is still there for a new one, and puts its address into the file again. If the
-    /// program stops in between, do the same again.
+    /// [`deletes_missing`](super::SyncContacts::deletes_missing). If the table has no address of a row any more, give
+    /// an empty one. The result has one entry for each row, in this order. Then delete those rows of the table whose
+    /// entry is `Ok`: the next sync takes a row that is still there for a new one, and puts its address into the file
+    /// again. If the program stops in between, do the same again.
     ///
-    /// `Ok` has each address, as [`normalized_address`] returns it, and what was done with it. The addresses of a row are
-    /// the one that you give, and all that it has or had, as far as a run has sent them; of a row that the file does not
-    /// know, only the first. If another row that is not deleted has such an address, the contact stays:
-    /// [`Erasure::Kept`]. Contacts that the file does not know of, such as those of a newer row or of another table, are
-    /// not protected. Another deleted row keeps the address in the file until it is erased, too.
+    /// `Ok` has each address, as [`normalized_address`] returns it, and what was done with it. The addresses of a row
+    /// are the one that you give, and all that it has or had, as far as a run has sent them; of a row that the file
+    /// does not know, only the first. If another row that is not deleted has such an address, the contact stays:
+    /// [`Erasure::Kept`]. Contacts that the file does not know of, such as those of a newer row or of another table,
+    /// are not protected. Another deleted row keeps the address in the file until it is erased, too.
     ///
     /// It takes some requests for each contact, one after another. The client's settings apply to each contact. The file
     /// is written anew afterwards, and replaces the old one.
@@ -471,26 +471,29 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// It is safe to repeat the call after any error, with the same rows. The error of a row, which leaves it in the file,
-    /// and does not keep the others from being erased:
+    /// It is safe to repeat the call after any error, with the same rows. A row that fails stays in the file, and does
+    /// not hold up the others. Its error is one of these:
     ///
-    /// - The errors of [`erase`](Self::erase), with the key of the row. After three consecutive rows that failed because of
-    ///   the service or the connection, no request is sent for the others: each of them gets an
-    ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error. If the same rows fail each time, give them last.
+    /// - The errors of [`erase`](Self::erase), with the key of the row. After three consecutive rows that failed
+    ///   because of the service or the connection, no request is sent for the others: each of them gets an
+    ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error. If the same rows fail each time, give them
+    ///   last.
     /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) after [`stop_when`](super::EraseRows::stop_when).
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted.
     ///
-    /// The errors of the call:
+    /// The call itself fails with one of these:
     ///
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the file belongs to a sync with another service, or if the service
-    ///   has none of some contacts of the last run, so that the key may be that of another audience. Nothing was erased.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the file belongs to a sync with another service, or if the
+    ///   service has none of some contacts of the last run, so that the key may be that of another audience. Nothing
+    ///   was erased.
     /// - The errors of [`find`](Self::find) if the call could not make sure of that. Nothing was erased.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a sync uses the file and has not ended within 5 s, if one has
     ///   changed the file since it was opened, or if the file cannot be read. Nothing was erased. On Windows, this is always
     ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
     ///   while no sync runs.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file can
-    ///   be created in the folder. Contacts were erased, but the results of the rows are lost, and the file is as it was.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file
+    ///   can be created in the folder. Contacts were erased, but the results of the rows are lost, and the file is as
+    ///   it was.
     ///
     /// # Example: at the end of the night
     ///

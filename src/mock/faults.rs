@@ -484,9 +484,9 @@ impl Fault {
     /// Fails only each nth of the matching requests; `nth` is at least 1. Default: 1, so each of them fails.
     ///
     /// With 20, the 20th, the 40th and the 60th request fail, and so on: 5 % of them. They are counted after those that
-    /// [`after`](Self::after) lets through. A request that another fault applies to also counts. If it is the 20th, this
-    /// fault applies to the 40th next. [`times`](Self::times) limits how many fail. Nothing is random, so each run of a
-    /// test that makes one call after the other fails in the same places.
+    /// [`after`](Self::after) lets through. A request that another fault applies to also counts. If it is the 20th,
+    /// this fault applies to the 40th next. [`times`](Self::times) limits how many fail. Nothing is random, so each run
+    /// of a test that makes one call after the other fails in the same places.
     ///
     /// A retry is a request, too. With 2 or more, the request after one that failed does not fail. So with the default
     /// retry policy of the client, each call that may be retried succeeds with its second attempt. If calls run

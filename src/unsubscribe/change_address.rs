@@ -1,4 +1,4 @@
-//! Gives a person another address, together with the opt-outs that the service does not have yet.
+//! Gives a contact another address, together with the opt-outs that the service does not have yet.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -13,37 +13,38 @@ use crate::{Error, ErrorKind, Outcome};
 const OPERATION: &str = "change_address";
 
 impl UnsubscribeService {
-    /// Gives a contact another address, as [`Contacts::change_address`](crate::contacts::Contacts::change_address) does,
-    /// and returns the contact of the new address. An opt-out that this service has acknowledged, and has not sent yet, does
-    /// not stay at the old address alone.
+    /// Gives a contact another address, as [`Contacts::change_address`](crate::contacts::Contacts::change_address)
+    /// does, and returns the contact of the new address. No opt-out that this service has acknowledged and has not sent
+    /// yet stays at the old address alone.
     ///
-    /// 1. If an opt-out of the old address waits in the store, the call fails and changes nothing. Call it again in a few
-    ///    minutes: by then, the [worker](Self::worker) has usually sent the opt-out.
+    /// 1. If an opt-out of the old address waits in the store, the call fails and changes nothing. Call it again in a
+    ///    few minutes: by then, the [worker](Self::worker) has usually sent the opt-out.
     /// 2. It makes the change.
     /// 3. If somebody opted out at the old address meanwhile, it stores the opt-out for the new address, too, before it
     ///    returns. The worker sends it.
     ///
-    /// It looks for the opt-outs from everything, from the topics of the [page](super::UnsubscribeServiceBuilder::topic)
-    /// and from all topics that the service has. If links name a topic that the service no longer has, add it with
-    /// [`topics`](AddressChange::topics).
+    /// It looks for the opt-outs from everything, from the topics of the
+    /// [page](super::UnsubscribeServiceBuilder::topic) and from all topics that the service has. If links name a topic
+    /// that the service no longer has, add it with [`topics`](AddressChange::topics).
     ///
     /// Links in mail that was sent before name the old address. Write the row for
-    /// [`current_address`](super::UnsubscribeServiceBuilder::current_address) before the call: from then on, each click is
-    /// stored for both addresses. Without it, an opt-out is recorded for the old address only if it arrives later, if it
-    /// arrives and is sent during the last two requests of the change, or if the program is killed before step 3.
+    /// [`current_address`](super::UnsubscribeServiceBuilder::current_address) before the call: from then on, each click
+    /// is stored for both addresses. Without that row, an opt-out reaches the old address alone in three cases: it
+    /// arrives later, it arrives and is sent during the last two requests of the change, or the program is killed
+    /// before step 3.
     ///
     /// The call continues if its future is dropped.
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::NotSent`] if an opt-out of the old address
-    ///   waits. [`Error::may_repeat`] is `true`.
+    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::NotSent`] if an opt-out of the old
+    ///   address waits. [`Error::may_repeat`] is `true`.
     /// - [`ConsentError::Service`] with an error of
     ///   [`Contacts::change_address`](crate::contacts::Contacts::change_address). If the outcome is
     ///   [`Unknown`](Outcome::Unknown), step 3 was tried, too. A call after a failure is described there.
-    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::Applied`] if the change was made, and the
-    ///   store failed in step 3. An opt-out that arrived meanwhile may be missing at the new address. In a few minutes,
-    ///   compare both contacts.
+    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::Applied`] if the change was made, and
+    ///   the store failed in step 3. An opt-out that arrived meanwhile may be missing at the new address. In a few
+    ///   minutes, compare both contacts.
     /// - [`ConsentError::Store`] if the store failed in step 1. Nothing was changed.
     ///
     /// # Panics
@@ -79,7 +80,7 @@ impl UnsubscribeService {
     }
 }
 
-/// Changes the address of a person when it is awaited: see [`UnsubscribeService::change_address`].
+/// Changes the address of a contact when it is awaited: see [`UnsubscribeService::change_address`].
 #[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct AddressChange {
@@ -90,7 +91,8 @@ pub struct AddressChange {
 }
 
 impl AddressChange {
-    /// Adds topics that links name, and that the service no longer has. Default: the topics of the page and of the service.
+    /// Adds topics that links name, and that the service no longer has. Default: the topics of the page and of the
+    /// service.
     ///
     /// # Example: a topic that no longer exists
     ///
@@ -120,8 +122,8 @@ impl AddressChange {
         {
             return Ok(moved?);
         }
-        // After an error, the change may be complete. A further call fails then, because it cannot know that, and copies
-        // nothing.
+        // After an error, the change may be complete. A further call fails then, because it cannot know that, and
+        // copies nothing.
         match (moved, self.copy_opt_outs().await) {
             (Ok(_), Err(error)) => Err(not_copied(error).into()),
             (moved, _) => Ok(moved?),
@@ -146,7 +148,7 @@ impl AddressChange {
         }
     }
 
-    /// Stores each opt-out of the old address that waits for the new address, too.
+    /// Stores each waiting opt-out of the old address for the new address, too.
     async fn copy_opt_outs(&self) -> Result<(), InboxError> {
         let service = &self.service;
         if service.pending().await? == 0 {

@@ -544,8 +544,9 @@ impl UnsubscribeService {
     /// that arrive in another way, such as a letter or a button of your own. The [worker](Self::worker) sends it, with the
     /// reason `preferences`, until the service has it.
     ///
-    /// **A topic that does not exist becomes an opt-out of everything**, so that a click on an old link is not lost. So
-    /// compare a name that somebody has typed with the [`topics`](crate::contacts::Contact::topics) of the contact first.
+    /// **A topic that does not exist becomes an opt-out of everything**, so that a click on an old link is not lost.
+    /// Compare a name that somebody has typed with the [`topics`](crate::contacts::Contact::topics) of the contact
+    /// first.
     ///
     /// If an opt-in of the address is running, it waits for that, up to 8 s. The call continues if its future is dropped,
     /// for example because the visitor went away.
@@ -1314,7 +1315,7 @@ impl UnsubscribeService {
         Ok(())
     }
 
-    /// Stores an opt-out. Returns when it is stored, or waits already.
+    /// Stores an opt-out, unless it waits already.
     pub(super) async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
         let (id, spare_id) = OptOut::ids(&opt_out.address, opt_out.topic.as_deref()).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
@@ -1578,9 +1579,8 @@ impl UnsubscribeServiceBuilder {
     /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this
     /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
     /// same. It must return the newest address, also after several changes. If somebody else takes over an old address,
-    /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a new
-    /// address where the function finds it before you call
-    /// [`change_address`](UnsubscribeService::change_address).
+    /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a
+    /// new address where the function finds it before you call [`change_address`](UnsubscribeService::change_address).
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
     /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.
@@ -1887,8 +1887,8 @@ impl Shown {
 }
 
 /// The error of [`UnsubscribeService::send_confirmation`], [`subscribe`](UnsubscribeService::subscribe),
-/// [`may_send`](UnsubscribeService::may_send), [`change_address`](UnsubscribeService::change_address) and the mails of an
-/// [issue](UnsubscribeService::send_issue).
+/// [`may_send`](UnsubscribeService::may_send), [`change_address`](UnsubscribeService::change_address) and the mails of
+/// an [issue](UnsubscribeService::send_issue).
 ///
 /// # Example: what the page says after a click
 ///

@@ -119,8 +119,8 @@ impl CsvRows {
         }
     }
 
-    /// Returns the rows of rejects, each with its line in the file that they are from. Rows without such a line are left
-    /// out.
+    /// Returns the rows of rejects, each with its line in the file that they are from. Rows without such a line are
+    /// left out.
     pub(crate) fn with_original_lines(mut self) -> impl Iterator<Item = (u64, ImportRow)> {
         let next = move || {
             let record = self.next_record().ok().flatten()?;
@@ -395,7 +395,8 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
     })
 }
 
-/// Returns a number only if it prints exactly as the cell. Postcodes with a zero in front, and very long ids, stay text.
+/// Returns a number only if it prints exactly as the cell. Postcodes with a zero in front, and very long ids, stay
+/// text.
 pub(crate) fn number_or_text(cell: &str) -> PropertyValue {
     let number = serde_json::from_str::<serde_json::Number>(cell).ok();
     // With the feature `arbitrary_precision` of `serde_json`, a `Number` prints the text that it was read from, and not
