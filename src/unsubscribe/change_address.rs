@@ -37,7 +37,7 @@ impl UnsubscribeService {
     ///
     /// # Errors
     ///
-    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::NotSent`] if an opt-out of the old
+    /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::Unchanged`] if an opt-out of the old
     ///   address waits. [`Error::may_repeat`] is `true`.
     /// - [`ConsentError::Service`] with an error of
     ///   [`Contacts::change_address`](crate::contacts::Contacts::change_address). If the outcome is
@@ -142,7 +142,8 @@ impl AddressChange {
             true => {
                 let message =
                     "an opt-out of the old address waits to be sent; call again in a few minutes";
-                Err(Error::unfinished(message, true).at(OPERATION).into())
+                let waits = Error::unfinished(message, true).with_outcome(Outcome::Unchanged);
+                Err(waits.at(OPERATION).into())
             }
             false => Ok(()),
         }

@@ -105,7 +105,7 @@ async fn a_waiting_opt_out_stops_a_change(store: impl Store + Clone) {
         assert_eq!(error.to_string(), format!("change_address: {WAITS}"));
         assert_eq!(error.explanation(), WAITS);
         let found = (error.kind(), error.outcome(), error.may_repeat());
-        assert_eq!(found, (ErrorKind::Unfinished, Outcome::NotSent, true));
+        assert_eq!(found, (ErrorKind::Unfinished, Outcome::Unchanged, true));
         let requests = server.requests();
         assert!(requests.iter().all(|request| request.method == "GET"));
         assert!(server.contact(NEW).is_none());
