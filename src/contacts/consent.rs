@@ -23,8 +23,9 @@ impl Contacts {
     /// The call is retried only if it was certainly not applied. A late retry could undo an opt-out
     /// that the recipient made in the meantime.
     ///
-    /// Send it for a person who asked for it. A `false` in [`Contact::topics`] can be that person's "no", or the default
-    /// of a topic that the person never answered: the service does not tell them apart.
+    /// Send it for a person who asked for it. For somebody who may not be a contact yet, call
+    /// [`confirm_opt_in`](Self::confirm_opt_in). A `false` in [`Contact::topics`] can be that person's "no", or the
+    /// default of a topic that the person never answered: the service does not tell them apart.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
     /// the topics. If a 2xx response has no contact, or one with another address, the client retrieves the contact within
