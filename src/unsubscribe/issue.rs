@@ -327,8 +327,8 @@ impl UnsubscribeService {
     /// For that, the clocks of the service, of this program and of the store must agree. If they differ by some seconds, a
     /// bounce that is as many seconds newer than the opt-in may be dropped, or an older one may count.
     ///
-    /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that. But if
-    /// the person has another address by now, call [`opt_out`](Self::opt_out) for that one.
+    /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that. But
+    /// if the person has another address by now, call [`opt_out`](Self::opt_out) for that one.
     ///
     /// # Errors
     ///
