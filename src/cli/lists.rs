@@ -155,7 +155,10 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         if !output.json && (options.dry_run || !options.confirmation.yes) {
             show_columns(path, input);
         }
-        if let Some(server) = &connection.server {
+        // A seed file says which topics there are.
+        if let Some(server) = &connection.server
+            && options.service.mock == Some(None)
+        {
             let columns = input.columns().map(|(_, column)| column);
             for topic in columns.flat_map(Column::topics) {
                 server.topic(topic, true);

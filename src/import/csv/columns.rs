@@ -519,7 +519,7 @@ impl Mapping {
         if !unclear.is_empty() {
             return Err(Error::input(format!(
                 "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed`, \
-                 `topic:NAME` or, if it lists groups, `groups:GROUP:TOPIC` if it does, otherwise to `property:NAME` or `ignore`"
+                 `topic:NAME` or a list of groups `groups:GROUP:TOPIC` if it does, otherwise to `property:NAME` or `ignore`"
             )));
         }
         let unmapped = self.names.iter().zip(&self.guesses);

@@ -112,6 +112,28 @@ fn a_column_that_is_neither_mapped_nor_known_is_refused_if_the_command_says_so()
 }
 
 #[test]
+fn a_trial_on_a_mock_with_a_seed_file_finds_a_misspelled_topic() {
+    let folder = Folder::new("trial-topics");
+    let list = folder.file("list.csv", "email,News\nada@x.io,no\n");
+    let seed = folder.file("seed.json", r#"{"topics": {"news": true}}"#);
+    let trial = |seed: &[&str], topic: &str| {
+        let map = format!("News=topic:{topic}");
+        let arguments = ["import", &list, "--map", &map, "--yes", "--mock"];
+        let mut command = Command::new(program("audience"));
+        command.args(arguments).args(seed).output().unwrap()
+    };
+
+    let codes = [("news", Some(0)), ("newz", Some(1))];
+    for (topic, code) in codes {
+        let ended = trial(&[&seed], topic);
+        assert_eq!(ended.status.code(), code, "{topic}: {ended:?}");
+    }
+    // Without a seed file, nobody knows which topics there are.
+    let ended = trial(&[], "newz");
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
 fn of_several_files_the_one_in_which_everybody_opted_out_comes_first() {
     let folder = Folder::new("several");
     let server = MockServer::builder().topic("news", true);
