@@ -435,6 +435,7 @@ mod tests {
         assert_eq!(behind, Some(StatusCode::NOT_FOUND));
         assert_eq!(visitor_status(&database), None);
     }
+
     #[test]
     fn an_invalid_setting_is_explained_and_is_no_fault_of_the_visitor() {
         let error = ConfigError::new("the secret is too short");

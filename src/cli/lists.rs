@@ -244,7 +244,7 @@ impl CsvFile {
         for (name, column) in &self.map {
             input = input.map(name, column.clone())?;
         }
-        Ok(self.with_unmapped(input))
+        Ok(input)
     }
 
     /// Says what becomes of the columns that are neither mapped nor known.
@@ -815,7 +815,7 @@ fn sync_row(row: ImportRow) -> SyncRow {
 
 impl SyncOptions {
     fn open(&self) -> Result<CsvInput, Failure> {
-        let input = self.input.open()?;
+        let input = self.input.with_unmapped(self.input.open()?);
         Ok(match &self.key {
             Some(column) => input.map(column, Column::Key)?,
             None => input,

@@ -420,7 +420,10 @@ macro_rules! wait_for_call {
             /// # Ok(()) }
             /// ```
             #[track_caller]
-            #[allow(clippy::type_complexity)]
+            #[allow(
+                clippy::type_complexity,
+                reason = "`erase_rows` returns what its page says, without a name for it"
+            )]
             pub fn wait(self) -> $output {
                 crate::blocking::wait(self)
             }

@@ -383,21 +383,21 @@ impl SyncState {
 
     /// Returns the addresses that a row has, or may have got, unless the row was deleted.
     fn held(&self, asked_for: &HashSet<u64>) -> io::Result<HashSet<u64>> {
-        let Known { slots, former, .. } = &self.contents.known;
-        let living = slots.iter().filter(|slot| slot.place & GONE == 0);
+        let known = &self.contents.known;
+        let living = known.slots.iter().filter(|slot| slot.place & GONE == 0);
         let addresses = living.map(|slot| slot.address.number());
         let mut held: HashSet<_> = addresses
             .filter(|address| asked_for.contains(address))
             .collect();
-        for (address, was, key) in former {
+        for (address, was, key) in &known.former {
             if *was != Was::Tried || !asked_for.contains(address) {
                 continue;
             }
-            let Ok(row) = slots.binary_search_by_key(key, |slot| slot.key) else {
+            let Some(row) = known.find(key) else {
                 continue;
             };
             // An older record of the row may have the address.
-            let entry = read_entry(&self.file, slots[row].start())?;
+            let entry = read_entry(&self.file, known.slots[row].start())?;
             if entry
                 .tried
                 .is_some_and(|tried| number_of(&tried) == *address)

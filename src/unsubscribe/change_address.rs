@@ -116,12 +116,10 @@ impl AddressChange {
     async fn run(mut self) -> Result<Contact, ConsentError> {
         self.require_none_waiting().await?;
         let contacts = &self.service.0.contacts;
-        let moved = contacts.change_address(&self.old, &self.new).await;
-        if let Err(error) = &moved
-            && !error.outcome().may_be_applied()
-        {
-            return Ok(moved?);
-        }
+        let moved = match contacts.change_address(&self.old, &self.new).await {
+            Err(error) if !error.outcome().may_be_applied() => return Err(error.into()),
+            moved => moved,
+        };
         // After an error, the change may be complete. A further call fails then, because it cannot know that, and
         // copies nothing.
         match (moved, self.copy_opt_outs().await) {
