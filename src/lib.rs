@@ -87,7 +87,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `client` | yes | [`Client`], [`contacts`], [`rule`], [`emails`] |
+//! | `client` | yes | [`Client`], [`contacts`], [`rule`], [`emails`], [`exit_code`] |
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
 //! | `rustls-no-provider` | | `rustls` without cryptography, which your program installs: [see below](#a-faster-build) |

@@ -653,7 +653,9 @@ impl fmt::Debug for TakenEvent {
 pub struct ParkedEvent {
     /// The id of the event.
     pub id: EventId,
-    /// The stored body, personal data included. `None` if the event was claimed without being accepted.
+    /// The stored body, personal data included, for
+    /// [`Event::from_unverified_json`](crate::webhooks::Event::from_unverified_json). `None` if the event was claimed
+    /// without being accepted.
     pub body: Option<Bytes>,
     /// How many claims were made, one for each attempt. If the process of the last attempt died, this is one more than
     /// the [largest number of attempts](super::Worker::max_attempts): the claim that parked the event counts, too. The
