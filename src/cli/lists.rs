@@ -609,7 +609,7 @@ fn recipe(is_misspelled: bool, folder: &Path) -> String {
             "{CORRECT_TOPIC}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume --corrected {corrected}"
         ),
         false => format!(
-            "rename {folder} to {corrected}, fix the rows in it, create an empty folder {folder}, and run: {}",
+            "rename {folder} to {corrected}, fix the rows in it (delete those that cannot be fixed, but not the first line), create an empty folder {folder}, and run: {}",
             as_shell_line(&words)
         ),
     }

@@ -362,8 +362,8 @@ impl ImportReport {
             // The rejects lack the valid rows, and nothing was sent.
             true => "before the import",
             false => {
-                "in the rejects, rename the folder of the rejects, and run the import again with `corrected` and this folder \
-                 (in the program: `--corrected`)"
+                "in the rejects (delete those that cannot be fixed, but not the first line), rename the folder of the rejects, and \
+                 run the import again with `corrected` and this folder (in the program: `--corrected`)"
             }
         };
         let reason = format!(

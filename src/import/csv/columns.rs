@@ -501,7 +501,7 @@ impl Mapping {
             ))),
             (None, _) => Err(Error::input(format!(
                 "the file has no column {name:?}; it has {}",
-                self.listed()
+                listed(&[self])
             ))),
         }
     }
@@ -580,18 +580,22 @@ impl Mapping {
         }
         Error::input(format!(
             "no column holds the address; name one `email`, or map one of {} to `email`",
-            self.listed()
+            listed(&[self])
         ))
     }
+}
 
-    fn listed(&self) -> String {
-        if self.names.iter().any(|name| name.contains('@')) {
-            // The first line may be a row: its addresses do not belong in an error.
-            return "others".to_owned();
-        }
-        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
-        names.join(", ")
+/// Returns the names of the columns of these files, each name once.
+pub(super) fn listed(files: &[&Mapping]) -> String {
+    let names = || files.iter().flat_map(|mapping| &mapping.names);
+    if names().any(|name| name.contains('@')) {
+        // The first line may be a row: its addresses do not belong in an error.
+        return "others".to_owned();
     }
+    let mut earlier = HashSet::new();
+    let names = names().filter(|name| earlier.insert(name.as_str()));
+    let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 fn not_utf8() -> Error {

@@ -16,7 +16,7 @@ use csv_core::{ReadRecordResult, ReaderBuilder};
 use super::row::{EVERYTHING, ImportRow, has};
 use crate::Error;
 use crate::contacts::OnConflict;
-use columns::Mapping;
+use columns::{Mapping, listed};
 
 pub use columns::Column;
 pub(crate) use columns::is_property_name;
@@ -171,7 +171,14 @@ impl CsvInput {
             files.push((path, input));
         }
         if let Some(((name, _), _)) = columns.iter().zip(is_used).find(|(_, is_used)| !is_used) {
-            return Err(Error::input(format!("no file has a column {name:?}")));
+            let mappings: Vec<_> = files.iter().map(|(_, input)| &input.mapping).collect();
+            let has = match mappings.is_empty() {
+                true => "there is no file".to_owned(),
+                false => format!("the files have {}", listed(&mappings)),
+            };
+            return Err(Error::input(format!(
+                "no file has a column {name:?}; {has}"
+            )));
         }
         // The sort is stable.
         files.sort_by_key(|(_, input)| !input.mapping.opts_out_all);

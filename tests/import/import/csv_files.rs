@@ -917,19 +917,26 @@ fn of_several_files_the_error_names_the_file_or_the_column_that_none_has() {
     let folder = Folder::new("open-all-errors");
     folder.file("a.csv", "email,plan\n");
     folder.file("b.csv", "email,x,x\n");
+    folder.file("c.csv", "email,UNSUB_TIME\n");
     let open = |names: &[&str], columns: &[_]| open_all(&folder, names, columns).unwrap_err();
     let ignored = |name| [(name, Column::Ignored)];
 
     let absent = open(&["a.csv", "none.csv"], &[]);
     let twice = open(&["a.csv", "b.csv"], &ignored("x"));
-    let misspelled = open(&["a.csv"], &ignored("paln"));
+    let misspelled = open(&["a.csv", "c.csv"], &ignored("paln"));
 
     assert!(absent.contains("none.csv: could not open"), "{absent}");
     assert!(
         twice.contains("b.csv: the file has two columns \"x\""),
         "{twice}"
     );
-    assert_eq!(misspelled, "no file has a column \"paln\"");
+    let columns = "the files have \"email\", \"plan\", \"UNSUB_TIME\"";
+    assert_eq!(
+        misspelled,
+        format!("no file has a column \"paln\"; {columns}")
+    );
+    let nowhere = open(&[], &ignored("plan"));
+    assert_eq!(nowhere, "no file has a column \"plan\"; there is no file");
 }
 
 #[test]

@@ -615,7 +615,8 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
 
     assert_eq!(first.status.code(), Some(1), "{first:?}");
     let recipe = format!(
-        "\nrename {rejects} to {corrected}, fix the rows in it, create an empty folder {rejects}, and run: "
+        "\nrename {rejects} to {corrected}, fix the rows in it (delete those that cannot be fixed, but not the first line), \
+         create an empty folder {rejects}, and run: "
     );
     let stdout = stdout(&first);
     let (_, command) = stdout.split_once(&recipe).unwrap();

@@ -457,6 +457,37 @@ async fn what_was_said_about_a_file_applies_to_its_corrected_rejects() {
 }
 
 #[tokio::test]
+async fn the_rows_of_corrected_rejects_may_be_deleted_if_they_cannot_be_fixed() {
+    let folder = Folder::new("files-deleted-rows");
+    let server = MockServer::start().await;
+    let files = [
+        folder.file("subscribed.csv", SUBSCRIBED),
+        folder.file("unsubscribed.csv", REFUSED),
+    ];
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected"));
+    std::fs::create_dir(&rejects).unwrap();
+    let own = || import(&server, &files).rejects_folder(&rejects);
+
+    let first = in_time(own()).await.unwrap();
+    std::fs::rename(&rejects, &corrected).unwrap();
+    std::fs::create_dir(&rejects).unwrap();
+    let path = Path::new(&corrected).join("unsubscribed.csv");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (first_line, _) = text.split_once('\n').unwrap();
+    std::fs::write(&path, format!("{first_line}\n")).unwrap();
+    let second = in_time(own().corrected(&corrected)).await.unwrap();
+
+    assert_eq!(first.files_not_sent(), [files[0].as_str()]);
+    let error = first.finished().unwrap_err().to_string();
+    assert!(
+        error.contains("delete those that cannot be fixed"),
+        "{error}"
+    );
+    assert_eq!(counts(&second.finished().unwrap()), [1, 1, 0, 0, 0, 0]);
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_dry_run_finds_all_refused_rows_and_counts_only_the_rows_that_would_be_sent() {
     let folder = Folder::new("files-dry-run");
     let server = MockServer::start().await;
