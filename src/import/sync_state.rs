@@ -479,7 +479,8 @@ impl Contacts {
     ///   [`ErrorKind::Unfinished`](crate::ErrorKind::Unfinished) error. If the same rows fail each time, give them
     ///   last.
     /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) after [`stop_when`](super::EraseRows::stop_when).
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the last sync did not have the row as deleted, such as one
+    ///   that was marked since.
     ///
     /// The call itself fails with one of these:
     ///
@@ -623,7 +624,7 @@ impl<K: ToString> EraseRows<K> {
             let erased = match state.contents.known.find(&hash) {
                 // What was taken out is not there any more.
                 Some(_) => Err(Error::input(
-                    "it was not deleted in the last sync; mark it as deleted in the table, and run the sync first",
+                    "it was not deleted in the last sync; mark it as deleted in the table, and run the sync first, whose rejects say if the row cannot be read",
                 )),
                 None => erasing.erase(&address, entry).await,
             };

@@ -259,6 +259,35 @@ mod opt_outs_for_the_table {
     }
 
     #[tokio::test]
+    async fn a_night_that_finds_more_opt_outs_than_it_may_write_ends_with_an_error() {
+        let name = format!("audience-guide-many-opt-outs-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("users.sqlite");
+        let server = audience::mock::MockServer::start().await;
+        let contacts = server.client().contacts();
+        let database = Connection::open(&path).unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let read_users = |_: &Path| {
+            let rows = (1..=11).map(|id| SyncRow::new(id, format!("{id}@example.com")));
+            Ok(rows.collect::<Vec<_>>())
+        };
+        drop(sync_and_write(&contacts, &path, read_users).await.unwrap());
+        for id in 1..=11 {
+            let opt_out = contacts.unsubscribe(format!("{id}@example.com"));
+            opt_out.await.unwrap();
+        }
+
+        let night = sync_and_write(&contacts, &path, read_users).await;
+
+        drop(database);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let error = night.unwrap_err();
+        assert_eq!(audience::exit_status(&*error), 1);
+        assert!(error.to_string().contains("a person"), "{error}");
+    }
+
+    #[tokio::test]
     async fn an_opt_out_from_a_topic_is_written_into_its_column() {
         let name = format!("audience-guide-topics-{}.sync", std::process::id());
         let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -292,6 +321,49 @@ mod opt_outs_for_the_table {
         let rows = "SELECT group_concat(weekly || newsletter) FROM users ORDER BY id";
         let rows: String = database.query_row(rows, [], |row| row.get(0)).unwrap();
         assert_eq!(rows, "01,11");
+    }
+}
+
+#[cfg(unix)]
+mod erasure {
+    block!("support.erase_deleted");
+
+    #[tokio::test]
+    async fn a_user_who_was_deleted_or_has_come_back_since_the_run_is_not_erased() {
+        use audience::import::SyncRow;
+
+        let name = format!("audience-guide-erasure-{}.sync", std::process::id());
+        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let insert = "INSERT INTO users (id, email, address_key, plan, newsletter, deleted_at, updated_at) VALUES
+            (1, 'ada@x.io', 'ada@x.io', 'pro', 1, '2026-11-22 12:00:00', '2026-11-22 12:00:00'),
+            (2, 'bob@x.io', 'bob@x.io', 'pro', 1, '2026-11-23 03:00:02', '2026-11-23 03:00:02'),
+            (3, 'cem@x.io', 'cem@x.io', 'pro', 1, '2026-11-22 12:00:00', '2026-11-22 12:00:00'),
+            (4, 'cem@x.io', 'cem@x.io', 'pro', 1, NULL, '2026-11-23 03:00:02')";
+        database.execute_batch(insert).unwrap();
+        let server = audience::mock::MockServer::start().await;
+        let contacts = server.client().contacts();
+        for address in ["ada@x.io", "cem@x.io"] {
+            contacts.create(address).await.unwrap();
+        }
+        let rows = [
+            SyncRow::new(1, "ada@x.io").deleted(true),
+            SyncRow::new(2, "bob@x.io"),
+            SyncRow::new(3, "cem@x.io").deleted(true),
+        ];
+        let sync = contacts.sync(rows, SyncState::open(&state).unwrap());
+        drop(sync.await.unwrap().finished().unwrap());
+
+        let erased = erase_deleted(&contacts, &state, &database, "2026-11-23 03:00:01").await;
+
+        let text = std::fs::read_to_string(&state).unwrap();
+        std::fs::remove_file(&state).unwrap();
+        erased.unwrap();
+        assert!(!text.contains("ada@x.io") && text.contains("cem@x.io"));
+        let rows = "SELECT group_concat(id) FROM users ORDER BY id";
+        let rows: String = database.query_row(rows, [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, "2,3,4");
     }
 }
 
