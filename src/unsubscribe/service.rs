@@ -772,7 +772,8 @@ impl UnsubscribeService {
     }
 
     /// Returns whether an address [may get mail](Self::may_send) about a topic, and if not, why. Its `Display` is a text
-    /// for your support team. If the contact has no such topic, the result is [`Reachability::UnknownTopic`].
+    /// for your support team. If the contact has no such topic, the result is [`Reachability::UnknownTopic`]. An
+    /// opt-out that waits comes first, then a bounce: the contact may be opted out as well.
     ///
     /// # Errors
     ///
