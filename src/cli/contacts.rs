@@ -516,7 +516,7 @@ struct ChangeAddress {
 const CHANGE_ADDRESS_HELP: &str = "\
 It creates the contact of the new address with the names and properties of the old one, unless it exists, then records
 every opt-out of the old contact for it, and unsubscribes the old address last. No opt-in is sent. If it fails or is
-stopped, run it again.
+stopped, run it again. If the address comes from a table that you sync, change it only there.
 
 Exit status: 0 if the address was changed, 4 if the old address is not a contact.
 
@@ -797,7 +797,8 @@ struct Delete {
 
 const DELETE_HELP: &str = "\
 The interface does not show how a contact is deleted. The command retrieves the contact, to notice a mistyped address, and
-sends DELETE /contacts/ADDRESS. If the service does not delete by this request, the command fails and says so.
+sends DELETE /contacts/ADDRESS. If the service does not delete by this request, the command fails and says so. The
+opt-outs are lost with the contact, so an import of the address could subscribe it again.
 
 Exit status: 0 if the contact was deleted, 4 if there is none.
 
@@ -841,6 +842,7 @@ impl Delete {
 
 #[derive(Args)]
 #[command(after_help = "\
+Without --topic, it is an opt-out from everything: no broadcast reaches the contact, whatever its topics.
 A contact that is unsubscribed already stays as it is, unless --reason names a reason. The reason complaint stays.
 
 Exit status: 0 if all are unsubscribed, 3 if only some are, 4 if none of them is a contact or the topic does not exist.

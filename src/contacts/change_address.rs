@@ -213,7 +213,7 @@ impl ChangeAddress {
             if recorded.len() > most {
                 let message = "the old contact got other opt-outs all the time, and not all of them are recorded for the new contact";
                 let error = Error::new(ErrorKind::Unfinished, Outcome::Unknown, message);
-                return Err(error.retryable());
+                return Err(error.after(1, Outcome::Unknown).retryable());
             }
         }
     }
@@ -278,7 +278,7 @@ impl ChangeAddress {
 
 /// The old contact was opted out by another call or by the person. Both contacts were retrieved to find that out.
 fn ambiguous(message: &'static str) -> Error {
-    Error::new(ErrorKind::Ambiguous, Outcome::Unchanged, message)
+    Error::new(ErrorKind::Ambiguous, Outcome::Unchanged, message).after(1, Outcome::Unchanged)
 }
 
 /// Returns the opt-outs that a contact shows. `None` is the opt-out of everything, and comes first.
@@ -309,13 +309,7 @@ impl IntoFuture for ChangeAddress {
         ResponseFuture::new(async {
             let mut written = Outcome::NotSent;
             self.send(&mut written).await.map_err(|error| {
-                let attempts = match error.kind() {
-                    // The call has found it in responses. No request failed.
-                    ErrorKind::Ambiguous | ErrorKind::Decode | ErrorKind::Unfinished => {
-                        error.attempts().max(1)
-                    }
-                    _ => error.attempts(),
-                };
+                let attempts = error.attempts();
                 let error = error.after(attempts, written).at("change_address");
                 error.repeatable(true)
             })

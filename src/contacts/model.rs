@@ -264,9 +264,10 @@ impl Contact {
     }
 }
 
+/// The contact was in a response, so there was at least one attempt.
 fn not_shown(problem: &'static str) -> Error {
     let error = Error::decode(problem).with_outcome(Outcome::Unchanged);
-    error.malformed_contact()
+    error.after(1, Outcome::Unchanged).malformed_contact()
 }
 
 /// Whether broadcasts can reach a contact, and if not, why: see [`Contact::reachability`] and

@@ -278,8 +278,9 @@ impl Error {
     /// `Display`, it contains no address, no key and no text of a body. `Display` is for logs: some errors say the same
     /// in both, so print one of them.
     ///
-    /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. It never
-    /// tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
+    /// If a change was made or may have been made, the text says so, as [`outcome`](Error::outcome) does. If a mail
+    /// failed, it says whether the mail may have been sent. It never tells the person to repeat an opt-in that failed:
+    /// see [`RetryPolicy`](crate::RetryPolicy).
     ///
     /// # Example: what a support tool shows
     ///
@@ -333,6 +334,7 @@ impl Error {
         let is_confirmation =
             self.0.is_part_of_opt_in || self.0.operation == Some("confirm_opt_in");
         match self.outcome() {
+            _ if self.0.operation == Some("send_email") => text += self.mail_in_words(),
             Outcome::Unknown if is_refused && is_confirmation => {
                 text += "; a part of the change may have been made: look at the contact";
             }
@@ -381,6 +383,21 @@ impl Error {
 
     fn sends_opt_in(&self) -> bool {
         matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"))
+    }
+
+    /// Says whether a mail was sent, which changes nothing that somebody could look at.
+    fn mail_in_words(&self) -> &'static str {
+        match self.outcome() {
+            Outcome::Unknown if self.0.is_repeatable => {
+                "; the mail may have been sent or not, and it is safe to send it again"
+            }
+            Outcome::Unknown => {
+                "; the mail may have been sent or not: look whether it has arrived before you send it again"
+            }
+            Outcome::Applied => "; the service accepted the mail, so do not send it again",
+            Outcome::NotSent | Outcome::Refused if self.is_retryable() => "; the mail was not sent",
+            _ => "",
+        }
     }
 
     fn refusal_in_words(&self, api: &ApiError) -> String {

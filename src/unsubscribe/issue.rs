@@ -27,7 +27,7 @@ use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::sync::lock;
-use crate::webhooks::{Event, EventId, MailEvent};
+use crate::webhooks::{Event, EventData, EventId, MailEvent};
 
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -327,12 +327,17 @@ impl UnsubscribeService {
     /// For that, the clocks of the service, of this program and of the store must agree. If they differ by some seconds, a
     /// bounce that is as many seconds newer than the opt-in may be dropped, or an older one may count.
     ///
-    /// A spam report needs no call: the service opts the contact out, and [`may_send`](Self::may_send) sees that. But
-    /// if the person has another address by now, call [`opt_out`](Self::opt_out) for that one.
+    /// After a spam report, the service opts the contact out, and [`may_send`](Self::may_send) sees that. If the person
+    /// has another [current address](super::UnsubscribeServiceBuilder::current_address), this call stores an opt-out of
+    /// everything for it, unless that address has opted in since the report. A bounce concerns its own address only.
     ///
     /// # Errors
     ///
     /// Returns [`InboxError::Store`] if the store fails. Let your handler fail then, so that it gets the event again.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tokio runtime if it looks up a current address.
     ///
     /// # Example: in the handler of a webhook
     ///
@@ -360,6 +365,9 @@ impl UnsubscribeService {
     /// # Ok(()) }
     /// ```
     pub async fn record_bounce(&self, event: &Event) -> Result<bool, InboxError> {
+        if let EventData::Complained(mail) = &event.data {
+            self.follow_spam_report(&mail.address(), event).await?;
+        }
         let mail = event.mail().filter(|mail| mail.is_permanent_bounce());
         let Some(address) = mail.map(MailEvent::address) else {
             return Ok(false);
@@ -374,6 +382,21 @@ impl UnsubscribeService {
             self.end_bounce(&id).await?;
         }
         Ok(true)
+    }
+
+    /// Opts out the current address of a person who reported mail to an earlier one as spam. The service has opted out
+    /// the earlier one by itself.
+    async fn follow_spam_report(&self, address: &str, event: &Event) -> Result<(), InboxError> {
+        match self.current(address).await {
+            Ok(None) => {}
+            Ok(Some(current)) => {
+                if !self.is_before_opt_in(&current, event).await? {
+                    self.store_of(OptOut::of_current(&current, None)).await?;
+                }
+            }
+            Err(_) => self.store_to_look_up(address, None).await?,
+        }
+        Ok(())
     }
 
     /// Returns whether the address has opted in after this event.

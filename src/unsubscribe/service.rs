@@ -982,7 +982,7 @@ impl UnsubscribeService {
     }
 
     /// Returns the current address of the person who had this address. `None` if it is the same.
-    async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
+    pub(super) async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
         self.find_current(address).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             tracing::warn!(target: "audience::unsubscribe", error = with_causes(&*_error), "a current address could not be looked up");
@@ -1286,17 +1286,24 @@ impl UnsubscribeService {
         match &person.current {
             Current::Linked => Ok(()),
             Current::Another(current) => self.store_of(OptOut::of_current(current, topic)).await,
-            Current::Unknown => {
-                let opt_out = OptOut {
-                    kind: Kind::CurrentAddress,
-                    ..OptOut::new(linked, topic)
-                };
-                let id = OptOut::id("current", linked, topic);
-                // Nobody holds this id.
-                let envelope = opt_out.envelope(&id);
-                self.0.inbox.store_own(&id, &envelope).await.map(drop)
-            }
+            Current::Unknown => self.store_to_look_up(linked, topic).await,
         }
+    }
+
+    /// Stores an opt-out for the current address of the person who had this one. The worker looks the address up.
+    pub(super) async fn store_to_look_up(
+        &self,
+        address: &str,
+        topic: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let opt_out = OptOut {
+            kind: Kind::CurrentAddress,
+            ..OptOut::new(address, topic)
+        };
+        let id = OptOut::id("current", address, topic);
+        // Nobody holds this id.
+        let envelope = opt_out.envelope(&id);
+        self.0.inbox.store_own(&id, &envelope).await.map(drop)
     }
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
@@ -1583,7 +1590,9 @@ impl UnsubscribeServiceBuilder {
     /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a
     /// new address where the function finds it before you call [`change_address`](UnsubscribeService::change_address).
     ///
-    /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged.
+    /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged. A spam report about
+    ///   mail to an old address opts out the current one, too, if you call
+    ///   [`record_bounce`](UnsubscribeService::record_bounce).
     /// - The page has no boxes, and opts nobody in: whoever has the old mail may be another person by now.
     /// - The service waits up to 2 s. If the function fails, panics or takes longer, the opt-out is acknowledged, too:
     ///   the [worker](UnsubscribeService::worker) calls the function until it succeeds, and then stores the opt-out of

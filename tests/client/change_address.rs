@@ -310,6 +310,7 @@ async fn an_address_is_not_changed_if_the_service_does_not_show_the_topics_of_th
 
             let found = (error.kind(), error.outcome());
             assert_eq!(found, (ErrorKind::Decode, outcome), "{error}");
+            assert_eq!(error.attempts(), 1, "{error}");
             assert!(error.is_malformed_contact(), "{error}");
             assert!(!server.contact(ADA).unwrap().unsubscribed);
             assert_eq!(server.contact(NEW).is_none(), retrieve == 0);
@@ -358,7 +359,7 @@ async fn a_call_that_cannot_keep_up_with_the_opt_outs_fails_and_can_be_repeated(
     let error = in_time(call).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unfinished, "{error}");
-    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!((error.outcome(), error.attempts()), (Outcome::Unknown, 1));
     assert!(error.is_retryable(), "{error}");
     assert!(!stored(&server)[0].unsubscribed);
     contacts.change_address(ADA, NEW).await.unwrap();

@@ -318,6 +318,7 @@ async fn an_opt_out_of_everything_does_not_end_if_the_service_does_not_show_the_
     let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Decode);
+    assert_eq!(error.attempts(), 1, "the contact was retrieved");
     assert!(error.is_malformed_contact(), "{error}");
     assert_eq!(sent(&server).len(), 1);
     assert!(server.contact(ADA).unwrap().unsubscribed);

@@ -63,11 +63,43 @@ async fn a_mail_is_safe_to_repeat_after_an_unreadable_response_only_if_the_call_
     let once = send().await.unwrap_err().explanation();
     let idempotent = send().idempotent().await.unwrap_err().explanation();
 
-    assert!(once.contains("check before you repeat it"), "{once}");
+    assert!(once.contains("before you send it again"), "{once}");
     assert!(
-        idempotent.contains("it is safe to repeat it"),
+        idempotent.contains("it is safe to send it again"),
         "{idempotent}"
     );
+}
+
+#[tokio::test]
+async fn the_explanation_of_a_mail_that_failed_says_whether_it_was_sent_and_of_no_change() {
+    let server = MockServer::start().await;
+    let client = mock_builder(&server).build().unwrap();
+    let accepted = respond_with(text(202, r#"{"queued": true}"#)).await;
+    let accepted = self::client(accepted.uri());
+    let explain = async |client: &Client, fault: Option<Fault>| {
+        server.clear_faults();
+        if let Some(fault) = fault {
+            server.fault(fault.path("/emails"));
+        }
+        let error = client.emails().send(mail()).await.unwrap_err();
+        error.explanation()
+    };
+
+    let lost = explain(&client, Some(Fault::close_after())).await;
+    let down = explain(&client, Some(Fault::status(503))).await;
+    let limited = explain(&client, Some(Fault::status(429).retry_after(600))).await;
+    let accepted = explain(&accepted, None).await;
+
+    let unclear = "; the mail may have been sent or not: look whether it has arrived before you send it again; try again later";
+    assert!(lost.ends_with(unclear), "{lost}");
+    assert!(down.ends_with(unclear), "{down}");
+    let not_sent = "; the mail was not sent; try again in 600 s";
+    assert!(limited.ends_with(not_sent), "{limited}");
+    let sent = "; the service accepted the mail, so do not send it again";
+    assert!(accepted.ends_with(sent), "{accepted}");
+    for text in [lost, down, limited, accepted] {
+        assert!(!text.contains("change"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use audience::Timestamp;
 use audience::inbox::{MemoryStore, Store};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
+use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
 use futures_util::FutureExt;
 use http::StatusCode;
 use support::{in_time, steady_time};
@@ -275,6 +276,98 @@ async fn the_error_of_a_look_for_the_current_address_is_not_stored() {
     assert_eq!((report.handled, report.parked), (1, 1));
     let parked = service.inbox().parked().await.unwrap();
     assert_eq!(parked[0].reason, "the function of `current_address` failed");
+}
+
+fn mail_to(address: &str) -> MailEvent {
+    MailEvent::new("em_1", "us@example.com", address, "Hi")
+}
+
+fn event(data: EventData) -> Event {
+    let id = EventId::try_from("evt_1").unwrap();
+    Event::new(id, Timestamp::from_unix(1), data)
+}
+
+fn spam_report(address: &str) -> Event {
+    event(EventData::Complained(mail_to(address)))
+}
+
+#[tokio::test]
+async fn a_spam_report_about_mail_to_an_old_address_opts_out_the_current_one() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.report_spam(OLD);
+
+    // The same event may arrive twice.
+    for _ in 0..2 {
+        let report = spam_report("Ada@Example.com");
+        assert!(!service.record_bounce(&report).await.unwrap());
+    }
+
+    assert_eq!(service.pending().await.unwrap(), 1);
+    assert!(!service.may_send(NEW, "news").await.unwrap());
+    run_worker(&service).await;
+    assert!(server.contact(NEW).unwrap().unsubscribed);
+    let old = server.contact(OLD).unwrap();
+    assert_eq!(old.unsubscribe_reason, "complaint");
+    assert!(gets_news(&server, OTHER));
+}
+
+#[tokio::test]
+async fn a_spam_report_about_mail_to_a_current_address_and_a_bounce_of_an_old_one_store_no_opt_out()
+{
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let mut bounced = mail_to(OLD);
+    bounced.bounce_type = Some(BounceType::Permanent);
+
+    for report in [spam_report(NEW), spam_report(OTHER)] {
+        assert!(!service.record_bounce(&report).await.unwrap());
+    }
+    let bounce = event(EventData::Bounced(bounced));
+    assert!(service.record_bounce(&bounce).await.unwrap());
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(service.has_bounced(OLD).await.unwrap());
+    assert!(service.may_send(NEW, "news").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_spam_report_that_is_older_than_an_opt_in_of_the_current_address_does_not_count() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.subscribe(NEW, ["news"]).await.unwrap();
+
+    service.record_bounce(&spam_report(OLD)).await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(service.may_send(NEW, "news").await.unwrap());
+}
+
+#[tokio::test]
+async fn after_a_spam_report_the_worker_looks_again_for_a_current_address_that_was_not_found() {
+    let server = mock().await;
+    let fails = Arc::new(AtomicBool::new(true));
+    let service = failing(&server, MemoryStore::new(), Failure::Error, &fails);
+
+    service.record_bounce(&spam_report(OLD)).await.unwrap();
+    fails.store(false, Ordering::SeqCst);
+    run_worker(&service).await;
+
+    assert!(server.contact(NEW).unwrap().unsubscribed);
+    // Only the service opts out the address of the mail.
+    assert!(!server.contact(OLD).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn a_spam_report_is_delivered_again_if_the_opt_out_of_the_current_address_cannot_be_stored() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let store = FaultyStore::down_while(MemoryStore::new(), is_down);
+    let service = service(&server, store);
+
+    let recorded = service.record_bounce(&spam_report(OLD)).await;
+
+    assert!(recorded.is_err());
 }
 
 #[tokio::test]

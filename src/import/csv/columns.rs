@@ -511,17 +511,7 @@ impl Mapping {
         if !self.has_address() {
             return Err(self.without_address());
         }
-        let unclear = self.names.iter().zip(&self.guesses);
-        let unclear: Vec<&str> = unclear
-            .filter(|(_, guess)| guess.may_be_consent)
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if !unclear.is_empty() {
-            return Err(Error::input(format!(
-                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed`, \
-                 `topic:NAME` or a list of groups `groups:GROUP:TOPIC` if it does, otherwise to `property:NAME` or `ignore`"
-            )));
-        }
+        self.check_consent()?;
         let unmapped = self.names.iter().zip(&self.guesses);
         let unmapped: Vec<&str> = unmapped
             .filter(|(_, guess)| guess.is_by_name && guess.column != Column::Ignored)
@@ -563,6 +553,38 @@ impl Mapping {
             )));
         }
         Ok(())
+    }
+
+    /// Checks that the caller has decided about each column that may say who opted out.
+    fn check_consent(&self) -> Result<(), Error> {
+        let unclear = self.names.iter().zip(&self.guesses);
+        let unclear = unclear
+            .filter(|(_, guess)| guess.may_be_consent)
+            .map(|(name, _)| name.as_str());
+        let of_file: Vec<String> = self.names.iter().map(|name| letters(name)).collect();
+        let export = Export::with(&of_file);
+        let lists_channels = |name: &&str| {
+            export.is_some_and(|export| export.channels.contains(&letters(name).as_str()))
+        };
+        let (channels, unclear): (Vec<&str>, Vec<&str>) = unclear.partition(lists_channels);
+        let mut advice = Vec::new();
+        if !unclear.is_empty() {
+            advice.push(format!(
+                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed`, \
+                 `topic:NAME` or a list of groups `groups:GROUP:TOPIC` if it does, otherwise to `property:NAME` or `ignore`"
+            ));
+        }
+        advice.extend(channels.iter().map(|name| {
+            format!(
+                "the column {name:?} lists the channels that a person allowed, and no topics: remove the rows of those who did \
+                 not allow email, or opt them out in a file of their own with `opt_out_all` (in the program: \
+                 `--opt-out-all=FILE`), and then map the column to `ignore`"
+            )
+        }));
+        match advice.is_empty() {
+            true => Ok(()),
+            false => Err(Error::input(advice.join("; "))),
+        }
     }
 
     /// Returns whether a column is the address.
@@ -754,6 +776,8 @@ struct Export {
     ignored: &'static [&'static str],
     /// A file with one of these columns holds only people who must not get mail. They are ignored, too.
     opt_outs: &'static [&'static str],
+    /// Columns that list the channels that somebody allowed. No mapping reads an opt-out of everything from them.
+    channels: &'static [&'static str],
 }
 
 const EXPORTS: [Export; 3] = [
@@ -788,18 +812,21 @@ const EXPORTS: [Export; 3] = [
             "cleancampaigntitle",
             "cleancampaignid",
         ],
+        channels: &["marketingpermissions"],
     },
     // Brevo
     Export {
         marks: &["addedtime", "modifiedtime"],
         ignored: &["contactid", "addedtime", "modifiedtime"],
         opt_outs: &[],
+        channels: &[],
     },
     // SendGrid
     Export {
         marks: &["alternateemails", "contactid"],
         ignored: &["contactid", "createdat", "updatedat"],
         opt_outs: &[],
+        channels: &[],
     },
 ];
 

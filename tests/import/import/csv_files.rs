@@ -592,6 +592,26 @@ fn the_three_files_of_mailchimp_are_imported_as_they_are() {
 }
 
 #[test]
+fn the_channels_that_somebody_allowed_at_mailchimp_are_not_taken_for_groups() {
+    let read = |columns: &str| {
+        let file = format!("{MAILCHIMP},{columns}\n");
+        CsvInput::new(io::Cursor::new(file)).unwrap()
+    };
+    let refusal = |columns| read(columns).rows().unwrap_err().to_string();
+
+    let alone = refusal("Marketing Permissions");
+    let with_another = refusal("Marketing Permissions,Status");
+
+    let advice = "the column \"Marketing Permissions\" lists the channels that a person allowed";
+    assert!(alone.starts_with(advice), "{alone}");
+    assert!(!alone.contains("groups:"), "{alone}");
+    assert!(with_another.contains("who opted out: [\"Status\"]"));
+    assert!(with_another.contains(advice), "{with_another}");
+    let ignored = read("Marketing Permissions").map("Marketing Permissions", Column::Ignored);
+    assert!(ignored.unwrap().rows().is_ok());
+}
+
+#[test]
 fn the_groups_that_somebody_did_not_choose_are_opt_outs_and_an_unknown_group_is_refused() {
     let file = "Email Address,Newsletters\nada@x.io,\"Weekly News, Offers\"\nbob@x.io,Offers\ncy@x.io,\n\
         di@x.io,\"Offers, Daily\"\n";
