@@ -317,6 +317,7 @@ impl UnsubscribeService {
 
     /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
     /// event is [such a bounce](MailEvent::is_permanent_bounce), also if it does not count because of a newer opt-in.
+    /// An event that [is incomplete](crate::webhooks::EventData::is_incomplete) is none: let your handler fail then.
     ///
     /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
     /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a

@@ -1043,12 +1043,8 @@ impl UnsubscribeService {
     async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
-            let shown = Shown {
-                answers: boxes.answers,
-                is_paused: boxes.is_paused,
-                ..Shown::default()
-            };
-            return self.page(person, &shown, Some(PageNotice::Saved));
+            let is_paused = boxes.is_paused;
+            return self.saved_page(person, boxes, is_paused).await;
         }
         let address = &person.linked.address;
         let opted_in = match person.current {
@@ -1069,13 +1065,7 @@ impl UnsubscribeService {
                 let shown = self.shown(person).await;
                 return self.page(person, &shown, None);
             }
-            Ok(true) => {
-                let shown = Shown {
-                    answers: boxes.answers,
-                    ..Shown::default()
-                };
-                return self.page(person, &shown, Some(PageNotice::Saved));
-            }
+            Ok(true) => return self.saved_page(person, boxes, false).await,
             Err(error) => {
                 let notice = error.notice();
                 #[cfg(feature = "tracing")]
@@ -1094,6 +1084,36 @@ impl UnsubscribeService {
             PageNotice::NotSubscribed => page,
             _ => failed_with(status, page),
         }
+    }
+
+    /// Returns the page after a form was saved. A box that was checked before and still is sends nothing, so its topic
+    /// may be opted out by now, and the page must not show it as checked.
+    async fn saved_page(
+        &self,
+        person: &Person,
+        boxes: Boxes,
+        is_paused: bool,
+    ) -> Response<BytesBody> {
+        let mut shown = Shown {
+            answers: boxes.answers,
+            is_paused,
+            ..Shown::default()
+        };
+        let mut kept = boxes.shown_checked;
+        kept.retain(|topic| shown.answers.get(topic) == Some(&true));
+        if !kept.is_empty() {
+            let now = self.shown(person).await;
+            if now.is_paused || now.instead == Some(PageNotice::ReportedSpam) {
+                return self.page(person, &now, None);
+            }
+            for topic in kept {
+                // If the contact cannot be retrieved, the box stays as it was sent.
+                if now.answers.get(&topic) == Some(&false) {
+                    shown.answers.insert(topic, false);
+                }
+            }
+        }
+        self.page(person, &shown, Some(PageNotice::Saved))
     }
 
     /// Sends the opt-ins of a form to this address, which the opt-outs of the form have, too. Returns `false` and sends
@@ -1696,7 +1716,7 @@ impl UnsubscribeServiceBuilder {
     /// the visitor reads to try again (503), although the service has the opt-in. A click on the page of this response, or on
     /// one that the link of a confirmation mail opens, sends and records it again, so **the function may be called twice
     /// for one opt-in**: let it write the same. On the preference page, the box is checked by then, and saving it again
-    /// sends and records nothing.
+    /// opts in and records nothing.
     ///
     /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
     ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s. With

@@ -796,6 +796,46 @@ async fn an_old_tab_cannot_undo_an_opt_out() {
 }
 
 #[tokio::test]
+async fn the_page_after_an_old_tab_is_saved_shows_an_opt_out_that_came_meanwhile() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let [old_tab, other_tab, last_tab] = [
+        get(&service, &url).await,
+        get(&service, &url).await,
+        get(&service, &url).await,
+    ];
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+    // The opt-out waits.
+    let saved = post_form(&service, &url, &old_tab.form(&["news"])).await;
+    assert!(saved.body.contains("Saved.") && !saved.is_checked("news"));
+    // The service has it.
+    service.worker().run_until_idle().await.unwrap();
+    let saved = post_form(&service, &url, &other_tab.form(&["news", "offers"])).await;
+    assert!(!saved.is_checked("news") && saved.is_checked("offers"));
+
+    post_form(&service, &url, "unsubscribe=all").await;
+    let out = post_form(&service, &url, &last_tab.form(&["news"])).await;
+    assert_eq!(out.status, StatusCode::OK);
+    assert!(out.body.contains("You are unsubscribed") && !out.is_checked("news"));
+}
+
+#[tokio::test]
+async fn during_an_outage_the_page_after_a_save_shows_the_boxes_that_were_sent() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let page = get(&service, &url).await;
+    server.fault(Fault::status(401));
+
+    let saved = post_form(&service, &url, &page.form(&["news"])).await;
+
+    assert_eq!(saved.status, StatusCode::OK);
+    assert!(saved.body.contains("Saved.") && saved.is_checked("news"));
+}
+
+#[tokio::test]
 async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that_all_is_saved() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
