@@ -492,7 +492,8 @@ impl ClientBuilder {
     /// also a [span](crate::client#spans-and-events).
     ///
     /// The function is called in the task that sends the request. It holds up the call, so it must not block. It must not
-    /// panic: the outcome of the call is then unknown. If it is set again, the last one counts.
+    /// panic: the outcome of the call is then unknown. If it is set again, the last one counts. The guide *Errors and
+    /// retries* limits requests per second with it.
     ///
     /// # Example: a counter for each operation and status
     ///

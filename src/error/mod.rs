@@ -454,7 +454,8 @@ impl Error {
     ///
     /// The status decides [`outcome`](Error::outcome) and [`is_retryable`](Error::is_retryable), as it does for
     /// a real response. The error belongs to no call, so its text does not begin with the name of one, and
-    /// [`explanation`](Error::explanation) does not take it for that of an opt-in.
+    /// [`explanation`](Error::explanation) does not take it for that of an opt-in. After a status such as 503,
+    /// [`may_repeat`](Error::may_repeat) is `false`, and [`exit_status`](crate::exit_status) 1, as for a mail.
     ///
     /// # Example: an overloaded service
     ///
