@@ -14,7 +14,7 @@ use url::{Host, Url};
 use super::call::{CallAttempt, OnAttempt};
 use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
-use super::{DEFAULT_DEADLINE, Shared};
+use super::{DEFAULT_DEADLINE, Pace, Shared};
 use crate::error::ReadError;
 use crate::secret::{
     ConfigError, Secret, VariableError, check_secret, secret_from_variables, variable,
@@ -204,6 +204,7 @@ pub struct ClientBuilder {
     allow_http: bool,
     read_errors: Option<Arc<ReadError>>,
     on_attempt: Option<Arc<OnAttempt>>,
+    requests_per_second: Option<u32>,
     open_forms: OpenForms,
     http_client: Option<reqwest::Client>,
 }
@@ -222,6 +223,7 @@ impl ClientBuilder {
             allow_http: false,
             read_errors: None,
             on_attempt: None,
+            requests_per_second: None,
             open_forms: OpenForms::default(),
             http_client: None,
         }
@@ -492,8 +494,7 @@ impl ClientBuilder {
     /// also a [span](crate::client#spans-and-events).
     ///
     /// The function is called in the task that sends the request. It holds up the call, so it must not block. It must not
-    /// panic: the outcome of the call is then unknown. If it is set again, the last one counts. The guide *Errors and
-    /// retries* limits requests per second with it.
+    /// panic: the outcome of the call is then unknown. If it is set again, the last one counts.
     ///
     /// # Example: a counter for each operation and status
     ///
@@ -528,6 +529,35 @@ impl ClientBuilder {
         on_attempt: impl Fn(&CallAttempt<'_>) + Send + Sync + 'static,
     ) -> Self {
         self.on_attempt = Some(Arc::new(on_attempt));
+        self
+    }
+
+    /// Limits the requests of this client and all its clones, at regular intervals. Default: no limit. The interface
+    /// document has none, so ask the service. Other processes with the same key need a share of it.
+    ///
+    /// Each attempt of each call waits for its turn, in the order in which they began to wait, also in imports and streams.
+    /// The wait counts towards the [`deadline`](Self::deadline), but not towards the [`timeout`](Self::timeout). If the
+    /// deadline is over before the turn, the call fails with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
+    /// [`Outcome::NotSent`](crate::Outcome::NotSent). A redirect that is followed takes no turn.
+    ///
+    /// # Example: ten requests per second
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let (base_url, key) = (server.url(), server.full_key());
+    /// # use std::time::{Duration, Instant};
+    /// use audience::Client;
+    ///
+    /// let client = Client::builder(base_url, key).requests_per_second(10).build()?;
+    /// # let start = Instant::now();
+    /// client.contacts().create("ada@example.com").await?;
+    /// client.contacts().create("bob@example.com").await?; // 100 ms later
+    /// # assert!(start.elapsed() >= Duration::from_millis(100));
+    /// # Ok(()) }
+    /// ```
+    pub fn requests_per_second(mut self, limit: u32) -> Self {
+        self.requests_per_second = Some(limit);
         self
     }
 
@@ -635,6 +665,7 @@ impl ClientBuilder {
     /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
     /// - the [`joined_member`](Self::joined_member) is empty or `field`;
+    /// - [`requests_per_second`](Self::requests_per_second) is 0;
     /// - the base URL is `https` and none of the features `rustls`, `rustls-no-provider` and `native-tls` is on;
     /// - the feature `rustls-no-provider` is on without `rustls`, and the program has not installed cryptography for
     ///   rustls (this and the condition above do not hold if an [`http_client`](Self::http_client) is set);
@@ -658,6 +689,12 @@ impl ClientBuilder {
         let (name, key) = self.auth.to_header(&self.key)?;
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
         self.open_forms.check()?;
+        let zero =
+            || Error::config("a client with a limit of 0 requests per second could send nothing");
+        let pace = self
+            .requests_per_second
+            .map(|limit| Pace::new(limit).ok_or_else(zero))
+            .transpose()?;
         let json = HeaderValue::from_static("application/json");
         let accept = (ACCEPT, json.clone());
         // With room for the headers that the HTTP client adds to each clone.
@@ -681,6 +718,7 @@ impl ClientBuilder {
             on_attempt: self.on_attempt,
             open_forms: self.open_forms,
             hold: crate::sync::Hold::default(),
+            pace,
         };
         Ok(Client {
             shared: Arc::new(shared),

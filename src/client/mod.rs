@@ -151,6 +151,7 @@ pub(crate) use exchange::{
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]
 pub use reqwest;
+use send::Pace;
 #[cfg(any(test, fuzzing))]
 pub(crate) use send::result_of;
 pub(crate) use send::{in_current_span, not_sent};
@@ -174,4 +175,5 @@ struct Shared {
     on_attempt: Option<Arc<OnAttempt>>,
     open_forms: OpenForms,
     hold: Hold,
+    pace: Option<Pace>,
 }

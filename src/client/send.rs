@@ -11,7 +11,8 @@ use http::header::{CONTENT_LENGTH, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
 #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
 use rustls::InvalidMessage;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use url::Url;
 
 use super::Shared;
@@ -166,9 +167,9 @@ impl Shared {
         let mut last_error = None;
         // Each part has its own box, because glibc allocates a future of more than 1 kB slowly.
         loop {
-            if !self.hold.left(now).is_zero() || deadline.is_over(now) {
+            if !self.hold.left(now).is_zero() || self.pace.is_some() || deadline.is_over(now) {
                 let (now, waited) = (&mut now, &mut waited);
-                let waiting = self.wait_for_hold(policy, deadline, now, waited, operation, options);
+                let waiting = self.wait_for_turn(policy, deadline, now, waited, operation, options);
                 if let Err(not_sent) = Box::pin(waiting).await {
                     // The error of the last attempt says more than that the call was held back.
                     return Err(last_error.unwrap_or(not_sent));
@@ -207,12 +208,48 @@ impl Shared {
         }
     }
 
-    /// Waits until no 429 holds back the client. `now` is set to the end of the wait. `waited` is how long this call
-    /// has waited for that.
+    /// Waits until no 429 holds back the client and its limit of requests per second allows another one. `now` is set to
+    /// the end of the wait. `waited` is how long this call has waited for a hold.
     ///
     /// # Errors
     ///
     /// If the hold ends too late for this call, or the deadline is over.
+    async fn wait_for_turn(
+        &self,
+        policy: &RetryPolicy,
+        deadline: Deadline,
+        now: &mut Instant,
+        waited: &mut Duration,
+        operation: Operation,
+        options: &CallOptions,
+    ) -> Result<(), Error> {
+        // A call that a hold forbids does not wait for a turn. Another call may be held back while this one waits, and then
+        // this one gives up its turn: after the hold, all others would follow it at once.
+        loop {
+            self.wait_for_hold(policy, deadline, now, waited, operation, options)
+                .await?;
+            let Some(pace) = &self.pace else {
+                return Ok(());
+            };
+            let turn = pace.take_turn();
+            let in_time = match deadline.end {
+                Some(end) => timeout_at(end, turn).await.is_ok(),
+                None => {
+                    turn.await;
+                    true
+                }
+            };
+            *now = Instant::now();
+            if !in_time || deadline.is_over(*now) {
+                return Err(deadline.passed());
+            }
+            if self.hold.left(*now).is_zero() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until no 429 holds back the client.
     async fn wait_for_hold(
         &self,
         policy: &RetryPolicy,
@@ -227,12 +264,7 @@ impl Shared {
             match policy.wait_for_hold(left, *waited, deadline.left(*now), fastrand::f64()) {
                 None => return Err(Error::held_back(left)),
                 // An attempt without any time left would count as sent, with an unknown outcome.
-                Some(Duration::ZERO) if deadline.is_over(*now) => {
-                    let limit = deadline.limit;
-                    let message =
-                        format!("the deadline of {limit:?} passed before the request was sent");
-                    return Err(Error::new(ErrorKind::Timeout, Outcome::NotSent, message));
-                }
+                Some(Duration::ZERO) if deadline.is_over(*now) => return Err(deadline.passed()),
                 Some(Duration::ZERO) => return Ok(()),
                 Some(wait) => {
                     report_hold(operation, wait);
@@ -540,6 +572,13 @@ impl Deadline {
         self.left(now) == Some(Duration::ZERO)
     }
 
+    /// The error of a call whose deadline is over before its request.
+    fn passed(self) -> Error {
+        let limit = self.limit;
+        let message = format!("the deadline of {limit:?} passed before the request was sent");
+        Error::new(ErrorKind::Timeout, Outcome::NotSent, message)
+    }
+
     /// Returns whether a wait from now would end before the deadline.
     fn allows(self, wait: Duration, now: Instant) -> bool {
         self.left(now).is_none_or(|left| wait < left)
@@ -565,6 +604,31 @@ impl Deadline {
                 is_deadline: false,
             },
         }
+    }
+}
+
+/// The limit of requests per second that all clones of a client share.
+pub(super) struct Pace {
+    interval: Duration,
+    /// When the next request may be sent. Calls that wait hold this in turn.
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    /// Returns `None` if the limit is 0.
+    pub(super) fn new(per_second: u32) -> Option<Self> {
+        let interval = Duration::from_secs(1).checked_div(per_second)?;
+        let next = Mutex::new(Instant::now());
+        Some(Self { interval, next })
+    }
+
+    /// Waits until another request may be sent. If this is dropped before, the turn goes to the next call.
+    async fn take_turn(&self) {
+        let mut next = self.next.lock().await;
+        let turn = (*next).max(Instant::now());
+        sleep_until(turn).await;
+        // From `turn` and not from now, because a timer is a little late each time.
+        *next = turn + self.interval;
     }
 }
 

@@ -330,3 +330,100 @@ async fn a_429_does_not_hold_back_another_client() {
 
     assert!(in_time(another.contacts().retrieve(ADA)).await.is_ok());
 }
+
+#[tokio::test]
+async fn the_requests_of_all_clones_are_apart_as_the_limit_demands_also_retries() {
+    let server = respond_in_turn([ok(contact()), status(503), ok(contact()), ok(contact())]).await;
+    let client = builder(server.uri()).retry(fast_retries());
+    let client = client.requests_per_second(20).build().unwrap();
+    let calls = [ADA; 3].map(|address| client.clone().contacts().retrieve(address).into_future());
+    let start = Instant::now();
+
+    in_time(futures_util::future::try_join_all(calls))
+        .await
+        .unwrap();
+
+    assert_eq!(received(&server).await.len(), 4);
+    // The first one is sent immediately.
+    assert!(
+        start.elapsed() >= Duration::from_millis(3 * 50),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_call_whose_turn_would_come_after_its_deadline_is_not_sent() {
+    let server = respond_with(ok(contact())).await;
+    let client = builder(server.uri())
+        .requests_per_second(1)
+        .build()
+        .unwrap();
+    let contacts = client.contacts();
+    let earlier = [ADA; 20].map(|address| contacts.retrieve(address).no_deadline().into_future());
+    let earlier = futures_util::future::join_all(earlier);
+    let late = contacts
+        .unsubscribe(ADA)
+        .deadline(Duration::from_millis(20));
+
+    let error = tokio::select! {
+        biased;
+        _ = earlier => panic!("20 requests were sent within the first 20 ms"),
+        ended = late.into_future() => ended.unwrap_err(),
+    };
+
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.outcome(), Outcome::NotSent);
+    assert_eq!(error.attempts(), 0);
+    let sent = received(&server).await;
+    assert!(sent.iter().all(|request| request.method == "GET"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_while_it_waits_leaves_its_turn_to_the_next_one() {
+    let server = respond_with(ok(contact())).await;
+    let client = builder(server.uri())
+        .requests_per_second(1)
+        .build()
+        .unwrap();
+    let contacts = client.contacts();
+    contacts.retrieve(ADA).await.unwrap();
+    let start = Instant::now();
+    let dropped = [ADA; 60].map(|address| contacts.retrieve(address).into_future());
+    let dropped = futures_util::future::join_all(dropped);
+    tokio::time::timeout(Duration::from_millis(5), dropped)
+        .await
+        .unwrap_err();
+
+    contacts.retrieve(ADA).await.unwrap();
+
+    // Otherwise, it would wait for a minute.
+    assert!(start.elapsed() < Duration::from_secs(50));
+    assert_eq!(received(&server).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_hold_forbids_a_call_that_has_waited_for_its_turn() {
+    let server = respond_in_turn([rate_limited("60"), ok(contact())]).await;
+    let client = builder(server.uri()).retry(RetryPolicy::none());
+    let client = client.requests_per_second(2).build().unwrap();
+    let contacts = client.contacts();
+
+    let first = contacts.retrieve(ADA).into_future();
+    let second = contacts.retrieve(ADA).into_future();
+    let (first, second) = tokio::join!(first, second);
+
+    assert_eq!(first.unwrap_err().outcome(), Outcome::Refused);
+    assert_eq!(second.unwrap_err().outcome(), Outcome::NotSent);
+    assert_eq!(received(&server).await.len(), 1);
+}
+
+#[test]
+fn a_limit_of_no_requests_is_refused() {
+    let error = Client::builder("https://api.example.com", "key")
+        .requests_per_second(0)
+        .build()
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Config);
+}

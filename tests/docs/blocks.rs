@@ -66,46 +66,6 @@ mod errors_in_a_job {
     }
 }
 
-mod a_limit_of_requests {
-    block!("errors.paced_client");
-
-    #[tokio::test]
-    async fn a_call_waits_for_the_turns_of_all_earlier_requests() {
-        let server = audience::mock::MockServer::builder()
-            .seed_contact("ada@example.com")
-            .start()
-            .await;
-        let (start, interval) = (Instant::now(), Duration::from_millis(20));
-        let pace = Pace(Arc::new(Mutex::new(start)), interval);
-        let client = paced_client(server.client_builder(), pace.clone()).unwrap();
-        let contacts = client.contacts();
-
-        let update = contacts.update("ada@example.com").first_name("Ada");
-        pace.call(update).await.unwrap();
-        let earlier = u32::try_from(server.requests().len()).unwrap();
-        pace.call(contacts.retrieve("ada@example.com"))
-            .await
-            .unwrap();
-
-        assert!(earlier > 1);
-        assert!(start.elapsed() >= interval * earlier);
-    }
-
-    #[tokio::test]
-    async fn a_call_that_sends_nothing_takes_no_turn() {
-        let server = audience::mock::MockServer::start().await;
-        let pace = Pace(
-            Arc::new(Mutex::new(Instant::now())),
-            Duration::from_secs(3_600),
-        );
-        let client = paced_client(server.client_builder(), pace.clone()).unwrap();
-
-        pace.call(client.contacts().retrieve("")).await.unwrap_err();
-
-        assert!(pace.take_turn() <= Instant::now());
-    }
-}
-
 mod the_end_of_a_tool {
     block!("support.end");
 
