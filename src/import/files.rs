@@ -283,9 +283,9 @@ impl ImportFiles {
     ///
     /// Run the import until nothing is left but refused rows and the files that were not sent because of them. Then rename
     /// the [`rejects_folder`](Self::rejects_folder), create it again for the next rejects, correct the rows in the renamed
-    /// one, and run the same import with it. Delete a row that cannot be corrected, but not the first line: an empty file
-    /// replaces nothing. If rows are refused again, do the same once more, and call this method for both
-    /// folders, the newest one last: its files replace those of the earlier one.
+    /// one, and run the same import with it. Delete a row that cannot be corrected, but not the first line: an empty
+    /// file replaces nothing. If rows are refused again, do the same once more, and call this method for both folders,
+    /// the newest one last: its files replace those of the earlier one.
     ///
     /// - **Only the rejects of the last run.** The rejects of a run that was killed or stopped may lack rows. So a file is
     ///   replaced only if its journal says that its last run into this service has read all its rows and has left none to the

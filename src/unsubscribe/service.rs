@@ -1716,7 +1716,7 @@ impl UnsubscribeServiceBuilder {
     /// the visitor reads to try again (503), although the service has the opt-in. A click on the page of this response, or on
     /// one that the link of a confirmation mail opens, sends and records it again, so **the function may be called twice
     /// for one opt-in**: let it write the same. On the preference page, the box is checked by then, and saving it again
-    /// opts in and records nothing.
+    /// sends no opt-in and records nothing.
     ///
     /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
     ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s. With
