@@ -624,7 +624,7 @@ impl<K: ToString> EraseRows<K> {
             let erased = match state.contents.known.find(&hash) {
                 // What was taken out is not there any more.
                 Some(_) => Err(Error::input(
-                    "it was not deleted in the last sync; mark it as deleted in the table, and run the sync first, whose rejects say if the row cannot be read",
+                    "it was not deleted in the last sync; mark it as deleted in the table, and run the sync first; its rejects say if the row cannot be read",
                 )),
                 None => erasing.erase(&address, entry).await,
             };
