@@ -441,7 +441,9 @@ impl PageCursor {
 pub(super) fn repeated_page() -> Error {
     let message =
         "the service repeated a cursor or a page; listing stopped to avoid an endless loop";
-    Error::new(ErrorKind::Pagination, Outcome::Unchanged, message).at(LIST.name)
+    let error = Error::new(ErrorKind::Pagination, Outcome::Unchanged, message).at(LIST.name);
+    // It is found in a response.
+    error.after(1, Outcome::Unchanged)
 }
 
 /// Brent's cycle detection. It compares each text with the one before, and with a checkpoint, which moves to the current

@@ -385,7 +385,7 @@ impl Error {
         matches!(self.0.operation, Some("subscribe" | "confirm_opt_in"))
     }
 
-    /// Says whether a mail was sent, which changes nothing that somebody could look at.
+    /// Says whether the mail was sent. A mail changes no contact at which somebody could look.
     fn mail_in_words(&self) -> &'static str {
         match self.outcome() {
             Outcome::Unknown if self.0.is_repeatable => {

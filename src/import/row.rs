@@ -353,8 +353,8 @@ impl ImportRow {
         self.details.as_ref()?.input.as_deref()
     }
 
-    /// Returns the column names of the input, if they were set. For rows from CSV, they are those of the
-    /// [rejects](super::Import::rejects): a column that you mapped has its meaning after its name.
+    /// Returns the column names of the input, if they were set. For rows from CSV, they are as in the
+    /// [rejects](super::Import::rejects): a column that you mapped may have its meaning after its name.
     #[must_use]
     pub fn input_column_names(&self) -> Option<&[String]> {
         self.details.as_ref()?.input_columns.as_deref()

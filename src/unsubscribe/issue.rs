@@ -317,7 +317,8 @@ impl UnsubscribeService {
 
     /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
     /// event is [such a bounce](MailEvent::is_permanent_bounce), also if it does not count because of a newer opt-in.
-    /// An event that [is incomplete](crate::webhooks::EventData::is_incomplete) is none: let your handler fail then.
+    /// Does nothing with an event that [is incomplete](crate::webhooks::EventData::is_incomplete): let your handler fail
+    /// then.
     ///
     /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
     /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
@@ -330,7 +331,9 @@ impl UnsubscribeService {
     ///
     /// After a spam report, the service opts the contact out, and [`may_send`](Self::may_send) sees that. If the person
     /// has another [current address](super::UnsubscribeServiceBuilder::current_address), this call stores an opt-out of
-    /// everything for it, unless that address has opted in since the report. A bounce concerns its own address only.
+    /// everything for it. Like a bounce, a report that is older than an opt-in of that address, or than the call of
+    /// `forget_bounce` for it, does not count if it is recorded within 30 days. But if the lookup fails, the worker repeats
+    /// it later, and then the report counts also after an opt-in. A bounce concerns its own address only.
     ///
     /// # Errors
     ///

@@ -1764,10 +1764,10 @@ impl UnsubscribeServiceBuilder {
     }
 
     /// Sets a function that records an opt-out. The [worker](UnsubscribeService::worker) calls it for each opt-out from a
-    /// link, the form of the page, [`opt_out`](UnsubscribeService::opt_out) or
-    /// [`set_topics`](UnsubscribeService::set_topics), **after** the service has the opt-out. So an error of your database
-    /// keeps no opt-out from being sent. If the address is no contact, it is called, too. The value in its `Ok`, such as a
-    /// count of rows, is not used. Default: none.
+    /// link, the form of the page, [`opt_out`](UnsubscribeService::opt_out),
+    /// [`set_topics`](UnsubscribeService::set_topics) or [`record_bounce`](UnsubscribeService::record_bounce), **after** the
+    /// service has the opt-out. So an error of your database keeps no opt-out from being sent. If the address is no
+    /// contact, it is called, too. The value in its `Ok`, such as a count of rows, is not used. Default: none.
     ///
     /// The worker calls it up to 8 times simultaneously, or as often as its
     /// [`concurrency`](crate::inbox::Worker::concurrency) says, while it sends as many other opt-outs.

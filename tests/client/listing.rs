@@ -181,6 +181,7 @@ async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
                     error.to_string(),
                     "list: the service repeated a cursor or a page; listing stopped to avoid an endless loop"
                 );
+                assert_eq!(error.attempts(), 1, "{error}");
             }
             assert_eq!(
                 streamed.iter().filter(|item| item.is_err()).count(),

@@ -576,9 +576,9 @@ impl Mapping {
         }
         advice.extend(channels.iter().map(|name| {
             format!(
-                "the column {name:?} lists the channels that a person allowed, and no topics: remove the rows of those who did \
-                 not allow email, or opt them out in a file of their own with `opt_out_all` (in the program: \
-                 `--opt-out-all=FILE`), and then map the column to `ignore`"
+                "the column {name:?} lists the channels that a person allowed, and no topics: move the rows of those who did \
+                 not allow email to a file of their own, call `opt_out_all` for it (in the program: `--opt-out-all=FILE`), \
+                 and map the column to `ignore` in both files"
             )
         }));
         match advice.is_empty() {
