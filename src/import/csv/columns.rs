@@ -215,7 +215,7 @@ pub(super) fn split_list(text: &str, separator: char) -> impl Iterator<Item = &s
     text.split(move |letter: char| {
         let is_mark = !is_escaped && letter == '"' && (is_quoted || may_open);
         let is_end = !is_escaped && !is_quoted && letter == separator;
-        may_open = is_end || is_mark && is_quoted || may_open && letter.is_whitespace();
+        may_open = is_end || is_quoted || may_open && letter.is_whitespace();
         is_quoted ^= is_mark;
         is_escaped = !is_escaped && letter == '\\';
         is_end
@@ -1061,8 +1061,8 @@ mod tests {
 
     #[test]
     fn a_mapping_of_groups_may_have_quotation_marks_around_the_names() {
-        let quoted = r#"groups:"News: weekly, daily":a, "say ""hi""":b,5" disk:c,"Best" news:d"#;
-        let escaped = r#"groups:News\: weekly\, daily:a,say \"hi\":b,5\" disk:c,\"Best\" news:d"#;
+        let quoted = r#"groups:"News: weekly, daily":a, "say, ""hi""":b,5" disk:c,"Best" news:d"#;
+        let escaped = r#"groups:News\: weekly\, daily:a,say\, \"hi\":b,5\" disk:c,\"Best\" news:d"#;
 
         let column: Column = quoted.parse().unwrap();
 

@@ -217,6 +217,15 @@ fn an_empty_state_is_unclear_unless_another_column_opts_the_contact_out_of_every
 }
 
 #[test]
+fn a_state_that_is_not_understood_is_unclear_even_if_another_column_opts_the_contact_out() {
+    let rows = rows("EMAIL,OPT_IN,unsubscribed\na@x.io,maybe,yes\n");
+
+    let reason = rows[0].unreadable_reason().unwrap();
+    let unclear = "column \"OPT_IN\": the cell says neither yes nor no";
+    assert!(reason.starts_with(unclear), "{reason}");
+}
+
+#[test]
 fn a_no_to_a_topic_is_an_opt_out_however_the_column_is_spelled() {
     for name in ["topic:news", "Topic:news", "Topic: news", " TOPIC : news "] {
         let rows = rows(format!("email,{name}\na@x.io,no\n"));

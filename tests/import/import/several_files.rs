@@ -187,6 +187,21 @@ async fn a_signal_during_the_last_batch_does_not_hide_that_a_file_was_not_read_t
 }
 
 #[tokio::test]
+async fn a_signal_that_leaves_rows_is_no_error_even_if_the_file_cannot_be_read_to_its_end() {
+    let folder = Folder::new("files-signal-left");
+    let server = MockServer::start().await;
+    let files = [folder.file(
+        "list.csv",
+        "email,first_name\nada@x.io,Ada\nbob@x.io,\"Bob\ncy@x.io,Cy\n",
+    )];
+
+    let stopped = import(&server, &files).stop_when(async {});
+    let report = in_time(stopped).await.unwrap();
+
+    assert!(report.is_stopped() && report.not_sent() > 0, "{report}");
+}
+
+#[tokio::test]
 async fn an_error_that_stops_the_import_names_the_files_after_it() {
     let folder = Folder::new("files-error");
     let server = MockServer::start().await;
@@ -382,6 +397,7 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_or_has_grown()
     folder.file("corrected/list.csv", "email\nbob@x.io\n");
     let corrected = || import(&server, &files).corrected(folder.path("corrected"));
 
+    let unsent = refused(corrected()).await;
     let stopped = in_time(import(&server, &files).stop_when(async {})).await;
     assert_eq!(stopped.unwrap().not_sent(), 2);
     let unfinished = refused(corrected()).await;
@@ -397,6 +413,7 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_or_has_grown()
     let nowhere = refused(nowhere).await;
 
     for (stopped, said) in [
+        (unsent, "list.csv was not sent yet"),
         (unfinished, "list.csv is not finished"),
         (elsewhere, "list.csv is not finished"),
         (grown, "list.csv is not finished"),
@@ -411,6 +428,20 @@ async fn corrected_rejects_do_not_replace_a_file_that_was_stopped_or_has_grown()
     assert!(rest.finished().is_ok());
     assert!(in_time(corrected()).await.unwrap().finished().is_ok());
     assert!(server.contact("bob@x.io").is_some() && server.contact("cy@x.io").is_some());
+}
+
+#[tokio::test]
+async fn an_empty_file_among_the_corrected_rejects_replaces_no_file() {
+    let folder = Folder::new("files-empty-rejects");
+    let server = MockServer::start().await;
+    let files = [folder.file("list.csv", "email\nada@x.io\n")];
+    std::fs::create_dir(folder.path("corrected")).unwrap();
+    folder.file("corrected/list.csv", "");
+
+    let corrected = import(&server, &files).corrected(folder.path("corrected"));
+    let report = in_time(corrected).await.unwrap().finished().unwrap();
+
+    assert_eq!(counts(&report), [1, 0, 0, 0, 0, 0]);
 }
 
 #[tokio::test]
@@ -702,6 +733,25 @@ async fn a_corrected_topic_stands_for_a_misspelled_one_unless_the_old_address_la
     assert_eq!((whole.valid(), whole.refused()), (2, 0));
     assert_eq!((moved.valid(), moved.opt_out_missing()), (2, 1));
     assert!(moved.finished().is_err());
+}
+
+#[tokio::test]
+async fn a_corrected_address_does_not_stand_for_one_whose_contact_existed_and_lacks_the_opt_out() {
+    let folder = Folder::new("files-verify-exists");
+    let server = MockServer::start().await;
+    server.seed_contact("ada@x.io");
+    let list = "email,on_conflict,unsubscribed\nada@x.io,error,yes\n";
+    let files = [folder.file("a.csv", list)];
+    let corrected = [folder.path("corrected")];
+    import_to(&server, &files, &corrected[0], &[]).await;
+    correct(&corrected[0], "ada@x.io", "cy@x.io");
+    import_to(&server, &files, &folder.path("rejects"), &corrected).await;
+
+    let verify = import(&server, &files).corrected(&corrected[0]).verify();
+    let report = in_time(verify).await.unwrap();
+
+    assert_eq!((report.valid(), report.opt_out_missing()), (1, 1));
+    assert!(report.finished().is_err());
 }
 
 #[tokio::test]

@@ -664,6 +664,11 @@ async fn the_opt_out_of_a_row_that_is_refused_is_recorded() {
 
     assert_eq!(report.changes().refused(), 1);
     assert!(nights.is_opted_out("a@x.io"));
+
+    // The opt-out is done, so the next run does not send it for the row that is not passed.
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    nights.run(&[]).await;
+    assert!(!nights.is_opted_out("a@x.io"));
 }
 
 #[tokio::test]
@@ -948,6 +953,25 @@ async fn opt_outs_move_with_the_row_also_if_the_new_contact_is_created_only_by_a
     assert!(report.is_complete(), "{report}");
     let b = nights.contacts.retrieve("b@x.io").await.unwrap();
     assert!(!b.topics["news"]);
+}
+
+#[tokio::test]
+async fn an_old_address_is_left_although_an_opt_out_that_moves_with_the_row_fails_for_a_night() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+    let fails = Fault::status(501).path("/contacts/b@x.io/unsubscribe");
+    nights.server.fault(fails);
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+
+    assert!(!report.is_complete(), "{report}");
+    assert!(nights.is_opted_out("a@x.io"));
+    nights.server.clear_faults();
+    nights.run(&[]).await;
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!b.topics["news"] && !b.unsubscribed);
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ use audience::ErrorKind;
 #[cfg(unix)]
 use audience::Outcome;
 #[cfg(unix)]
+use audience::RetryPolicy;
+#[cfg(unix)]
 use audience::contacts::Erasure;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
@@ -811,6 +813,28 @@ async fn a_contact_is_not_erased_while_another_row_has_its_address() {
     assert_eq!(lines_with_address(), 0);
     let (report, _) = nights.run(&table[..1]).await;
     assert_eq!(report.unchanged(), 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_contact_is_not_erased_if_another_row_may_have_got_its_address() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let deleted = row(2, "b@x.io").deleted(true);
+    nights.run(&[row(1, "a@x.io"), deleted.clone()]).await;
+    // The service has the contact of row 1, but the response is lost.
+    let lost = Fault::close_after().path("/contacts/batch");
+    nights.server.fault(lost);
+    let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+    let table = [row(1, "b@x.io"), deleted];
+    let (report, _) = nights.run_with(&table, once).await;
+    assert!(report.changes().unknown() > 0, "{report}");
+    nights.server.clear_faults();
+
+    let kept = nights.erase([2]).await.unwrap();
+
+    assert_eq!(kept, [("b@x.io".to_owned(), Erasure::Kept)]);
+    assert!(nights.server.contact("b@x.io").is_some());
 }
 
 #[cfg(unix)]

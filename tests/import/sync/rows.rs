@@ -313,6 +313,17 @@ async fn a_row_with_a_property_that_is_nested_too_deeply_is_a_reject_with_its_ke
 }
 
 #[tokio::test]
+async fn a_property_that_is_a_list_or_an_object_is_sent() {
+    let nights = Nights::new().await;
+    for value in [serde_json::json!(["pro"]), serde_json::json!({"a": 1})] {
+        let contact = contact("a@x.io").property("plan", value);
+        let (_, calls) = nights.run(&[SyncRow::new(1, contact)]).await;
+
+        assert_eq!(calls, ["batch 1"]);
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_has_left_other_work_is_to_be_repeated_although_missing_rows_were_ignored() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
