@@ -356,26 +356,6 @@ async fn who_was_subscribed_when_the_yes_came_and_opts_out_later_is_told_as_an_o
 }
 
 #[tokio::test]
-async fn a_new_row_at_an_address_that_another_row_had_and_got_back_is_told_as_an_opt_out_at_the_service()
- {
-    let nights = Nights::new().await;
-    for address in ["a@x.io", "b@x.io", "a@x.io"] {
-        nights.run(&[row(1, address)]).await;
-    }
-    let table = [row(1, "a@x.io"), row(2, "a@x.io")];
-    nights.contacts.subscribe("a@x.io").await.unwrap();
-    nights
-        .run_with(&table[..1], SyncContacts::checks_list)
-        .await;
-    nights.contacts.unsubscribe("a@x.io").await.unwrap();
-
-    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
-
-    assert_eq!(report.opt_ins_not_sent(), 0);
-    assert_eq!(report.opted_out_at_service(), ["1", "2"]);
-}
-
-#[tokio::test]
 async fn a_new_row_at_an_address_that_only_one_of_two_rows_left_is_told_as_an_opt_out_at_the_service()
  {
     let nights = Nights::new().await;
