@@ -256,6 +256,40 @@ async fn an_unknown_topic_and_a_complaint_are_said_and_subscribe_to_nothing() {
 }
 
 #[tokio::test]
+async fn an_opt_in_that_is_refused_after_a_no_was_recorded_does_not_say_that_nothing_was_done() {
+    let seed = SeedContact::new(ADA).answer("news", false);
+    let (server, contacts) = start(Some(seed.answer("offers", false))).await;
+    server.fault(Fault::status(422).body("{}").path("*/subscribe"));
+
+    let error = contacts.confirm_opt_in(ADA, ["offers"]).await.unwrap_err();
+
+    assert_eq!(error.status().unwrap(), 422);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    let sent = sent(&server);
+    assert!(
+        sent.contains(&"POST unsubscribe news".to_owned()),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test]
+async fn after_an_opt_in_that_is_limited_the_person_is_told_that_another_attempt_may_succeed() {
+    let (server, contacts) = start(None).await;
+    server.fault(Fault::status(429).path("*/subscribe"));
+
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+    assert_eq!(error.status().unwrap(), 429);
+    let text = error.explanation();
+    assert!(
+        text.contains(
+            "; the opt-in may have been recorded or not: look at the contact; ask the person again"
+        ),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn after_a_refused_opt_in_nobody_is_told_to_ask_the_person_again() {
     let (server, contacts) = start(None).await;
     // The contact is created before its topic is refused.

@@ -10,7 +10,7 @@ use audience::{ErrorKind, Outcome};
 use serde_json::json;
 use wiremock::Request;
 
-use support::{ADA, contacts, in_time, mock_builder, ok, respond_with, text, with};
+use support::{ADA, contacts, in_time, mock_builder, ok, received, respond_with, text, with};
 
 use crate::dialects::{dialects, patient_settings};
 
@@ -130,6 +130,11 @@ async fn a_contact_is_not_missing_because_the_service_keeps_a_capital_letter_out
             ["иван@почта.рф", "ИВАН@ПОЧТА.РФ"],
             &["{}", coded],
         ),
+        (
+            "jörg.Öztürk@x.io",
+            ["jörg.öztürk@x.io", "JÖRG.ÖZTÜRK@X.IO"],
+            &["{}", coded],
+        ),
         // After the code, `find` lists no whole domain.
         ("Я@Почта.Рф", ["я@почта.рф", " Я@почта.рФ"], &["{}"]),
         ("я@Я.Я", ["Я@Я.Я", "я@я.я"], &["{}"]),
@@ -170,6 +175,41 @@ async fn a_contact_is_found_by_another_spelling_than_the_one_that_the_service_st
 
     assert_eq!(found.email, "jürgen@x.io");
     assert_eq!(contacts.find("JÖRGEN@x.io").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn after_the_code_of_the_service_no_whole_domain_is_listed() {
+    let service = service_of_ascii("bob@x.io", GONE).await;
+    let contacts = contacts(service.uri());
+
+    assert_eq!(contacts.find("ю@x.io").await.unwrap(), None);
+
+    let requests = received(&service).await;
+    let parameters = requests.iter().flat_map(|sent| sent.url.query_pairs());
+    let queries = parameters.filter(|(name, _)| name == "query");
+    let texts: Vec<_> = queries.map(|(_, text)| text).collect();
+    assert!(
+        !texts.is_empty() && texts.iter().all(|text| !text.starts_with('@')),
+        "{texts:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_key_is_an_error_that_says_so_also_after_the_list() {
+    let dialect = Dialect {
+        path_address: PathAddress::Exact,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect);
+    let server = server.seed_contact("jürgen@x.io").start().await;
+    let refusal = Fault::status(403).body(r#"{"error": {"code": "key_not_permitted"}}"#);
+    server.fault(refusal.method("GET").path("/contacts/*").after(1));
+
+    let error = server.client().contacts().find("JÜRGEN@x.io").await;
+
+    let error = error.unwrap_err();
+    assert!(error.is_key_not_permitted(), "{error}");
+    assert!(!error.is_retryable(), "{error}");
 }
 
 #[tokio::test]

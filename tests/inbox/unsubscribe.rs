@@ -166,6 +166,7 @@ async fn the_opt_ins_and_the_opt_outs_of_a_form_name_the_same_address() {
 async fn one_click_is_stored_acknowledged_and_sent() {
     let server = mock().await;
     let multipart = "--b0und\r\nContent-Disposition: form-data; name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--b0und--\r\n";
+    let with_other_parameters = "--b0und\r\nContent-Disposition: form-data; charset=\"utf-8\"; name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--b0und--\r\n";
     for (media_type, body) in [
         (FORM, ONE_CLICK),
         (
@@ -173,6 +174,7 @@ async fn one_click_is_stored_acknowledged_and_sent() {
             ONE_CLICK,
         ),
         ("multipart/form-data; boundary=b0und", multipart),
+        ("multipart/form-data; boundary=b0und", with_other_parameters),
         (
             "Multipart/Form-Data; charset=utf-8; Boundary=\"b0und\"",
             multipart,

@@ -580,6 +580,15 @@ async fn only_an_error_after_which_a_later_run_may_succeed_says_that_it_sends_th
         }
     }
 
+    let store = FailingStore::new(MemoryStore::new());
+    store.fail(&[], || StoreError::unavailable("the database is down"));
+    let database_is_down = service(&server, store).send_issue("1", "news", news);
+    let error = database_is_down.await.unwrap_err();
+    assert!(
+        error.to_string().contains("; a later run sends the rest"),
+        "{error}"
+    );
+
     for (status, expected) in [(401, false), (403, false), (429, true), (503, true)] {
         // A request for the next page of the issue before may arrive late.
         let server = with_readers().await;
@@ -1391,6 +1400,8 @@ async fn the_consent_to_the_boxes_that_a_visitor_checks_is_recorded_before_the_o
         assert!(!mocked.contact(ADA).unwrap().topics["offers"]);
         let call = seen.fetch_add(1, Ordering::Relaxed);
         async move {
+            // As if it waits for a database.
+            tokio::task::yield_now().await;
             match call {
                 0 => Err("the database is down"),
                 _ => Ok(()),

@@ -129,6 +129,11 @@ async fn a_cursor_file_replaces_neither_a_file_of_the_export_nor_another_file() 
         // Nothing else was created.
         assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 1);
     }
+    fs::remove_file(&cursor).unwrap();
+    fs::create_dir(&cursor).unwrap();
+    let problem = format!("{:#}", export().await.unwrap_err());
+    assert!(problem.contains("another file has the path"), "{problem}");
+    fs::remove_dir(&cursor).unwrap();
     assert!(server.requests().is_empty());
     fs::write(&cursor, "").unwrap();
     assert!(export().await.unwrap().is_complete());
