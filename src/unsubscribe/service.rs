@@ -546,7 +546,7 @@ impl UnsubscribeService {
     ///
     /// **A topic that does not exist becomes an opt-out of everything**, so that a click on an old link is not lost.
     /// Compare a name that somebody has typed with the [`topics`](crate::contacts::Contact::topics) of the contact
-    /// first.
+    /// first. An address that is no contact is accepted, too, and the worker drops its opt-out.
     ///
     /// If an opt-in of the address is running, it waits for that, up to 8 s. The call continues if its future is dropped,
     /// for example because the visitor went away.
