@@ -533,12 +533,18 @@ impl ClientBuilder {
     }
 
     /// Limits the requests of this client and all its clones, at regular intervals. Default: no limit. The interface
-    /// document has none, so ask the service. Other processes with the same key need a share of it.
+    /// document has none, so ask the service. Other processes with the same key need a share of it, and so does another
+    /// client of the same builder: if only some calls need a longer deadline, set it on these calls.
     ///
     /// Each attempt of each call waits for its turn, in the order in which they began to wait, also in imports and streams.
     /// The wait counts towards the [`deadline`](Self::deadline), but not towards the [`timeout`](Self::timeout). If the
-    /// deadline is over before the turn, the call fails with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
-    /// [`Outcome::NotSent`](crate::Outcome::NotSent). A redirect that is followed takes no turn.
+    /// deadline is over before the turn, the request is not sent, and the call fails with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) or, before a retry, with the error of the last attempt. A
+    /// redirect that is followed takes no turn.
+    ///
+    /// A call that sends several requests waits for each of them. So give
+    /// [`confirm_opt_in`](crate::contacts::Contacts::confirm_opt_in) a longer deadline: if it is over just after the
+    /// creation, the contact keeps each topic whose default is `true`.
     ///
     /// # Example: ten requests per second
     ///

@@ -31,8 +31,8 @@ pub struct CallAttempt<'a> {
     pub template: &'static str,
     /// The number of the attempt in its call: 1 for the first one.
     pub number: u32,
-    /// The time from the start of the attempt to the end of the response or to the failure. The waits between attempts
-    /// do not count.
+    /// The time from the start of the attempt to the end of the response or to the failure. The waits before and
+    /// between attempts do not count.
     pub duration: Duration,
     /// The status; `None` unless the response arrived completely. But a refusal has its status also if its body cannot
     /// be decompressed or is too long, or if its body broke off and the status may be retried, such as 503 or 429.

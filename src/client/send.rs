@@ -241,7 +241,8 @@ impl Shared {
             };
             *now = Instant::now();
             if !in_time || deadline.is_over(*now) {
-                return Err(deadline.passed());
+                let when = "while the request waited because of the limit of requests per second";
+                return Err(deadline.passed(when));
             }
             if self.hold.left(*now).is_zero() {
                 return Ok(());
@@ -264,7 +265,9 @@ impl Shared {
             match policy.wait_for_hold(left, *waited, deadline.left(*now), fastrand::f64()) {
                 None => return Err(Error::held_back(left)),
                 // An attempt without any time left would count as sent, with an unknown outcome.
-                Some(Duration::ZERO) if deadline.is_over(*now) => return Err(deadline.passed()),
+                Some(Duration::ZERO) if deadline.is_over(*now) => {
+                    return Err(deadline.passed("before the request was sent"));
+                }
                 Some(Duration::ZERO) => return Ok(()),
                 Some(wait) => {
                     report_hold(operation, wait);
@@ -573,9 +576,9 @@ impl Deadline {
     }
 
     /// The error of a call whose deadline is over before its request.
-    fn passed(self) -> Error {
+    fn passed(self, when: &str) -> Error {
         let limit = self.limit;
-        let message = format!("the deadline of {limit:?} passed before the request was sent");
+        let message = format!("the deadline of {limit:?} passed {when}");
         Error::new(ErrorKind::Timeout, Outcome::NotSent, message)
     }
 

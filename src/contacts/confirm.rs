@@ -25,7 +25,8 @@ impl Contacts {
     /// A new contact is first opted out of everything, and the last request ends that. So if a call fails, the contact
     /// gets nothing until another click. Do not repeat the call without one: the person may have opted out since.
     ///
-    /// Without any topic, the contact gets broadcasts that have no topic, and its other topics are as in the table.
+    /// Without any topic (`[""; 0]`), the contact gets broadcasts that have no topic, and its other topics are as in
+    /// the table.
     ///
     /// Only between its creation and the opt-out of everything, a new contact has the topics whose default is `true`.
     /// If the program is killed then, this future is dropped, or the opt-out fails, it keeps them. So a web handler calls

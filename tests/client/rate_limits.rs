@@ -375,6 +375,8 @@ async fn a_call_whose_turn_would_come_after_its_deadline_is_not_sent() {
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert_eq!(error.outcome(), Outcome::NotSent);
     assert_eq!(error.attempts(), 0);
+    let text = error.to_string();
+    assert!(text.contains("the limit of requests per second"), "{text}");
     let sent = received(&server).await;
     assert!(sent.iter().all(|request| request.method == "GET"));
 }
