@@ -78,6 +78,8 @@ use crate::webhooks::{Event, VerifiedEvent};
 /// # }
 /// ```
 ///
+/// If a pooler refuses these options, set them on the role: `ALTER ROLE receiver SET statement_timeout = '6s'`.
+///
 /// # While the database is down
 ///
 /// The pool tries to connect again until its `acquire_timeout`, 30 s, so a call fails only after its own time limit,
@@ -86,8 +88,14 @@ use crate::webhooks::{Event, VerifiedEvent};
 ///
 /// # TLS
 ///
-/// sqlx needs one of its TLS features for an address with `sslmode=require` or more, such as `tls-rustls-ring` in your
-/// `Cargo.toml`. The options of this crate, and its feature `inbox-postgres-rustls`, do not apply to your pool.
+/// sqlx needs one of its TLS features, such as `tls-rustls-ring` in your `Cargo.toml`. Without one, it refuses
+/// `sslmode=require` or more, and otherwise connects without TLS. This crate's feature `inbox-postgres-rustls` does not
+/// apply to your pool.
+///
+/// Use `sslmode=verify-full`: sqlx adds `sslrootcert` to the authorities that it trusts, so `verify-ca` accepts
+/// any public certificate for any host, and `require` checks nothing. `tls-rustls-ring` trusts Mozilla's list, and
+/// `tls-rustls-ring-native-roots` what the operating system trusts. An address has one server, and
+/// `target_session_attrs` is ignored.
 ///
 /// # Releases of sqlx
 ///
@@ -446,6 +454,9 @@ impl SqlxPostgresStore {
     /// fails in every attempt. Remove the character from a text that you store, for example with
     /// `mail.subject.replace('\0', "")`. The store itself accepts such an event.
     ///
+    /// To keep a bounce or a complaint without its address, return an error if
+    /// [`EventData::is_incomplete`](crate::webhooks::EventData::is_incomplete) is true.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
@@ -548,7 +559,7 @@ impl SqlxPostgresStore {
     /// own.
     ///
     /// Give the pool two connections for each handler that runs simultaneously: one for its transaction, and one for
-    /// the inbox.
+    /// the inbox. A worker runs 8, and a pool of sqlx has 10 connections by default.
     ///
     /// If the compiler reports "type annotations needed" or "lifetime may not live long enough", write the closure as
     /// `async |transaction, event|`, as below.
