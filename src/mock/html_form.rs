@@ -9,7 +9,8 @@ use super::text::quoted_list;
 ///
 /// It reads the first form that is sent by POST, in HTML as people and templates write it: attributes in any order,
 /// with either quotes or none, and with character references such as `&amp;` and `&#39;`. It does not read the address
-/// of the form, which should be the page's own URL.
+/// of the form, which should be the page's own URL. It fills in no text, and does not check one of several boxes with one
+/// name: write the body of such a form yourself.
 ///
 /// # Example: the form of a preference page
 ///

@@ -121,7 +121,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 /// | an opt-in, by such a button or a box, of a contact that reported spam | 200 and a page that says that nobody was subscribed |
 /// | a token that is invalid or too old | 404 and a page that says so |
 /// | another method, another media type, any other form, more than 16 KiB, or more if the form of the page needs more, a body that takes longer than 10 s | 405, 415, 400, 413, 408 |
-/// | the store fails, the service does not respond to an opt-in, or your program cannot record it | 503 with `Retry-After` |
+/// | the store fails, the service does not respond to an opt-in, your program cannot record it, an opt-out waits, or one of everything is newer than the page | 503 with `Retry-After` |
 /// | an opt-in fails, and fails again until your team has acted: for example, the service refused the key, or the plan is full | the status of [`ConsentError::visitor_status`], which is 500, or 422 if the service refused the address of a confirmation, and a page that says so. With the feature `tracing`, an ERROR is logged |
 ///
 /// The response to one click is the same whether or not the address is a contact. The page shows the contact's answers,
@@ -1719,8 +1719,9 @@ impl UnsubscribeServiceBuilder {
     /// sends no opt-in and records nothing.
     ///
     /// - When its time is over, its future is dropped. A blocking closure that it has started, or a statement that waits
-    ///   for a lock, may still be applied later, and overwrite a newer "no". So set a statement timeout below 2 s. With
-    ///   SQLite, that is the busy timeout: `SqliteStoreBuilder::busy_timeout` is 5 s by default.
+    ///   for a lock, may still be applied later, and overwrite a newer "no". So with Postgres, write in a transaction,
+    ///   which is rolled back then, unless its commit was sent. With SQLite, set a busy timeout below 2 s:
+    ///   `SqliteStoreBuilder::busy_timeout` is 5 s by default.
     /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), as
     ///   [the guide](crate::guides::keeping_in_step#with-the-pages-of-an-unsubscribeservice) does.
     /// - If it is not called again, or if the program is killed before it has ended, your table keeps its "no". A sync that
@@ -1775,8 +1776,8 @@ impl UnsubscribeServiceBuilder {
     /// It has 2 s. If it fails, takes longer or panics, the worker calls it again: after 5 s, then after twice as long each
     /// time, up to 5 minutes. The opt-out is not sent again, and is no longer [pending](UnsubscribeService::pending), so
     /// the person can opt in meanwhile. The function is called at least once, also if the program is killed in between. It
-    /// may be called again with the same record: make the address, the topic and the time the primary key. Set
-    /// a statement timeout below 2 s, or with SQLite a `SqliteStoreBuilder::busy_timeout`, as for
+    /// may be called again with the same record: make the address, the topic and the time the primary key. With
+    /// Postgres, write in a transaction, and with SQLite, set a busy timeout below 2 s, as for
     /// [`record_opt_in`](Self::record_opt_in).
     ///
     /// Until it has succeeded, the record is in the store of the opt-outs, with the endpoint `unsubscribe-records`. If the
@@ -1812,7 +1813,8 @@ impl UnsubscribeServiceBuilder {
     ///         async move {
     ///             let topic = opt_out.topic.unwrap_or_default(); // empty for everything
     ///             let values = (&*opt_out.address, &*topic, opt_out.made_at.as_unix());
-    ///             db.execute("INSERT INTO opt_outs VALUES ($1, $2, to_timestamp($3)) ON CONFLICT DO NOTHING", values).await
+    ///             let insert = "INSERT INTO opt_outs VALUES ($1, $2, to_timestamp($3::bigint)) ON CONFLICT DO NOTHING";
+    ///             db.execute(insert, values).await
     ///         }
     ///     })
     ///     .build();
