@@ -988,7 +988,8 @@ enum Kind {
 }
 
 const EXPORT_HELP: &str = "\
-After a crash or Ctrl-C, run the same command with --resume. Without --full, the opt-outs from topics are missing.
+After a crash or Ctrl-C, run the same command with --resume, on the same day: contacts in FILE.part stay as they were.
+Without --full, the opt-outs from topics are missing.
 
 Exit status: 0 if all contacts were written, 3 if some are malformed, 4 if there is no such segment, and otherwise 1, 75
 or 143: see audience --help.

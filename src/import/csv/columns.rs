@@ -353,10 +353,9 @@ impl Mapping {
     /// `letters` are those of each name.
     fn read_as(&mut self, export: &Export, letters: &[String]) {
         for (own, guess) in letters.iter().zip(&mut self.guesses) {
-            if [export.ignored, export.opt_outs]
-                .iter()
-                .any(|names| names.contains(&own.as_str()))
-            {
+            let mut ignored = [export.ignored, export.opt_outs].into_iter();
+            // In rejects, the meaning of a column that was mapped stands after its name.
+            if guess.is_by_name && ignored.any(|names| names.contains(&own.as_str())) {
                 *guess = Guess::certain(Column::Ignored);
             }
         }

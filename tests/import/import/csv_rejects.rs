@@ -593,3 +593,29 @@ async fn the_rejects_of_any_mapped_column_need_no_mapping() {
         assert_eq!((row.opt_outs(), row.key_text()), (&[][..], Some("7")));
     }
 }
+
+#[tokio::test]
+async fn the_rejects_of_mapped_columns_that_are_ignored_otherwise_need_no_mapping() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "Email Address,OPTIN_TIME,UNSUB_TIME,LEID,EUID\nnobody,2024-01-01,2024-03-01,1,a\n";
+    let mut input = CsvInput::new(text.as_bytes()).unwrap();
+    for (name, property) in [("OPTIN_TIME", "joined"), ("UNSUB_TIME", "left")] {
+        let property = Column::Property(property.to_owned());
+        input = input.map(name, property).unwrap();
+    }
+
+    let (_, rejects) = import(&contacts, input.rows().unwrap()).await;
+    let (_, again) = import(&contacts, read(&rejects)).await;
+
+    let ada = NewContact::new("ada@x.io")
+        .property("joined", "2024-01-01")
+        .property("left", "2024-03-01");
+    for rejects in [rejects, again] {
+        let row = read(&rejects.replace("nobody", "ada@x.io")).next().unwrap();
+
+        assert_eq!(row.contact(), Some(&ada), "{rejects}");
+        let everything = [OptOut::Everything(OptOutReason::Manual)];
+        assert_eq!(row.opt_outs(), everything, "{rejects}");
+    }
+}
