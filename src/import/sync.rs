@@ -158,6 +158,9 @@ impl Contacts {
 
     /// Keeps the contacts in step with a table like [`sync`](Self::sync), from a stream of its rows.
     ///
+    /// If the table cannot be read to its end, pass a row with an empty key, as below: otherwise, the rows that were
+    /// not read count as missing.
+    ///
     /// # Errors
     ///
     /// Returns the same errors as [`sync`](Self::sync).
@@ -169,13 +172,18 @@ impl Contacts {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-stream-{}.sync", std::process::id()));
-    /// use audience::import::{SyncRow, SyncState};
+    /// use audience::import::{ImportRow, SyncRow, SyncState};
+    /// use futures_util::StreamExt;
     ///
-    /// let rows = futures_util::stream::iter([SyncRow::new(7, "ada@example.com")]);
+    /// let users = futures_util::stream::iter([Ok((7, "ada@example.com")), Err("connection lost")]);
+    /// let rows = users.map(|user| match user {
+    ///     Ok((id, address)) => SyncRow::new(id, address),
+    ///     Err(error) => SyncRow::new("", ImportRow::unreadable(error)),
+    /// });
     ///
-    /// let report = contacts.sync_stream(rows, SyncState::open(&path)?).await?;
+    /// let report = contacts.sync_stream(rows, SyncState::open(&path)?).deletes_missing().await?;
     ///
-    /// assert_eq!(report.changes().created(), 1);
+    /// assert!(report.missing_ignored()); // nobody was opted out because a row is missing
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```

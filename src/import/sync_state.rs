@@ -493,8 +493,8 @@ impl Contacts {
     ///   so. Erase the contacts there, and delete the lines of the rows, and their addresses from the lines of other rows,
     ///   while no sync runs.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) with [`Outcome::Unknown`](crate::Outcome::Unknown) if no file
-    ///   can be created in the folder. Contacts were erased, but the results of the rows are lost, and the file is as
-    ///   it was.
+    ///   can be created in the folder, or the file is itself a mount. Contacts were erased, but the results of the rows
+    ///   are lost, and the file is as it was.
     ///
     /// # Example: at the end of the night
     ///
