@@ -536,14 +536,15 @@ impl ClientBuilder {
     /// document has none, so ask the service. Other processes with the same key need a share of it, and so does another
     /// client of the same builder: if only some calls need a longer deadline, set it on these calls.
     ///
-    /// Each attempt of each call waits for its turn, in the order in which they began to wait, also in imports and streams.
+    /// Each attempt of each call waits for its turn, also in imports and streams. The further requests of a call that has
+    /// begun, such as its retries, go before calls that have not; otherwise, the first to wait is the first to go.
     /// The wait counts towards the [`deadline`](Self::deadline), but not towards the [`timeout`](Self::timeout). If the
     /// deadline is over before the turn, the request is not sent, and the call fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) or, before a retry, with the error of the last attempt. A
     /// redirect that is followed takes no turn.
     ///
-    /// A call that sends several requests waits for each of them. So give
-    /// [`confirm_opt_in`](crate::contacts::Contacts::confirm_opt_in) a longer deadline: if it is over just after the
+    /// The wait for the first request leaves less time for the others. So give
+    /// [`confirm_opt_in`](crate::contacts::Contacts::confirm_opt_in) a long deadline: if it is over just after the
     /// creation, the contact keeps each topic whose default is `true`.
     ///
     /// # Example: ten requests per second

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -103,11 +104,14 @@ impl Client {
     }
 
     /// Starts the deadline of a call that sends several requests: with these options, all end by the same
-    /// instant.
+    /// instant. After the first one, the others go before calls that have not begun.
     pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
         let deadline = options.deadline.start(self.shared.deadline, Instant::now());
+        let begun = self.shared.pace.as_ref();
+        let begun = options.begun.or_else(|| begun.map(|_| Arc::default()));
         CallOptions {
             deadline,
+            begun,
             ..options
         }
     }
@@ -228,6 +232,8 @@ pub(crate) struct CallOptions {
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) idempotent: bool,
     pub(crate) watch: Option<Arc<dyn AttemptWatch>>,
+    /// Whether the call has sent a request, if it sends several and the client limits their rate.
+    pub(crate) begun: Option<Arc<AtomicBool>>,
 }
 
 /// Is told about the failed attempts of a call while it runs, and waits for it.

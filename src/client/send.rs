@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -167,12 +168,29 @@ impl Shared {
         let mut last_error = None;
         // Each part has its own box, because glibc allocates a future of more than 1 kB slowly.
         loop {
-            if !self.hold.left(now).is_zero() || self.pace.is_some() || deadline.is_over(now) {
-                let (now, waited) = (&mut now, &mut waited);
-                let waiting = self.wait_for_turn(policy, deadline, now, waited, operation, options);
-                if let Err(not_sent) = Box::pin(waiting).await {
-                    // The error of the last attempt says more than that the call was held back.
+            // Another call may be held back while this one waits for its turn, and then this one gives it up: after the hold,
+            // all others would follow it at once.
+            loop {
+                if !self.hold.left(now).is_zero() || deadline.is_over(now) {
+                    let (now, waited) = (&mut now, &mut waited);
+                    let waiting =
+                        self.wait_for_hold(policy, deadline, now, waited, operation, options);
+                    if let Err(not_sent) = Box::pin(waiting).await {
+                        // The error of the last attempt says more than that the call was held back.
+                        return Err(last_error.unwrap_or(not_sent));
+                    }
+                }
+                let Some(pace) = &self.pace else {
+                    break;
+                };
+                let turn = pace.wait(attempt > 1 || options.has_begun(), deadline);
+                if let Err(not_sent) = Box::pin(turn).await {
                     return Err(last_error.unwrap_or(not_sent));
+                }
+                now = Instant::now();
+                if self.hold.left(now).is_zero() {
+                    options.begin();
+                    break;
                 }
             }
             let limit = deadline.limit_attempt(timeout, now);
@@ -208,49 +226,12 @@ impl Shared {
         }
     }
 
-    /// Waits until no 429 holds back the client and its limit of requests per second allows another one. `now` is set to
-    /// the end of the wait. `waited` is how long this call has waited for a hold.
+    /// Waits until no 429 holds back the client. `now` is set to the end of the wait. `waited` is how long this call
+    /// has waited for that.
     ///
     /// # Errors
     ///
     /// If the hold ends too late for this call, or the deadline is over.
-    async fn wait_for_turn(
-        &self,
-        policy: &RetryPolicy,
-        deadline: Deadline,
-        now: &mut Instant,
-        waited: &mut Duration,
-        operation: Operation,
-        options: &CallOptions,
-    ) -> Result<(), Error> {
-        // A call that a hold forbids does not wait for a turn. Another call may be held back while this one waits, and then
-        // this one gives up its turn: after the hold, all others would follow it at once.
-        loop {
-            self.wait_for_hold(policy, deadline, now, waited, operation, options)
-                .await?;
-            let Some(pace) = &self.pace else {
-                return Ok(());
-            };
-            let turn = pace.take_turn();
-            let in_time = match deadline.end {
-                Some(end) => timeout_at(end, turn).await.is_ok(),
-                None => {
-                    turn.await;
-                    true
-                }
-            };
-            *now = Instant::now();
-            if !in_time || deadline.is_over(*now) {
-                let when = "while the request waited because of the limit of requests per second";
-                return Err(deadline.passed(when));
-            }
-            if self.hold.left(*now).is_zero() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Waits until no 429 holds back the client.
     async fn wait_for_hold(
         &self,
         policy: &RetryPolicy,
@@ -613,20 +594,50 @@ impl Deadline {
 /// The limit of requests per second that all clones of a client share.
 pub(super) struct Pace {
     interval: Duration,
-    /// When the next request may be sent. Calls that wait hold this in turn.
+    /// When the next request may be sent. Whoever waits for that time holds this.
     next: Mutex<Instant>,
+    /// The first of the calls that have not begun holds this while it waits for `next`.
+    newcomers: Mutex<()>,
 }
 
 impl Pace {
     /// Returns `None` if the limit is 0.
     pub(super) fn new(per_second: u32) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(per_second)?;
-        let next = Mutex::new(Instant::now());
-        Some(Self { interval, next })
+        Some(Self {
+            interval,
+            next: Mutex::new(Instant::now()),
+            newcomers: Mutex::default(),
+        })
     }
 
-    /// Waits until another request may be sent. If this is dropped before, the turn goes to the next call.
-    async fn take_turn(&self) {
+    /// Waits until another request may be sent. If this is dropped before, the turn goes to the next call. A call that has
+    /// begun waits for at most one that has not.
+    ///
+    /// # Errors
+    ///
+    /// If the deadline is over before that.
+    async fn wait(&self, has_begun: bool, deadline: Deadline) -> Result<(), Error> {
+        let turn = self.take_turn(has_begun);
+        let in_time = match deadline.end {
+            Some(end) => timeout_at(end, turn).await.is_ok(),
+            None => {
+                turn.await;
+                true
+            }
+        };
+        if in_time && !deadline.is_over(Instant::now()) {
+            return Ok(());
+        }
+        let when = "while the request waited because of the limit of requests per second";
+        Err(deadline.passed(when))
+    }
+
+    async fn take_turn(&self, has_begun: bool) {
+        let _first = match has_begun {
+            true => None,
+            false => Some(self.newcomers.lock().await),
+        };
         let mut next = self.next.lock().await;
         let turn = (*next).max(Instant::now());
         sleep_until(turn).await;
@@ -863,6 +874,18 @@ fn is_decompression_error(error: &reqwest::Error) -> bool {
 }
 
 impl CallOptions {
+    /// Returns whether the call, which sends several requests, has sent one.
+    fn has_begun(&self) -> bool {
+        let begun = self.begun.as_ref();
+        begun.is_some_and(|begun| begun.load(Ordering::Relaxed))
+    }
+
+    fn begin(&self) {
+        if let Some(begun) = &self.begun {
+            begun.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn report_failure(&self, failure: Failure, is_timeout: bool) {
         let is_congestion = is_timeout
             || matches!(

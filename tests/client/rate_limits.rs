@@ -405,6 +405,28 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_its_turn_to_the_next_one()
 }
 
 #[tokio::test]
+async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
+    let server = audience::mock::MockServer::builder().topic("news", true);
+    let server = server.seed_contact(ADA).start().await;
+    let client = server.client_builder().requests_per_second(2);
+    let contacts = client.build().unwrap().contacts();
+    let call = contacts
+        .confirm_opt_in("bob@example.com", ["news"])
+        .into_future();
+    let others = [ADA; 30].map(|address| contacts.retrieve(address).into_future());
+    let others = futures_util::future::join_all(others);
+
+    let confirmed = tokio::select! {
+        biased;
+        confirmed = call => confirmed.unwrap(),
+        _ = others => panic!("the call was not finished before 30 others"),
+    };
+
+    assert!(confirmed.topics["news"]);
+    assert!(server.contact("bob@example.com").unwrap().topics["news"]);
+}
+
+#[tokio::test]
 async fn a_hold_forbids_a_call_that_has_waited_for_its_turn() {
     let server = respond_in_turn([rate_limited("60"), ok(contact())]).await;
     let client = builder(server.uri()).retry(RetryPolicy::none());
