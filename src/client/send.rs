@@ -149,7 +149,6 @@ impl Shared {
         options: &CallOptions,
     ) -> Result<Success, Error> {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
-        let timeout = options.timeout.unwrap_or(self.timeout);
         // The clock is read once for each attempt.
         let mut now = Instant::now();
         let deadline = Deadline::start(options.deadline, self.deadline, now);
@@ -193,6 +192,8 @@ impl Shared {
                     break;
                 }
             }
+            // Not before the loop, because the future would be larger.
+            let timeout = options.timeout.unwrap_or(self.timeout);
             let limit = deadline.limit_attempt(timeout, now);
             let work = Box::pin(self.attempt(operation, request, &url, limit, attempt));
             let failed = match work.await {
