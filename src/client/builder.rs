@@ -696,12 +696,7 @@ impl ClientBuilder {
         let (name, key) = self.auth.to_header(&self.key)?;
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
         self.open_forms.check()?;
-        let zero =
-            || Error::config("a client with a limit of 0 requests per second could send nothing");
-        let pace = self
-            .requests_per_second
-            .map(|limit| Pace::new(limit).ok_or_else(zero))
-            .transpose()?;
+        let pace = self.requests_per_second.map(Pace::new).transpose()?;
         let json = HeaderValue::from_static("application/json");
         let accept = (ACCEPT, json.clone());
         // With room for the headers that the HTTP client adds to each clone.

@@ -602,11 +602,15 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Returns `None` if the limit is 0.
-    pub(super) fn new(per_second: u32) -> Option<Self> {
-        let interval = Duration::from_secs(1).checked_div(per_second)?;
-        Some(Self {
-            interval,
+    /// # Errors
+    ///
+    /// If the limit is 0.
+    pub(super) fn new(per_second: u32) -> Result<Self, Error> {
+        let interval = Duration::from_secs(1).checked_div(per_second);
+        Ok(Self {
+            interval: interval.ok_or_else(|| {
+                Error::config("a client with a limit of 0 requests per second could send nothing")
+            })?,
             next: Mutex::new(Instant::now()),
             newcomers: Mutex::default(),
         })
@@ -619,15 +623,10 @@ impl Pace {
     ///
     /// If the deadline is over before that.
     async fn wait(&self, has_begun: bool, deadline: Deadline) -> Result<(), Error> {
-        let turn = self.take_turn(has_begun);
-        let in_time = match deadline.end {
-            Some(end) => timeout_at(end, turn).await.is_ok(),
-            None => {
-                turn.await;
-                true
-            }
-        };
-        if in_time && !deadline.is_over(Instant::now()) {
+        let end = deadline.end;
+        let end = end.unwrap_or_else(|| Instant::now() + LONGEST_TIMEOUT);
+        let turn = timeout_at(end, self.take_turn(has_begun)).await;
+        if turn.is_ok() && !deadline.is_over(Instant::now()) {
             return Ok(());
         }
         let when = "while the request waited because of the limit of requests per second";

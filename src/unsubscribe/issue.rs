@@ -388,23 +388,12 @@ impl UnsubscribeService {
         Ok(true)
     }
 
-    /// Opts out the current address of a person who reported mail to an earlier one as spam. The service has opted out
-    /// the earlier one by itself.
-    async fn follow_spam_report(&self, address: &str, event: &Event) -> Result<(), InboxError> {
-        match self.current(address).await {
-            Ok(None) => {}
-            Ok(Some(current)) => {
-                if !self.is_before_opt_in(&current, event).await? {
-                    self.store_of(OptOut::of_current(&current, None)).await?;
-                }
-            }
-            Err(_) => self.store_to_look_up(address, None).await?,
-        }
-        Ok(())
-    }
-
     /// Returns whether the address has opted in after this event.
-    async fn is_before_opt_in(&self, address: &str, event: &Event) -> Result<bool, InboxError> {
+    pub(super) async fn is_before_opt_in(
+        &self,
+        address: &str,
+        event: &Event,
+    ) -> Result<bool, InboxError> {
         // Before the store is asked, so that the opt-in is not taken for a later one.
         let now = self.0.links.since_1970();
         let state = self.0.inbox.state_of(&opt_in_id(address)).await?;

@@ -982,7 +982,7 @@ impl UnsubscribeService {
     }
 
     /// Returns the current address of the person who had this address. `None` if it is the same.
-    pub(super) async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
+    async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
         self.find_current(address).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             tracing::warn!(target: "audience::unsubscribe", error = with_causes(&*_error), "a current address could not be looked up");
@@ -1043,8 +1043,7 @@ impl UnsubscribeService {
     async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
-            let is_paused = boxes.is_paused;
-            return self.saved_page(person, boxes, is_paused).await;
+            return self.saved_page(person, boxes).await;
         }
         let address = &person.linked.address;
         let opted_in = match person.current {
@@ -1065,7 +1064,10 @@ impl UnsubscribeService {
                 let shown = self.shown(person).await;
                 return self.page(person, &shown, None);
             }
-            Ok(true) => return self.saved_page(person, boxes, false).await,
+            Ok(true) => {
+                let is_paused = false;
+                return self.saved_page(person, Boxes { is_paused, ..boxes }).await;
+            }
             Err(error) => {
                 let notice = error.notice();
                 #[cfg(feature = "tracing")]
@@ -1088,15 +1090,10 @@ impl UnsubscribeService {
 
     /// Returns the page after a form was saved. A box that was checked before and still is sends nothing, so its topic
     /// may be opted out by now, and the page must not show it as checked.
-    async fn saved_page(
-        &self,
-        person: &Person,
-        boxes: Boxes,
-        is_paused: bool,
-    ) -> Response<BytesBody> {
+    async fn saved_page(&self, person: &Person, boxes: Boxes) -> Response<BytesBody> {
         let mut shown = Shown {
             answers: boxes.answers,
-            is_paused,
+            is_paused: boxes.is_paused,
             ..Shown::default()
         };
         let mut kept = boxes.shown_checked;
@@ -1303,27 +1300,45 @@ impl UnsubscribeService {
     async fn store(&self, person: &Person, topic: Option<&str>) -> Result<(), StoreError> {
         let linked = &person.linked.address;
         self.store_of(OptOut::new(linked, topic)).await?;
+        self.store_for_current(person, topic).await
+    }
+
+    async fn store_for_current(
+        &self,
+        person: &Person,
+        topic: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let linked = &person.linked.address;
         match &person.current {
             Current::Linked => Ok(()),
             Current::Another(current) => self.store_of(OptOut::of_current(current, topic)).await,
-            Current::Unknown => self.store_to_look_up(linked, topic).await,
+            Current::Unknown => {
+                let opt_out = OptOut {
+                    kind: Kind::CurrentAddress,
+                    ..OptOut::new(linked, topic)
+                };
+                let id = OptOut::id("current", linked, topic);
+                // Nobody holds this id.
+                let envelope = opt_out.envelope(&id);
+                self.0.inbox.store_own(&id, &envelope).await.map(drop)
+            }
         }
     }
 
-    /// Stores an opt-out for the current address of the person who had this one. The worker looks the address up.
-    pub(super) async fn store_to_look_up(
+    /// Opts out the current address of a person who reported mail to an earlier one as spam. The service has opted out
+    /// the earlier one by itself.
+    pub(super) async fn follow_spam_report(
         &self,
         address: &str,
-        topic: Option<&str>,
-    ) -> Result<(), StoreError> {
-        let opt_out = OptOut {
-            kind: Kind::CurrentAddress,
-            ..OptOut::new(address, topic)
-        };
-        let id = OptOut::id("current", address, topic);
-        // Nobody holds this id.
-        let envelope = opt_out.envelope(&id);
-        self.0.inbox.store_own(&id, &envelope).await.map(drop)
+        event: &Event,
+    ) -> Result<(), InboxError> {
+        let person = self.person(Target::new(address, None)).await;
+        if let Current::Another(current) = &person.current
+            && self.is_before_opt_in(current, event).await?
+        {
+            return Ok(());
+        }
+        Ok(self.store_for_current(&person, None).await?)
     }
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
