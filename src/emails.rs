@@ -60,7 +60,8 @@ impl Emails {
     ///
     /// The call is retried only if the mail was certainly not sent, because a second attempt could send it twice.
     /// [`idempotent`](SendEmail::idempotent) allows retries, for a service that drops duplicate requests. If yours
-    /// needs an idempotency key for that, send the mail with [`Client::request`], which can set the header.
+    /// needs an idempotency key for that, send the mail as the example of [`Client::request`] does. That does
+    /// not check the mail: keep control characters out of its addresses, subject and headers.
     ///
     /// # Errors
     ///

@@ -315,6 +315,7 @@ impl Serialize for Rule {
 /// One condition of a [`Rule`].
 ///
 /// The functions below create it. It converts to and from the JSON of [section 2.8](crate::interface#2.8) with serde.
+/// Any other JSON, such as one with a misspelled `op`, is read as a [raw](Self::raw) condition: check what users write.
 ///
 /// # Example: the JSON of a condition
 ///

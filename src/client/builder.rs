@@ -629,7 +629,8 @@ impl ClientBuilder {
     }
 
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
-    /// one.
+    /// one, which uses the proxy in `HTTPS_PROXY` unless the base URL is of this machine. Clients with different keys,
+    /// such as those of many tenants, can share one.
     ///
     /// The timeout and the deadline of this builder still apply, and so do timeouts of the HTTP client. It resolves all
     /// host names itself, even `localhost`. Set its `http2_keep_alive_interval` and `http2_keep_alive_timeout`, to 5 s

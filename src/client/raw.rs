@@ -31,20 +31,20 @@ impl Client {
     /// Awaiting the request fails with [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx,
     /// and with [`ErrorKind::Input`](crate::ErrorKind::Input) if a segment is empty, `.` or `..`.
     ///
-    /// # Example: send a mail as your own JSON
+    /// # Example: a mail with an idempotency key
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let client = server.client();
     /// use audience::Method;
-    /// use serde_json::{Value, json};
+    /// use audience::emails::{Email, SentEmail};
     ///
-    /// let mail = json!({"from": "shop@example.com", "to": "ada@example.com", "subject": "Hello"});
-    /// let raw = client.request(Method::POST, ["emails"]).json(&mail)?.await?;
+    /// let mail = Email::new().from("shop@example.com").to("ada@example.com").subject("Hello");
+    /// let request = client.request(Method::POST, ["emails"]).header("idempotency-key", "order-7");
     ///
-    /// let sent: Value = raw.json()?;
-    /// assert!(sent["id"].is_string());
+    /// let sent: SentEmail = request.json(&mail)?.idempotent().await?.json()?;
+    /// assert!(!sent.id.is_empty());
     /// # Ok(()) }
     /// ```
     ///
@@ -107,21 +107,6 @@ impl Client {
 }
 
 /// A request to any endpoint of the service. `.await` sends it: see [`Client::request`].
-///
-/// # Example: retrieve a contact as JSON
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-/// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
-/// # let client = server.client();
-/// use audience::Method;
-/// use serde_json::Value;
-///
-/// let response = client.request(Method::GET, ["contacts", "ada@example.com"]).await?;
-///
-/// assert_eq!(response.json::<Value>()?["email"], "ada@example.com");
-/// # Ok(()) }
-/// ```
 ///
 /// # Example: send the same request twice
 ///

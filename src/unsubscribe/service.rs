@@ -214,6 +214,9 @@ impl UnsubscribeService {
     ///
     /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there, and those that
     /// your program [records](UnsubscribeServiceBuilder::record_opt_out) have `unsubscribe-records` afterwards.
+    ///
+    /// **Each account of the service needs a store of its own**, such as a SQLite file, a Postgres schema or a Redis
+    /// prefix: a worker sends all opt-outs in its store to one account.
     pub fn builder(
         links: UnsubscribeLinks,
         contacts: Contacts,

@@ -148,8 +148,8 @@
 //!
 //! # WebAssembly
 //!
-//! The verifier runs on `wasm32-unknown-unknown` with a JavaScript host. The clock is `Date.now()`
-//! there.
+//! With `default-features = false, features = ["webhooks"]`, the verifier runs on `wasm32-unknown-unknown` with a
+//! JavaScript host. The clock is `Date.now()` there.
 
 #[cfg(feature = "actix")]
 #[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
