@@ -197,7 +197,7 @@ async fn empty(
     let emptied = emptied.map_err(Error::maybe_applied)?;
     // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.
     if !emptied.unsubscribed {
-        opt_out().await?;
+        opt_out().await.map_err(Error::maybe_applied)?;
     }
     Ok(())
 }

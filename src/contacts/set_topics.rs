@@ -196,11 +196,6 @@ impl SetTopics {
         let (contacts, address) = (&self.contacts, &self.address);
         let retrieved = contacts.retrieve_own_with(address, &self.options).await;
         retrieved.map_err(|error| {
-            let error = match recorded.values().any(|answer| *answer) {
-                // Then the text does not say that nothing was changed.
-                true => error.with_outcome(Outcome::Unchanged),
-                false => error,
-            };
             TopicsError::after(recorded, error, None)
                 .leaving(BTreeMap::new(), plan.not_to_send.clone())
         })
@@ -555,6 +550,7 @@ impl TopicsError {
     ) -> Self {
         let mut partial = Self::before(error);
         if !recorded.is_empty() {
+            partial.0.error.set_after_change();
             // Without a failed answer, only the contact could not be retrieved after the last one.
             let is_complete = failed.is_none();
             partial.0.outcome = if is_complete {

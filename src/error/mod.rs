@@ -67,6 +67,8 @@ struct Inner {
     is_repeatable: bool,
     /// Whether the request belongs to a call that was to opt in.
     is_part_of_opt_in: bool,
+    /// Whether an earlier request of the call has changed something.
+    is_after_change: bool,
     is_malformed_contact: bool,
     body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -355,6 +357,7 @@ impl Error {
             }
             Outcome::Applied if text.starts_with(MADE) => text += "; do not repeat it",
             Outcome::Applied => text += &format!("; {MADE}, so do not repeat it"),
+            _ if self.0.is_after_change => {}
             Outcome::NotSent | Outcome::Refused if self.is_retryable() && !self.is_of_report() => {
                 text += "; nothing was changed";
             }
@@ -1085,6 +1088,7 @@ impl Error {
             ),
             is_repeatable: false,
             is_part_of_opt_in: false,
+            is_after_change: false,
             is_malformed_contact: false,
             body: None,
             source: None,
@@ -1144,6 +1148,11 @@ impl Error {
     /// Says that the request belongs to a call that was to opt in.
     pub(crate) fn set_part_of_opt_in(&mut self) {
         self.0.is_part_of_opt_in = true;
+    }
+
+    /// Says that an earlier request of the call has changed something.
+    pub(crate) fn set_after_change(&mut self) {
+        self.0.is_after_change = true;
     }
 
     /// Says that the same call may succeed later.

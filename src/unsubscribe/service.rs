@@ -673,8 +673,8 @@ impl UnsubscribeService {
             address: address.clone(),
             topic: None,
         });
-        let opt_outs = opt_outs.iter().map(String::as_str);
-        let stored = self.store_all(&person.await, opt_outs).await;
+        let names = opt_outs.iter().map(String::as_str);
+        let stored = self.store_all(&person.await, names).await;
         stored.map_err(InboxError::from)?;
         if opt_ins.is_empty() {
             return Ok(());
@@ -686,7 +686,12 @@ impl UnsubscribeService {
             let sending = send_opt_ins(contacts, &address, opt_ins, contact.unsubscribed);
             Ok(sending.await?)
         };
-        let opted_in = self.opt_in(&address, opt_ins, sending, None).await;
+        let mut opted_in = self.opt_in(&address, opt_ins, sending, None).await;
+        if let Err(ConsentError::Service(error)) = &mut opted_in
+            && !opt_outs.is_empty()
+        {
+            error.set_after_change();
+        }
         opted_in.map(drop)
     }
 

@@ -638,6 +638,19 @@ async fn a_form_with_a_recorded_yes_is_to_be_repeated_only_after_the_person_is_a
 }
 
 #[tokio::test]
+async fn after_a_recorded_answer_the_explanation_does_not_say_that_nothing_was_changed() {
+    let (server, contacts) = start(Dialect::default()).await;
+    server.fault(Fault::status(429).path("*/unsubscribe").after(1));
+
+    let call = contacts.set_topics(ADA, [("a", false), ("b", false)]);
+    let error = call.retry(RetryPolicy::none()).await.unwrap_err();
+
+    assert_eq!(error.recorded(), &map([("a", false)]));
+    let text = error.explanation();
+    assert!(!text.contains("nothing was changed"), "{text}");
+}
+
+#[tokio::test]
 async fn a_form_is_recorded_even_if_no_consent_response_has_the_contact() {
     let form = [("news", false), ("offers", true), ("tips", false)];
     for response in [

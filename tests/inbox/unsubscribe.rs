@@ -1562,6 +1562,19 @@ async fn an_outage_costs_a_form_of_your_own_no_opt_out() {
 }
 
 #[tokio::test]
+async fn a_form_of_your_own_whose_no_is_stored_does_not_say_that_nothing_was_changed() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let busy = Fault::status(429).retry_after(3_600);
+    server.fault(busy.path("*/subscribe"));
+
+    let failed = service.set_topics(ADA, [("news", false), ("offers", true)]);
+    let text = audience::explanation(&failed.await.unwrap_err()).unwrap();
+
+    assert!(!text.contains("nothing was changed"), "{text}");
+}
+
+#[tokio::test]
 async fn a_form_of_your_own_with_a_topic_that_is_not_offered_records_nothing() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
