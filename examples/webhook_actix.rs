@@ -30,8 +30,9 @@ use support::ENVIRONMENT;
 /// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long handlers may continue after the server has ended. Kubernetes kills a program 30 s after SIGTERM.
-const HANDLER_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long handlers may continue after the last response, which takes up to 8 s. Kubernetes kills a program 30 s after
+/// SIGTERM.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A webhook endpoint with actix-web, as a starting point for your own
 #[derive(Parser)]
@@ -81,6 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     .workers(2)
     .client_request_timeout(HEADER_TIMEOUT)
+    .keep_alive(Duration::from_secs(620)) // longer than a proxy's
     .bind(("127.0.0.1", port.unwrap_or(0)))?;
     let address = server.addrs()[0];
     println!("listening on http://{address}/hook");

@@ -30,8 +30,9 @@ use inbox_store::StoreArguments;
 use support::ENVIRONMENT;
 use tokio::net::TcpListener;
 
-/// How long handlers may continue after the server has ended. Kubernetes kills a program 30 s after SIGTERM.
-const HANDLER_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long handlers may continue after the last response, which takes up to 8 s. Kubernetes kills a program 30 s after
+/// SIGTERM.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A webhook endpoint with axum, as a starting point for your own
 #[derive(Parser)]

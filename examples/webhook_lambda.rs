@@ -39,8 +39,8 @@ struct Arguments {}
 
 /// Runs only for verified deliveries: the layer refuses all others.
 ///
-/// Lambda stops the function after the response. So store the event before you respond, in a table whose
-/// key is the event's id: that also drops an event that was received before. Handle it in another function.
+/// Lambda stops the function after the response. So store the event before you respond, with `Inbox::accept`
+/// and a database. It also drops duplicates. Run the worker in another program.
 async fn hook(delivery: VerifiedEvent) -> StatusCode {
     match delivery.mail() {
         Some(mail) if mail.is_permanent_bounce() => {

@@ -71,7 +71,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A handler of [`Inbox::handle`](crate::inbox::Inbox::handle) that continues after its response is waited for only if a
 /// worker of the same inbox is added. Without one, wait for [`Inbox::wait_idle`](crate::inbox::Inbox::wait_idle)
 /// afterwards, within a limit, because a handler may hang:
-/// `tokio::time::timeout(Duration::from_secs(25), inbox.wait_idle())`.
+/// `tokio::time::timeout(Duration::from_secs(20), inbox.wait_idle())`.
 /// [`Inbox::accept`](crate::inbox::Inbox::accept) needs nothing.
 ///
 /// For another server, use [`Worker::run_until`] and the server's own shutdown.

@@ -93,7 +93,7 @@
 //!
 //! # Shutting down
 //!
-//! Stop accepting connections, then wait for [`Inbox::wait_idle`], for 25 s at most: a handler that [`Inbox::handle`]
+//! Stop accepting connections, then wait for [`Inbox::wait_idle`], for 20 s at most: a handler that [`Inbox::handle`]
 //! started continues when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for [25
 //! s](Worker::shutdown_timeout); then it cuts them off and releases their claims, so that another worker has these
 //! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over.
@@ -981,7 +981,7 @@ impl Inbox {
     /// // The connection is closed before the response.
     /// let _ = tokio::time::timeout(Duration::ZERO, response).await;
     ///
-    /// tokio::time::timeout(Duration::from_secs(25), inbox.wait_idle()).await?;
+    /// tokio::time::timeout(Duration::from_secs(20), inbox.wait_idle()).await?;
     ///
     /// assert_eq!(inbox.metrics().handled, 1);
     /// # Ok(()) }
