@@ -17,7 +17,8 @@ const SECRET = "a-secret-of-the-test";
 export class Mock {
   /** Starts a mock with the seed on a free port. */
   static async start() {
-    const child = spawn(PROGRAM, ["--port", "0", "--seed", SEED], { stdio: ["ignore", "pipe", "inherit"] });
+    const options = ["--port", "0", "--signing-clock", "wall", "--seed", SEED];
+    const child = spawn(PROGRAM, options, { stdio: ["ignore", "pipe", "inherit"] });
     const lines = createInterface({ input: child.stdout });
     const [firstLine] = await Promise.race([
       once(lines, "line"),

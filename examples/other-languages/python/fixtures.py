@@ -40,9 +40,8 @@ class Mock:
 @contextlib.contextmanager
 def running_mock():
     """Starts a mock with the seed on a free port, and stops it at the end."""
-    process = subprocess.Popen(
-        [PROGRAM, "--port", "0", "--seed", str(SEED)], stdout=subprocess.PIPE, text=True
-    )
+    command = [PROGRAM, "--port", "0", "--signing-clock", "wall", "--seed", str(SEED)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         first_line = process.stdout.readline()
         if not first_line.startswith("listening on "):

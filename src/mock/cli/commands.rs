@@ -488,8 +488,8 @@ pub(super) struct ExamineOptions {
 
 const EXPLANATION: &str = "\
 Sends about 90 genuine and forged deliveries to the receiver, and explains for each mistake why it matters and how to
-fix it. With --probe, it sends 130 more. Run it only against a test system: the receiver acts on the genuine events. Their ids start with evt_examine_
-and are new in each run. The report cites sections of docs/interface.md.
+fix it. With --probe, it sends 130 more. Run it only against a test system: the receiver acts on the genuine events.
+Their ids start with evt_examine_ and are new in each run. The report cites sections of docs/interface.md.
 
 Exit status: 0 if no check failed, 1 if a check failed, 2 if the receiver could not be examined. With --strict, a
 warning counts as a failure. A check that was not seen never does.";
