@@ -1745,7 +1745,7 @@ impl UnsubscribeServiceBuilder {
     ///   for a lock, may still be applied later, and overwrite a newer "no". So with Postgres, write in a transaction,
     ///   which is rolled back then, unless its commit was sent. With SQLite, set a busy timeout below 2 s:
     ///   `SqliteStoreBuilder::busy_timeout` is 5 s by default.
-    /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), as
+    /// - The record of an older opt-out can come later: compare its [`made_at`](OptOutRecord::made_at), in seconds, as
     ///   [the guide](crate::guides::keeping_in_step#with-the-pages-of-an-unsubscribeservice) does.
     /// - If it is not called again, or if the program is killed before it has ended, your table keeps its "no". A sync that
     ///   [compares with the list](crate::guides::keeping_in_step#compare-with-the-list) then opts the person out again.
@@ -1755,27 +1755,28 @@ impl UnsubscribeServiceBuilder {
     ///
     /// With the feature `tracing`, its error is in the log, without the rows that Postgres quotes.
     ///
-    /// # Example: the "yes" in a table of users
+    /// # Example: the "yes" in a table of users in Postgres
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use audience::inbox::MemoryStore;
-    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
-    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
-    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
-    /// # #[derive(Clone)] struct Pool;
-    /// # impl Pool { async fn execute(&self, _sql: &str, _address: &str) -> std::io::Result<u64> { Ok(1) } }
-    /// # let db = Pool;
-    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
-    ///     .record_opt_in(move |consent| {
-    ///         let db = db.clone();
-    ///         // `address_key` is `normalized_address` of the email.
-    ///         let update = "UPDATE users SET newsletter = true, updated_at = now() WHERE address_key = $1";
-    ///         async move { db.execute(update, &consent.address).await }
-    ///     })
-    ///     .build();
-    /// # let _ = service;
-    /// # Ok(()) }
+    /// use std::error::Error;
+    ///
+    /// use audience::inbox::deadpool_postgres::Pool;
+    /// use audience::unsubscribe::{Consent, UnsubscribeServiceBuilder};
+    ///
+    /// async fn save(pool: Pool, consent: Consent) -> Result<(), Box<dyn Error + Send + Sync>> {
+    ///     let mut connection = pool.get().await?;
+    ///     let transaction = connection.transaction().await?;
+    ///     // `address_key` is `normalized_address` of the email.
+    ///     let update = "UPDATE users SET newsletter = true, updated_at = date_trunc('second', now())
+    ///         WHERE address_key = $1";
+    ///     transaction.execute(update, &[&consent.address]).await?;
+    ///     Ok(transaction.commit().await?)
+    /// }
+    ///
+    /// fn record(builder: UnsubscribeServiceBuilder, pool: Pool) -> UnsubscribeServiceBuilder {
+    ///     builder.record_opt_in(move |consent| save(pool.clone(), consent))
+    /// }
+    /// # let _ = record;
     /// ```
     pub fn record_opt_in<F, Fut, T, E>(mut self, function: F) -> Self
     where

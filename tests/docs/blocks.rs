@@ -420,6 +420,26 @@ mod opt_ins_for_the_table {
         database.execute(delete, []).unwrap();
         assert_eq!(save_opt_in(&database, &consent).unwrap(), 0);
     }
+
+    #[test]
+    fn an_opt_out_in_the_second_of_the_opt_in_is_written() {
+        use audience::Timestamp;
+        use audience::unsubscribe::ConsentPage;
+
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::schema()).unwrap();
+        let insert = "INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
+            (1, 'ada@example.com', 'ada@example.com', 'pro', 0, '2026-11-23 03:00:00')";
+        database.execute_batch(insert).unwrap();
+        let consent = Consent::new("ada@example.com", ["offers"], ConsentPage::Confirmation);
+        assert_eq!(save_opt_in(&database, &consent).unwrap(), 1);
+        let second = "SELECT CAST(strftime('%s', updated_at) AS INTEGER) FROM users";
+        let second: i64 = database.query_row(second, [], |row| row.get(0)).unwrap();
+
+        let opt_out = OptOutRecord::new("ada@example.com", None, Timestamp::from_unix(second));
+
+        assert_eq!(save_opt_out(&database, &opt_out).unwrap(), 1);
+    }
 }
 
 mod an_issue_for_one_reader {
