@@ -595,7 +595,8 @@ pub enum ExportColumn {
     /// `created_at`: in the form of RFC 3339, in UTC. An import ignores it.
     CreatedAt,
     /// `topic:NAME`: `true` or `false`. If the contact never answered, it is the topic's default. It is also `false` if the
-    /// answer is `null`, so that an import elsewhere does not subscribe the contact. Only in a full export.
+    /// answer is `null`, so that an import elsewhere does not subscribe the contact. Empty if there is no such
+    /// topic. Only in a full export.
     Topic(String),
     /// `topics`: all topics without a column of their own, as a JSON object. Only in a full export.
     OtherTopics,
