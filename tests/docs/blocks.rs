@@ -428,7 +428,8 @@ mod opt_ins_for_the_table {
 
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(super::schema()).unwrap();
-        let insert = "INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
+        let insert =
+            "INSERT INTO users (id, email, address_key, plan, newsletter, updated_at) VALUES
             (1, 'ada@example.com', 'ada@example.com', 'pro', 0, '2026-11-23 03:00:00')";
         database.execute_batch(insert).unwrap();
         let consent = Consent::new("ada@example.com", ["offers"], ConsentPage::Confirmation);
