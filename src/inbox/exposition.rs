@@ -13,8 +13,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Returns the metrics of these inboxes as text for
 /// [Prometheus](https://prometheus.io/docs/instrumenting/exposition_formats/).
 ///
-/// Give each inbox another endpoint name. `UnsubscribeService::inbox` has the name `unsubscribe`, and its events are
-/// opt-outs.
+/// Give each inbox another endpoint name. `UnsubscribeService::inbox` has the name `unsubscribe`, unless you set
+/// another, and its events are opt-outs.
 ///
 /// | metric | type | value |
 /// |---|---|---|

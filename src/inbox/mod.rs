@@ -1424,7 +1424,7 @@ impl Settings {
             respond_within,
             own_failure: _,
         } = *self;
-        if endpoint.is_empty() || endpoint.len() > 255 || endpoint.contains(char::is_control) {
+        if !is_endpoint(endpoint) {
             return Err(ConfigError::new(
                 "an endpoint must be 1 to 255 bytes of text without control characters",
             ));
@@ -1451,6 +1451,11 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Returns whether an endpoint can have this name.
+pub(crate) fn is_endpoint(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 255 && !name.contains(char::is_control)
 }
 
 // Claims for code that does the work itself.

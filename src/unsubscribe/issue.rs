@@ -74,8 +74,8 @@ impl UnsubscribeService {
     /// name.
     ///
     /// Several programs with the same store may send one issue together. A program that does not respond to the links
-    /// itself needs the store and the secrets of the one that does: otherwise it does not see the opt-outs that wait or
-    /// who got the issue before, and its links are invalid. So open an SQLite file with
+    /// itself needs the store, the endpoint and the secrets of the one that does: otherwise it does not see the opt-outs
+    /// that wait or who got the issue before, and its links are invalid. So open an SQLite file with
     /// `SqliteStoreBuilder::must_exist`, and leave `migrate` of a Postgres store to the other program.
     ///
     /// # Errors

@@ -142,7 +142,8 @@ impl UnsubscribeService {
     /// Anybody can ask for it, up to five times a day.
     ///
     /// Another program than your web server may call it, such as a tool of your support team. Give its service the same
-    /// store, secrets, base URL and topics. The functions that record the consent are called where the click arrives.
+    /// store, endpoint, secrets, base URL and topics. The functions that record the consent are called where the click
+    /// arrives.
     ///
     /// A [`NewContact`] instead of an address gives a contact that the click creates its names and properties. They are
     /// in the link. A stranger may have typed them into your form, so do not put them into the mail. A contact that
@@ -345,7 +346,7 @@ impl UnsubscribeService {
         // The visitor must not learn it, so nothing else tells.
         #[cfg(feature = "tracing")]
         if inbox.logs_failure("confirmation mail") {
-            tracing::warn!(target: "audience::unsubscribe", "a confirmation mail was not sent, because {MAILS_A_DAY} mails to the mailbox were or may have been sent in a day");
+            tracing::warn!(target: "audience::unsubscribe", endpoint = inbox.endpoint(), "a confirmation mail was not sent, because {MAILS_A_DAY} mails to the mailbox were or may have been sent in a day");
         }
         Ok(())
     }
@@ -387,7 +388,7 @@ impl UnsubscribeService {
             Err(error) => {
                 let (status, notice) = (error.visitor_status(), error.notice_of_confirmation());
                 #[cfg(feature = "tracing")]
-                error.log(notice, "a confirmation failed");
+                error.log(self.0.inbox.endpoint(), notice, "a confirmation failed");
                 failed_with(status, self.page_of(confirmation, Some(notice)))
             }
         }
@@ -492,7 +493,8 @@ impl UnsubscribeService {
     pub(super) async fn record_consent(&self, consent: Consent) -> Result<(), ConsentError> {
         let record = self.0.record_consent.clone();
         let end = Instant::now() + RECORD_DEADLINE;
-        recorded_if_set(record, consent, end, "a consent could not be recorded").await
+        let message = "a consent could not be recorded";
+        self.recorded_if_set(record, consent, end, message).await
     }
 
     /// Lets the application record an opt-in that the service has. At `end`, the future of the application is gone.
@@ -503,7 +505,26 @@ impl UnsubscribeService {
     ) -> Result<(), ConsentError> {
         let record = self.0.record_opt_in.clone();
         let end = end.min(Instant::now() + RECORD_DEADLINE);
-        recorded_if_set(record, consent, end, "an opt-in could not be recorded").await
+        let message = "an opt-in could not be recorded";
+        self.recorded_if_set(record, consent, end, message).await
+    }
+
+    /// Calls the function of the application for a consent, if there is one, and logs its failure.
+    async fn recorded_if_set(
+        &self,
+        record: Option<Record<Consent>>,
+        consent: Consent,
+        end: Instant,
+        _message: &str,
+    ) -> Result<(), ConsentError> {
+        let Some(record) = record else {
+            return Ok(());
+        };
+        recorded(move || record(consent), end).await.map_err(|_error| {
+            #[cfg(feature = "tracing")]
+            tracing::error!(target: "audience::unsubscribe", endpoint = self.0.inbox.endpoint(), error = with_causes(&*_error), "{_message}");
+            ConsentError::Unfinished
+        })
     }
 
     fn page_of(
@@ -568,23 +589,6 @@ where
     Arc::new(move |record| {
         let function = Arc::clone(&function);
         Box::pin(async move { function(record).await.map(drop).map_err(Into::into) })
-    })
-}
-
-/// Calls the function of the application for a consent, if there is one, and logs its failure.
-async fn recorded_if_set(
-    record: Option<Record<Consent>>,
-    consent: Consent,
-    end: Instant,
-    _message: &str,
-) -> Result<(), ConsentError> {
-    let Some(record) = record else {
-        return Ok(());
-    };
-    recorded(move || record(consent), end).await.map_err(|_error| {
-        #[cfg(feature = "tracing")]
-        tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "{_message}");
-        ConsentError::Unfinished
     })
 }
 

@@ -59,14 +59,16 @@ use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, normalized_address,
     two_answers,
 };
-use crate::inbox::{Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker};
+use crate::inbox::{
+    Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker, is_endpoint,
+};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
-use crate::{Error, ErrorKind, Missing, RetryPolicy, Timestamp};
+use crate::{ConfigError, Error, ErrorKind, Missing, RetryPolicy, Timestamp};
 
 const ENDPOINT: &str = "unsubscribe";
-/// The endpoint of the opt-outs that were sent and are not recorded yet.
-const RECORDS_ENDPOINT: &str = "unsubscribe-records";
+/// The end of the endpoint of the opt-outs that were sent and are not recorded yet.
+const OF_RECORDS: &str = "-records";
 const EVENT_TYPE: &str = "audience.opt_out";
 const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
 const NOT_RECORDED_YET: &str = "an opt-out could not be recorded yet, and is retried";
@@ -212,11 +214,9 @@ type Template = Arc<dyn Fn(&PreferencePage<'_>) -> String + Send + Sync>;
 impl UnsubscribeService {
     /// Starts building a service that stores opt-outs in this store and sends them with these contacts.
     ///
-    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there, and those that
-    /// your program [records](UnsubscribeServiceBuilder::record_opt_out) have `unsubscribe-records` afterwards.
-    ///
-    /// **Each account of the service needs a store of its own**, such as a SQLite file, a Postgres schema or a Redis
-    /// prefix: a worker sends all opt-outs in its store to one account.
+    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there. If the store
+    /// is for several accounts of the service, give each an [`endpoint`](UnsubscribeServiceBuilder::endpoint) of its own:
+    /// a worker sends all opt-outs of its endpoint to one account.
     pub fn builder(
         links: UnsubscribeLinks,
         contacts: Contacts,
@@ -226,7 +226,7 @@ impl UnsubscribeService {
         UnsubscribeServiceBuilder(Shared {
             links,
             contacts,
-            records: inbox.with_endpoint(RECORDS_ENDPOINT, NOT_RECORDED_YET),
+            records: records_of(&inbox),
             inbox,
             topics: Vec::new(),
             texts: PageTexts::default(),
@@ -335,11 +335,11 @@ impl UnsubscribeService {
                     // The confirmation has not claimed it, and creates the contact only if it has. The first attempt after
                     // a replay comes later.
                     Kind::NewContact if attempt.number() == 1 && is_new => return Ok(()),
-                    Kind::Address => _ = opt_out.send(&service.0.contacts).await?,
+                    Kind::Address => _ = opt_out.send(&service).await?,
                     // The create request may be applied after this: the service is slow, or `change_address` has not
                     // sent it yet.
                     Kind::NewContact | Kind::NewAddress => {
-                        let has_contact = opt_out.send(&service.0.contacts).await?;
+                        let has_contact = opt_out.send(&service).await?;
                         let number = attempt.number();
                         if !has_contact && !service.stays_missing(&id, stored_at, number).await? {
                             return Err("the contact does not exist yet".into());
@@ -895,7 +895,7 @@ impl UnsubscribeService {
         recorded(move || function(record), end).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             if self.0.records.logs_failure("record") {
-                tracing::error!(target: "audience::unsubscribe", error = with_causes(&*_error), "an opt-out could not be recorded");
+                tracing::error!(target: "audience::unsubscribe", endpoint = self.0.inbox.endpoint(), error = with_causes(&*_error), "an opt-out could not be recorded");
             }
             // The text of the application's error may have the address.
             "the opt-out was sent, but could not be recorded by `record_opt_out`".into()
@@ -993,7 +993,7 @@ impl UnsubscribeService {
     async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
         self.find_current(address).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
-            tracing::warn!(target: "audience::unsubscribe", error = with_causes(&*_error), "a current address could not be looked up");
+            tracing::warn!(target: "audience::unsubscribe", endpoint = self.0.inbox.endpoint(), error = with_causes(&*_error), "a current address could not be looked up");
             // The text of the application's error may have an address.
             "the function of `current_address` failed".into()
         })
@@ -1079,7 +1079,11 @@ impl UnsubscribeService {
             Err(error) => {
                 let notice = error.notice();
                 #[cfg(feature = "tracing")]
-                error.log(notice, "the opt-ins of a form failed");
+                error.log(
+                    self.0.inbox.endpoint(),
+                    notice,
+                    "the opt-ins of a form failed",
+                );
                 (notice, error.visitor_status())
             }
         };
@@ -1804,9 +1808,9 @@ impl UnsubscribeServiceBuilder {
     /// Postgres, write in a transaction, and with SQLite, set a busy timeout below 2 s, as for
     /// [`record_opt_in`](Self::record_opt_in).
     ///
-    /// Until it has succeeded, the record is in the store of the opt-outs, with the endpoint `unsubscribe-records`. If the
-    /// store fails, the worker calls the function immediately. If both fail, or the program is killed before the record is
-    /// stored, the opt-out is sent again.
+    /// Until it has succeeded, the record is in the store of the opt-outs, with the [endpoint](Self::endpoint)
+    /// `unsubscribe-records`. If the store fails, the worker calls the function immediately. If both fail, or the program is
+    /// killed before the record is stored, the opt-out is sent again.
     ///
     /// - If somebody clicks again while an opt-out waits, there is one record, with the time of the first click. After
     ///   that, a further click makes a further record.
@@ -1856,11 +1860,71 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
+    /// Sets the name under which the store has all data of this service. Default: `unsubscribe`.
+    ///
+    /// So one store can be for several accounts of the service. Give each account a name, and run the
+    /// [worker](UnsubscribeService::worker) of each: the opt-outs, the bounces, the issues and whatever else its service
+    /// remembers are its own. Also give the [links](UnsubscribeLinks) of each a secret and a base URL of their own.
+    ///
+    /// - Opt-outs that your program still has to [record](Self::record_opt_out) have this name with `-records` behind it.
+    /// - **No webhook inbox in the store may have one of the two names**: its worker would take the opt-outs, and nobody
+    ///   would send them.
+    /// - All processes of an account set the same name. With another one, a service finds nothing of what was stored
+    ///   before, and does not send the opt-outs that wait.
+    /// - A [translation](UnsubscribeService::translation) has the name of its service. Do not set it there.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the name is not 1 to 247 bytes of text without control characters, or ends with
+    /// `-records`.
+    ///
+    /// # Example: two accounts in one store
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::inbox::MemoryStore;
+    /// use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    ///
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let (books, toys) = (server.client(), server.client());
+    /// # let secrets = ["S3cr3t-0f-32-bytes-0r-m0re-1815!", "S3cr3t-0f-32-bytes-0r-m0re-1816!"];
+    /// let store = MemoryStore::new();
+    /// let mut services = Vec::new();
+    /// for (account, client, secret) in [("books", books, secrets[0]), ("toys", toys, secrets[1])] {
+    ///     let links = UnsubscribeLinks::new([secret], format!("https://shop.example.com/{account}/unsubscribe"))?;
+    ///     let service = UnsubscribeService::builder(links, client.contacts(), store.clone());
+    ///     services.push(service.endpoint(format!("{account}-unsubscribe"))?.build());
+    /// }
+    ///
+    /// services[0].opt_out("ada@example.com", None).await?;
+    /// assert_eq!(services[0].pending().await?, 1);
+    /// assert_eq!(services[1].pending().await?, 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn endpoint(mut self, name: impl Into<String>) -> Result<Self, ConfigError> {
+        let name = name.into();
+        let is_of_records = name.ends_with(OF_RECORDS);
+        if is_of_records || name.is_empty() || !is_endpoint(&format!("{name}{OF_RECORDS}")) {
+            return Err(ConfigError::new(
+                "the endpoint of an unsubscribe service must be 1 to 247 bytes of text without control characters, and not end with `-records`",
+            ));
+        }
+        self.0.inbox = self.0.inbox.with_endpoint(&name, NOT_SENT_YET);
+        self.0.records = records_of(&self.0.inbox);
+        Ok(self)
+    }
+
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> UnsubscribeService {
         UnsubscribeService(Arc::new(self.0))
     }
+}
+
+/// Returns the inbox of the opt-outs that were sent and are not recorded yet.
+fn records_of(inbox: &Inbox) -> Inbox {
+    let endpoint = format!("{}{OF_RECORDS}", inbox.endpoint());
+    inbox.with_endpoint(&endpoint, NOT_RECORDED_YET)
 }
 
 impl fmt::Debug for UnsubscribeServiceBuilder {
@@ -2089,14 +2153,14 @@ impl ConsentError {
     /// Logs why a click failed, unless that depends on the visitor: whoever has a link may be no contact. It is an ERROR if
     /// each further click fails, too, until somebody has acted.
     #[cfg(feature = "tracing")]
-    pub(super) fn log(&self, notice: PageNotice, message: &str) {
+    pub(super) fn log(&self, endpoint: &str, notice: PageNotice, message: &str) {
         let error = with_causes(self);
         match notice {
             PageNotice::NotSubscribed => {}
             PageNotice::OurFault => {
-                tracing::error!(target: "audience::unsubscribe", error, "{message}");
+                tracing::error!(target: "audience::unsubscribe", endpoint, error, "{message}");
             }
-            _ => tracing::warn!(target: "audience::unsubscribe", error, "{message}"),
+            _ => tracing::warn!(target: "audience::unsubscribe", endpoint, error, "{message}"),
         }
     }
 
@@ -2313,7 +2377,8 @@ impl OptOut {
     }
 
     /// Opts out once, without retries: the worker retries. Returns `false` if there is no such contact.
-    async fn send(self, contacts: &Contacts) -> Result<bool, SendError> {
+    async fn send(self, service: &UnsubscribeService) -> Result<bool, SendError> {
+        let contacts = &service.0.contacts;
         let result = match &self.topic {
             None => self.send_for(None, contacts).await,
             Some(topic) => match self.send_for(Some(topic), contacts).await {
@@ -2329,7 +2394,7 @@ impl OptOut {
             // No contact has an address that cannot be sent.
             Err(error) if error.kind() == ErrorKind::Input => {
                 #[cfg(feature = "tracing")]
-                tracing::error!(target: "audience::unsubscribe", %error, "an opt-out can never be sent, and is dropped");
+                tracing::error!(target: "audience::unsubscribe", endpoint = service.0.inbox.endpoint(), %error, "an opt-out can never be sent, and is dropped");
                 Ok(true)
             }
             // The call has proved it: an address that is no contact gets no broadcasts.

@@ -16,7 +16,7 @@ use audience::inbox::{
 use audience::mock::{Dialect, Fault, HtmlForm, MockServer};
 use audience::unsubscribe::{
     ConsentError, ConsentPage, OfferedTopic, OptOutRecord, PageTexts, UnsubscribeLinks,
-    UnsubscribeService,
+    UnsubscribeService, UnsubscribeServiceBuilder,
 };
 use audience::webhooks::EventId;
 use audience::webhooks::tower::BytesBody;
@@ -2191,6 +2191,98 @@ async fn a_translation_has_its_own_links_texts_and_topics_and_the_functions_of_t
     assert!(!get(&english, &link).await.body.contains("Angebote"));
 }
 
+fn of_account(server: &MockServer, store: impl Store, endpoint: &str) -> UnsubscribeService {
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store);
+    service.endpoint(endpoint).unwrap().build()
+}
+
+/// Both accounts are down, and the same person opts out of the same topic at each.
+async fn two_accounts_with_one_store_each_send_their_own_opt_outs(store: impl Store + Clone) {
+    let log = Log::start();
+    let (books, toys) = (mock().await, mock().await);
+    let of_books = of_account(&books, store.clone(), "books-unsubscribe");
+    let of_toys = of_account(&toys, store.clone(), "toys-unsubscribe");
+    let of_nobody = service(&books, store);
+    for (server, service) in [(&books, &of_books), (&toys, &of_toys)] {
+        server.fault(Fault::status(503).times(1));
+        let reply = post_form(service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(service.pending().await.unwrap(), 1);
+    }
+    let send = async |service: &UnsubscribeService| {
+        let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+        let report = worker.run_until_idle().await.unwrap();
+        (report.handled, report.failed)
+    };
+    let wants_news = |server: &MockServer| server.contact(ADA).unwrap().topics["news"];
+
+    assert_eq!(of_nobody.pending().await.unwrap(), 0);
+    assert_eq!(send(&of_nobody).await, (0, 0));
+    assert_eq!(send(&of_books).await, (1, 1));
+
+    assert!(!wants_news(&books) && wants_news(&toys));
+    assert!(toys.requests().is_empty());
+    assert!(!of_books.has_pending(ADA, ["news"]).await.unwrap());
+    let translation = of_toys.translation(links()).build();
+    assert!(translation.has_pending(ADA, ["news"]).await.unwrap());
+
+    books.clear_requests();
+    assert_eq!(send(&of_toys).await, (1, 1));
+
+    assert!(!wants_news(&toys) && books.requests().is_empty());
+    assert_eq!(of_toys.pending().await.unwrap(), 0);
+    let retried = "an opt-out could not be sent yet, and is retried";
+    let is_failure = |message: &String| message == retried;
+    let events = log.events().into_iter();
+    let failures = events.filter(|event| event.fields.get("message").is_some_and(is_failure));
+    let endpoints: Vec<_> = failures
+        .map(|event| event.fields["endpoint"].clone())
+        .collect();
+    assert_eq!(endpoints, ["books-unsubscribe", "toys-unsubscribe"]);
+}
+
+#[tokio::test]
+async fn two_accounts_with_one_store_each_send_their_own_opt_outs_with_each_store() {
+    two_accounts_with_one_store_each_send_their_own_opt_outs(MemoryStore::new()).await;
+
+    let file = DatabaseFile::new();
+    let store = SqliteStore::open(&file.0).unwrap();
+    two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
+    }
+    if let Some(redis) = support::redis::server().await {
+        let store = RedisStore::builder().prefix(redis.prefix());
+        let store = store.connect(redis.url.as_str()).await.unwrap();
+        two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_no_name_or_that_of_the_records_of_another_is_refused() {
+    let server = mock().await;
+    let named = |endpoint: &str| {
+        let contacts = server.client().contacts();
+        let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new());
+        service
+            .endpoint(endpoint)
+            .map(UnsubscribeServiceBuilder::build)
+    };
+    let longest = "a".repeat(247);
+
+    for endpoint in ["", "a\nb", &format!("{longest}a"), "unsubscribe-records"] {
+        let error = named(endpoint).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the endpoint of an unsubscribe service must be 1 to 247 bytes of text without control characters, and not end with `-records`"
+        );
+    }
+    assert_eq!(named(&longest).unwrap().inbox().endpoint(), longest);
+}
+
 #[tokio::test]
 async fn a_refusal_of_the_key_does_not_mean_that_the_topic_does_not_exist() {
     let server = mock().await;
@@ -2520,6 +2612,43 @@ async fn a_record_that_fails_is_retried_and_the_opt_out_is_not_sent_again() {
         assert_eq!(take(&records), []);
         assert!(server.contact(ADA).unwrap().topics["news"]);
     }
+}
+
+#[tokio::test]
+async fn the_record_of_an_opt_out_waits_for_the_worker_of_its_own_account() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let store = clock.store();
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let of_account = |endpoint: &'static str, is_down: bool| {
+        let (recorded, is_down) = (Arc::clone(&recorded), AtomicBool::new(is_down));
+        let service =
+            UnsubscribeService::builder(links(), server.client().contacts(), store.clone())
+                .record_opt_out(move |opt_out| {
+                    let is_down = is_down.swap(false, Ordering::SeqCst);
+                    if !is_down {
+                        recorded.lock().unwrap().push((endpoint, opt_out.address));
+                    }
+                    std::future::ready(if is_down { Err("down") } else { Ok(()) })
+                });
+        service.endpoint(endpoint).unwrap().build()
+    };
+    let books = of_account("books-unsubscribe", true);
+    let toys = of_account("toys-unsubscribe", false);
+
+    books.opt_out(ADA, Some("news")).await.unwrap();
+    let report = books.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (1, 1));
+    let records = Inbox::builder(store.clone()).endpoint("books-unsubscribe-records");
+    let backlog = records.build().unwrap().backlog().await.unwrap();
+    assert_eq!(backlog.waiting, 1);
+    clock.advance(MINUTES);
+    let report = toys.worker().run_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.failed), (0, 0));
+    books.worker().run_until_idle().await.unwrap();
+    let recorded = recorded.lock().unwrap();
+    assert_eq!(*recorded, [("books-unsubscribe", ADA.to_owned())]);
 }
 
 #[tokio::test]

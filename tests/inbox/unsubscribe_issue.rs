@@ -1215,6 +1215,49 @@ async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
 }
 
 #[tokio::test]
+async fn two_accounts_with_one_store_share_no_issue_and_no_bounce_with_each_store() {
+    two_accounts_with_one_store_share_no_issue_and_no_bounce(MemoryStore::new()).await;
+
+    let file = DatabaseFile::new();
+    let store = SqliteStore::open(&file.0).unwrap();
+    two_accounts_with_one_store_share_no_issue_and_no_bounce(store).await;
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        two_accounts_with_one_store_share_no_issue_and_no_bounce(store).await;
+    }
+}
+
+async fn two_accounts_with_one_store_share_no_issue_and_no_bounce(store: impl Store + Clone) {
+    let servers = [with_reader().await, with_reader().await];
+    let of_account = |server: &MockServer, endpoint: &str| {
+        let service = builder(server, store.clone()).endpoint(endpoint);
+        service.unwrap().build()
+    };
+    let books = of_account(&servers[0], "books-unsubscribe");
+    let toys = of_account(&servers[1], "toys-unsubscribe");
+
+    for (service, server) in [&books, &toys].into_iter().zip(&servers) {
+        assert!(send_to_ada(service, "1", "news").await.unwrap().is_some());
+        assert_eq!(server.sent_mail().len(), 1);
+    }
+    let event = bounce(ADA, BounceType::Permanent);
+    assert!(books.record_bounce(&event).await.unwrap());
+
+    assert!(books.has_bounced(ADA).await.unwrap());
+    assert!(!books.may_send(ADA, "news").await.unwrap());
+    assert!(!toys.has_bounced(ADA).await.unwrap());
+    assert!(toys.may_send(ADA, "news").await.unwrap());
+    assert!(send_to_ada(&books, "2", "news").await.unwrap().is_none());
+    assert!(send_to_ada(&toys, "2", "news").await.unwrap().is_some());
+    // An end of the bounce at the one is none at the other.
+    toys.record_bounce(&event).await.unwrap();
+    books.forget_bounce(ADA).await.unwrap();
+    assert!(!books.has_bounced(ADA).await.unwrap() && toys.has_bounced(ADA).await.unwrap());
+}
+
+#[tokio::test]
 async fn an_opt_in_ends_the_year_after_a_bounce_with_each_store() {
     an_opt_in_ends_the_year_after_a_bounce(MemoryStore::new()).await;
 
