@@ -15,17 +15,17 @@ use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
-use super::output::{Failure, Output, REFUSED, ask, interrupt_from_now, json_line};
+use super::output::{Failure, NOT_FOUND, Output, REFUSED, ask, interrupt_from_now, json_line};
 use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::address::are_different;
 use crate::causes::with_causes;
 use crate::client::{CallOptions, is_path_segment};
 use crate::contacts::{
-    Contact, ContactSummary, Contacts, History, ListContacts, NewContact, OnConflict, OptOutReason,
-    Page, Properties, PropertyValue, TopicsError, UnsubscribeReason, may_be_own,
+    Contact, ContactSummary, Contacts, Erasure, History, ListContacts, NewContact, OnConflict,
+    OptOutReason, Page, Properties, PropertyValue, TopicsError, UnsubscribeReason, may_be_own,
     normalized_address,
 };
-use crate::import::number_or_text;
+use crate::import::{SyncState, number_or_text};
 use crate::rule::{Condition, Rule};
 use crate::terminal::{Table, padded, print, printable, text, widest};
 use crate::{Error, ErrorKind, Missing, Outcome};
@@ -40,7 +40,7 @@ pub(super) struct ContactsOptions {
 }
 
 const CONTACTS_HELP: &str = "\
-The interface of the service does not show how a contact is deleted, so `delete` sends the likely request. It has no call
+The interface of the service does not show how a contact is deleted, so `erase` sends the likely request. It has no call
 that shows what happened to a contact, so `show --history` asks for one period after the other.
 
 Example:
@@ -90,8 +90,8 @@ Example:
     Unsubscribe(Unsubscribe),
     /// Subscribe a contact again, after the person asked for it
     Subscribe(Subscribe),
-    /// Delete a contact, if the service can
-    Delete(Delete),
+    /// Erase a person: delete the contact or, if the service cannot, opt it out and empty it
+    Erase(Erase),
 }
 
 pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<ExitCode, Failure> {
@@ -132,8 +132,8 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
         ContactsCommand::Subscribe(opt_in) => {
             opt_in.run(contacts, &options.service, output).await?;
         }
-        ContactsCommand::Delete(delete) => {
-            delete.run(contacts, &options.service, output).await?;
+        ContactsCommand::Erase(erase) => {
+            return erase.run(contacts, &options.service, output).await;
         }
         ContactsCommand::Unsubscribe(unsubscribe) => {
             return unsubscribe.run(&options.service, &connection, output).await;
@@ -153,7 +153,7 @@ async fn retrieve(contacts: &Contacts, address: &str) -> Result<Contact, Failure
 #[derive(Args)]
 pub(super) struct Filter {
     /// Only contacts in this segment
-    #[arg(long, value_name = "ID", conflicts_with = "properties", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["properties", "text_properties"], value_parser = NonEmptyStringValueParser::new())]
     segment: Option<String>,
     /// Only contacts with this text in the address or a name
     #[arg(long, value_name = "TEXT")]
@@ -161,6 +161,9 @@ pub(super) struct Filter {
     /// Only contacts with this property; if given several times, all must match
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, PropertyValue)>,
+    /// Only contacts with this property as text, also if it is written as a number
+    #[arg(long = "text-property", value_name = "NAME=TEXT", value_parser = text_property)]
+    text_properties: Vec<(String, PropertyValue)>,
 }
 
 impl Filter {
@@ -171,10 +174,11 @@ impl Filter {
         if let Some(text) = &self.query {
             list = list.query(text);
         }
-        if !self.properties.is_empty() {
-            let conditions = self.properties.iter();
-            let conditions =
-                conditions.map(|(name, value)| Condition::property(name).is(value.clone()));
+        let properties = self.properties.iter().chain(&self.text_properties);
+        let conditions =
+            properties.map(|(name, value)| Condition::property(name).is(value.clone()));
+        let conditions: Vec<_> = conditions.collect();
+        if !conditions.is_empty() {
             list = list.rule(Rule::all(conditions));
         }
         list
@@ -191,11 +195,19 @@ fn parse_address(text: &str) -> Result<String, String> {
 
 /// Parses `NAME=VALUE`. A number is a number, as in an import.
 fn property(text: &str) -> Result<(String, PropertyValue), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    if name.is_empty() {
-        return Err("write it as NAME=VALUE".to_owned());
-    }
+    let (name, value) = name_and_value(text)?;
     Ok((name.to_owned(), number_or_text(value)))
+}
+
+/// Parses `NAME=TEXT`. A number is text, too.
+fn text_property(text: &str) -> Result<(String, PropertyValue), String> {
+    let (name, value) = name_and_value(text)?;
+    Ok((name.to_owned(), value.into()))
+}
+
+fn name_and_value(text: &str) -> Result<(&str, &str), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.ok_or_else(|| "write it as NAME=VALUE".to_owned())
 }
 
 fn answer(text: &str) -> Result<(String, bool), String> {
@@ -382,15 +394,31 @@ struct Create {
     /// Set the last name
     #[arg(long, value_name = "NAME")]
     last_name: Option<String>,
-    /// Set a property; can be repeated. A number is stored as a number
-    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
-    properties: Vec<(String, PropertyValue)>,
+    #[command(flatten)]
+    properties: SetProperties,
     /// Choose what happens if the address already exists; upsert replaces all properties
     #[arg(long, value_name = "CHOICE", value_parser = on_conflict(), default_value_t = OnConflict::Error)]
     on_conflict: OnConflict,
     /// Send nothing
     #[arg(long)]
     dry_run: bool,
+}
+
+/// The options that set properties.
+#[derive(Args)]
+struct SetProperties {
+    /// Set a property; can be repeated. A number is stored as a number
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, PropertyValue)>,
+    /// Set a property to a text, also if it is written as a number, such as a phone number; can be repeated
+    #[arg(long = "text-property", value_name = "NAME=TEXT", value_parser = text_property)]
+    text_properties: Vec<(String, PropertyValue)>,
+}
+
+impl SetProperties {
+    fn all(self) -> impl Iterator<Item = (String, PropertyValue)> {
+        self.properties.into_iter().chain(self.text_properties)
+    }
 }
 
 /// Reads what happens if an address already exists.
@@ -415,8 +443,9 @@ impl Create {
         if let Some(name) = self.last_name {
             contact = contact.last_name(name);
         }
-        if !self.properties.is_empty() {
-            contact = contact.properties(Properties::from(self.properties));
+        let properties: Properties = self.properties.all().collect();
+        if !properties.is_empty() {
+            contact = contact.properties(properties);
         }
         if self.dry_run {
             let text = format!("{} would be created", printable(&self.address));
@@ -448,7 +477,7 @@ impl Create {
 #[command(
     after_help = "Example:\n  audience contacts update ada@example.com --last-name Lovelace --remove-property trial"
 )]
-#[command(group = ArgGroup::new("changes").required(true).multiple(true).args(["first_name", "last_name", "properties", "remove_properties"]))]
+#[command(group = ArgGroup::new("changes").required(true).multiple(true).args(["first_name", "last_name", "properties", "text_properties", "remove_properties"]))]
 struct Update {
     /// Change the contact with this address
     #[arg(value_name = "ADDRESS", value_parser = parse_address)]
@@ -459,9 +488,8 @@ struct Update {
     /// Set the last name; an empty one removes it
     #[arg(long, value_name = "NAME")]
     last_name: Option<String>,
-    /// Set a property; can be repeated. A number is stored as a number
-    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
-    properties: Vec<(String, PropertyValue)>,
+    #[command(flatten)]
+    properties: SetProperties,
     /// Remove a property; can be repeated
     #[arg(long = "remove-property", value_name = "NAME")]
     remove_properties: Vec<String>,
@@ -485,7 +513,7 @@ impl Update {
         if let Some(name) = self.last_name {
             update = update.last_name(name);
         }
-        for (name, value) in self.properties {
+        for (name, value) in self.properties.all() {
             update = update.property(name, value);
         }
         for name in self.remove_properties {
@@ -782,12 +810,18 @@ impl Subscribe {
 }
 
 #[derive(Args)]
-#[command(after_help = DELETE_HELP)]
-struct Delete {
-    /// Delete the contact with this address
+#[command(after_help = ERASE_HELP)]
+struct Erase {
+    /// Erase the person with this address
     #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     address: String,
-    /// Show the contact, and delete nothing
+    /// Also erase the other addresses that a sync has sent for the row --key, and remove the row from this state file
+    #[arg(long, value_name = "FILE", requires = "key")]
+    state: Option<PathBuf>,
+    /// Name the person's row by its key; the last sync must have found it deleted or missing
+    #[arg(long, value_name = "KEY", requires = "state", value_parser = NonEmptyStringValueParser::new())]
+    key: Option<String>,
+    /// Show the contact, and erase nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
@@ -795,49 +829,86 @@ struct Delete {
     yes: bool,
 }
 
-const DELETE_HELP: &str = "\
-The interface does not show how a contact is deleted. The command retrieves the contact, to notice a mistyped address, and
-sends DELETE /contacts/ADDRESS. If the service does not delete by this request, the command fails and says so. The
-opt-outs are lost with the contact, so an import of the address could subscribe it again.
+const ERASE_HELP: &str = "\
+The interface does not show how a contact is deleted, so the command sends DELETE /contacts/ADDRESS. If the service does
+not delete by this request, the command opts the contact out and removes its names and properties: then ask the support of
+the service to delete the address. The opt-outs are lost with a deleted contact, so an import of the address could
+subscribe it again. A contact is kept if another row of the sync has its address. A row that the state file does not have
+is no error.
 
-Exit status: 0 if the contact was deleted, 4 if there is none.
+The command prints a line for each address. With --json, it is an object with `email` and `erasure`, which is deleted,
+emptied, no_contact or kept.
+
+Exit status: 0 if the person was deleted, 3 if a contact was only emptied, or kept, 4 if there is no contact.
 
 Example:
-  audience contacts delete ada@example.com";
+  audience contacts erase ada@example.com";
 
-impl Delete {
+impl Erase {
     async fn run(
         self,
         contacts: &Contacts,
         service: &Service,
         output: Output,
-    ) -> Result<(), Failure> {
-        let about = |error| Failure::from(error).about(&self.address);
-        let email = normalized_address(&self.address);
-        let options = CallOptions::default();
-        match contacts.retrieve_surely(&self.address, &options).await {
-            Ok(contact) if self.dry_run => {
-                let text = format!("{} would be deleted", printable(&contact.email));
-                return dry_run(output, &contact, &text);
-            }
-            Ok(_) => {}
-            // It exists, although nothing else is known of it.
-            Err(error) if error.is_malformed_contact() && !self.dry_run => {}
-            Err(error) => return Err(about(error)),
+    ) -> Result<ExitCode, Failure> {
+        // Before the question, so that a mistyped path is said first.
+        let state = self.state.as_deref().map(open_state).transpose()?;
+        let mut what = normalized_address(&self.address);
+        if let Some(key) = &self.key {
+            what += &format!(" and what a sync has sent for the row {key}");
+        }
+        if self.dry_run {
+            let contact = retrieve(contacts, &self.address).await?;
+            let text = format!("{} would be erased", printable(&what));
+            dry_run(output, &contact, &text)?;
+            return Ok(ExitCode::SUCCESS);
         }
         if !self.yes && service.mock.is_none() {
-            let change = format!("delete {email} at {}", service.name());
+            let change = format!("erase {what} at {}", service.name());
             ask(
-                &format!("{change}? Its opt-outs are lost, too."),
+                &format!("{change}? The opt-outs are lost, too."),
                 &format!("this would {change}; pass --yes, because there is no terminal to ask on"),
             )?;
         }
-        contacts.delete(&self.address).await.map_err(about)?;
-        output.result(&json!({"email": email}), |_| {
-            format!("{} was deleted\n", printable(&email))
-        })?;
-        Ok(())
+        let erased = self.erase(contacts, state).await;
+        let erased = erased.map_err(|error| Failure::from(error).about(&self.address))?;
+        for (email, erasure) in &erased {
+            output.result(&json!({"email": email, "erasure": erasure}), |_| {
+                format!("{}: {erasure}\n", printable(email))
+            })?;
+        }
+        let any = |wanted| erased.iter().any(|(_, erasure)| *erasure == wanted);
+        Ok(if any(Erasure::Emptied) || any(Erasure::Kept) {
+            REFUSED.into()
+        } else if any(Erasure::Deleted) {
+            ExitCode::SUCCESS
+        } else {
+            NOT_FOUND.into()
+        })
     }
+
+    /// Returns each address, and what was done with it.
+    async fn erase(
+        &self,
+        contacts: &Contacts,
+        state: Option<SyncState>,
+    ) -> Result<Vec<(String, Erasure)>, Error> {
+        let (Some(state), Some(key)) = (state, &self.key) else {
+            let erasure = contacts.erase(&self.address).await?;
+            return Ok(vec![(normalized_address(&self.address), erasure)]);
+        };
+        let mut erased = Vec::new();
+        let row = (key.clone(), &self.address);
+        for (_, addresses) in contacts.erase_rows(state, [row]).await? {
+            erased.extend(addresses?);
+        }
+        Ok(erased)
+    }
+}
+
+fn open_state(path: &Path) -> Result<SyncState, Failure> {
+    SyncState::open_existing(path)
+        .map_err(|error| Failure::failed(format!("{}: {}", path.display(), with_causes(&error))))
 }
 
 #[derive(Args)]

@@ -140,7 +140,7 @@ Exit status:
   0    Everything was done
   1    It failed, and somebody has to look at it, also if a file does not fit the options
   2    The command line or a variable is invalid
-  3    It is done, but rows or contacts were refused or left out
+  3    It is done, but rows or contacts were refused or left out, or an erased contact was only emptied
   4    The contact, topic or segment does not exist, or the event is not parked
   75   It failed, and running it again may help
   130  Ctrl-C ended it at a question, before the work began, or in a command for one contact
@@ -151,7 +151,7 @@ Example:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show, create, change, list, unsubscribe and delete contacts
+    /// Show, create, change, list, unsubscribe and erase contacts
     Contacts(ContactsOptions),
     /// Import contacts from a CSV file of any size
     Import(ImportOptions),

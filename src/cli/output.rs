@@ -14,7 +14,7 @@ use crate::any_error::STOPPED;
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, ErrorKind, exit_status, signals};
+use crate::{Error, ErrorCode, ErrorKind, Outcome, exit_status, signals};
 
 /// The exit status if the contact, topic or segment does not exist, or the event is not parked.
 pub(super) const NOT_FOUND: u8 = 4;
@@ -27,6 +27,8 @@ pub(super) struct Failure {
     message: String,
     /// The address of the contact that the failure is about.
     email: Option<String>,
+    /// What is known about the changes of the call that failed.
+    outcome: Option<Outcome>,
     exit_code: u8,
 }
 
@@ -38,6 +40,7 @@ impl Failure {
             status: None,
             message: message.into(),
             email: None,
+            outcome: None,
             exit_code: 1,
         }
     }
@@ -96,10 +99,12 @@ impl Failure {
         }
     }
 
-    /// Puts a text before the message.
+    /// Puts a text before the message, such as the job that ended. What it has changed is not the outcome of its last
+    /// call.
     pub(super) fn after(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
+            outcome: None,
             ..self
         }
     }
@@ -117,6 +122,9 @@ impl Failure {
         }
         if let Some(email) = &self.email {
             members.insert("email".to_owned(), json!(email));
+        }
+        if let Some(outcome) = self.outcome {
+            members.insert("outcome".to_owned(), json!(outcome.as_str()));
         }
         members.into()
     }
@@ -145,6 +153,7 @@ impl From<&Error> for Failure {
         Self {
             code: code.map_or_else(|| error.kind().to_string(), str::to_owned),
             status: error.status().map(|status| status.as_u16()),
+            outcome: (!error.is_of_report()).then(|| error.outcome()),
             exit_code: match error.is_not_found() {
                 true => NOT_FOUND,
                 false => exit_status(error),
@@ -158,6 +167,7 @@ impl From<&TopicsError> for Failure {
     fn from(error: &TopicsError) -> Self {
         let failure = Self::from(error.error());
         Self {
+            outcome: Some(error.form_outcome()),
             exit_code: match failure.exit_code {
                 NOT_FOUND => NOT_FOUND,
                 _ => exit_status(error),

@@ -35,7 +35,7 @@ impl Contacts {
     /// - [`ErrorKind::Unsupported`] with [`Outcome::Unknown`] if the service responded 2xx, as if it had deleted the
     ///   contact, but still lists it. Nothing more was sent, because a change could create the contact anew.
     /// - [`ErrorKind::Decode`] with [`Outcome::Unknown`] if the contact is opted out, but the service still shows a
-    ///   name or a property. Then its support has to remove them.
+    ///   name or a property, or the contact cannot be read. Then its support has to remove them.
     /// - The errors of [`retrieve`](Self::retrieve), [`delete`](Self::delete), [`unsubscribe`](Self::unsubscribe) and
     ///   [`update`](Self::update). The call [makes sure](crate::contacts#a-404-is-no-proof) of a 404: the result is
     ///   [`Erasure::NoContact`] only if no list has the contact.
@@ -143,11 +143,12 @@ impl EraseContact {
         let (contacts, address) = (&self.contacts, &self.address);
         let options = contacts.client.start_deadline(self.options);
         let contact = match contacts.retrieve_surely(address, &options).await {
-            Ok(contact) => contact,
             Err(error) if error.missing() == Some(Missing::Contact) => {
                 return Ok(Erasure::NoContact);
             }
-            Err(error) => return Err(error),
+            Err(error) if !error.is_malformed_contact() => return Err(error),
+            // A contact that cannot be read exists, although its properties are not known.
+            retrieved => retrieved,
         };
         let refused = match contacts.delete(address).options(options.clone()).await {
             Ok(()) => return Ok(Erasure::Deleted),
@@ -157,7 +158,7 @@ impl EraseContact {
         };
         // An earlier attempt failed, and may delete the contact, even now.
         let is_doubtful = refused == Outcome::Unknown;
-        match empty(contacts, &contact, address, &options).await {
+        match empty(contacts, contact, address, &options).await {
             Ok(()) => Ok(Erasure::Emptied),
             // Only if no list has it.
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(Erasure::Deleted),
@@ -175,7 +176,7 @@ fn is_refusal(error: &Error) -> bool {
 /// Opts a contact out, and removes its names and properties.
 async fn empty(
     contacts: &Contacts,
-    contact: &Contact,
+    contact: Result<Contact, Error>,
     address: &str,
     options: &CallOptions,
 ) -> Result<(), Error> {
@@ -188,11 +189,12 @@ async fn empty(
     };
     // First, because an opt-out creates no contact.
     opt_out().await?;
+    // The opt-out is recorded by now.
+    let contact = contact.map_err(Error::maybe_applied)?;
     let mut update = contacts.update(address).first_name("").last_name("");
     for (name, _) in &contact.properties {
         update = update.remove_property(name);
     }
-    // The opt-out is recorded by now.
     let emptied = update.options(options.clone()).await;
     let emptied = emptied.map_err(Error::maybe_applied)?;
     // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.

@@ -170,6 +170,45 @@ fn an_unknown_address_is_an_error_with_its_code_and_with_json_an_object() {
     assert_eq!(error["code"], "not_found");
     assert_eq!(error["status"], 404);
     assert_eq!(error["email"], "nobody@example.com");
+    assert_eq!(error["outcome"], "refused");
+}
+
+#[test]
+fn an_error_as_json_says_whether_something_may_have_been_changed() {
+    let server = server();
+    let outcome = |arguments: &[&str]| {
+        let ended = end(audience_at(&server, &["contacts"])
+            .args(arguments)
+            .arg("--json"));
+        let error: serde_json::Value = serde_json::from_str(&ended.stderr).unwrap();
+        error["outcome"].clone()
+    };
+    let create = ["create", "cy@example.com"];
+    let form = [
+        "set-topics",
+        "ada@example.com",
+        "news=false",
+        "offers=false",
+    ];
+
+    let exists = outcome(&["create", "ada@example.com"]);
+    let usage = outcome(&["show", ""]);
+    server.fault(Fault::status(501).path("*/unsubscribe").after(1));
+    let half = outcome(&form);
+    server.clear_faults();
+    server.fault(Fault::close_after().method("POST"));
+    let lost = outcome(&create);
+    server.clear_faults();
+    server.fault(Fault::wrong_body("{}"));
+    let read = outcome(&["show", "ada@example.com"]);
+
+    assert_eq!(exists, "refused");
+    assert_eq!(usage, json!(null));
+    // The second answer was refused, and the first is recorded.
+    assert_eq!(half, "unknown");
+    assert_eq!(lost, "unknown");
+    assert!(server.contact("cy@example.com").is_some());
+    assert_eq!(read, "unchanged");
 }
 
 #[test]
@@ -219,6 +258,40 @@ fn a_contact_is_created_and_one_that_exists_is_not_changed_unless_that_is_asked_
     let cy = server.contact("cy@example.com").unwrap();
     assert_eq!(cy.first_name.as_deref(), Some("Cy"));
     assert_eq!(cy.properties["seats"], 5);
+}
+
+#[test]
+fn a_text_property_is_text_although_it_is_written_as_a_number_and_is_found_as_text() {
+    let server = server();
+    let contacts = |command: &str, address: &[&str], flag: &str, value: &str| {
+        let arguments = [&["contacts", command][..], address, &[flag, value]].concat();
+        end(&mut audience_at(&server, &arguments))
+    };
+    let text = |command, address| {
+        let ended = contacts(command, &[address], "--text-property", "phone=491511234567");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    };
+
+    text("create", "cy@example.com");
+    text("update", "ada@example.com");
+    contacts(
+        "update",
+        &["bob@example.com"],
+        "--property",
+        "phone=491511234567",
+    );
+    let as_text = contacts("count", &[], "--text-property", "phone=491511234567");
+    let as_number = contacts("count", &[], "--property", "phone=491511234567");
+    let unnamed = contacts("update", &["ada@example.com"], "--text-property", "=1");
+
+    for address in ["cy@example.com", "ada@example.com"] {
+        let contact = server.contact(address).unwrap();
+        assert_eq!(contact.properties["phone"], "491511234567");
+    }
+    let bob = server.contact("bob@example.com").unwrap();
+    assert_eq!(bob.properties["phone"], 491_511_234_567_u64);
+    assert_eq!((&*as_text.stdout, &*as_number.stdout), ("2\n", "1\n"));
+    assert_eq!(unnamed.code, Some(2), "{unnamed:?}");
 }
 
 /// As from a wrong cache.
@@ -469,25 +542,26 @@ fn a_dry_run_and_the_question_say_whose_the_new_address_is() {
 }
 
 #[test]
-fn a_mistyped_address_deletes_nothing_and_a_malformed_contact_is_deleted() {
+fn a_mistyped_address_erases_nobody_and_a_malformed_contact_is_deleted() {
     let dialect = Dialect {
         contact_deletion: ContactDeletion::NoContent,
         ..Dialect::default()
     };
     let server = MockServer::builder().dialect(dialect);
     let server = server.seed_contact("ada@example.com").start_blocking();
-    let delete = |address: &str| {
-        let delete = ["contacts", "delete", address, "--yes"];
-        end(&mut audience_at(&server, &delete))
+    let erase = |address: &str| {
+        let erase = ["contacts", "erase", address, "--yes"];
+        end(&mut audience_at(&server, &erase))
     };
 
-    let mistyped = delete("adda@example.com");
+    let mistyped = erase("adda@example.com");
     let is_unchanged = !is_changed(&server);
     let body = r#"{"id": "con_9", "email": "ada@example.com", "unsubscribed": "?"}"#;
     server.fault(Fault::wrong_body(body).method("GET").path("/contacts/*"));
-    let malformed = delete("ada@example.com");
+    let malformed = erase("ada@example.com");
 
-    assert_eq!(mistyped.code, Some(4), "{mistyped:?}");
+    let said = "adda@example.com: there is no contact with this address; check the spelling\n";
+    assert_eq!((mistyped.code, &*mistyped.stdout), (Some(4), said));
     assert!(is_unchanged);
     assert_eq!(malformed.code, Some(0), "{malformed:?}");
     assert!(server.contact("ada@example.com").is_none());
@@ -553,39 +627,47 @@ fn an_opt_out_is_not_sent_and_may_be_repeated_after_the_404_of_a_gateway() {
 }
 
 #[test]
-fn a_contact_is_deleted_only_after_a_yes_and_only_if_the_service_can() {
+fn a_person_is_erased_only_after_a_yes_and_the_exit_status_says_if_the_contact_is_still_there() {
     let dialect = Dialect {
         contact_deletion: ContactDeletion::NoContent,
         ..Dialect::default()
     };
     let able = MockServer::builder().dialect(dialect);
     let able = able.seed_contact("ada@example.com").start_blocking();
-    let delete = |server: &MockServer, more: &[&str]| {
-        let delete = ["contacts", "delete", "Ada@example.com"];
-        end(audience_at(server, &delete).args(more))
+    let unable = server();
+    let erase = |server: &MockServer, more: &[&str]| {
+        let erase = ["contacts", "erase", "Ada@example.com"];
+        end(audience_at(server, &erase).args(more))
     };
 
-    let refused = delete(&able, &[]);
-    let dry = delete(&able, &["--dry-run"]);
-    assert!(able.contact("ada@example.com").is_some());
-    let done = delete(&able, &["--yes"]);
-    let again = delete(&able, &["--yes"]);
-    let unable = delete(&server(), &["--yes"]);
+    let refused = erase(&able, &[]);
+    let dry = erase(&able, &["--dry-run"]);
+    assert!(!is_changed(&able));
+    let done = erase(&able, &["--yes"]);
+    let again = erase(&able, &["--yes", "--json"]);
+    let emptied = erase(&unable, &["--yes"]);
+    let json = erase(&unable, &["--yes", "--json"]);
 
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("this would delete ada@example.com"));
-    assert!(dry.stdout.ends_with("ada@example.com would be deleted\n"));
-    assert_eq!((done.code, again.code), (Some(0), Some(4)), "{again:?}");
-    assert_eq!(
-        (&*done.stdout, &*again.stdout),
-        ("ada@example.com was deleted\n", "")
+    assert!(
+        refused
+            .stderr
+            .contains("this would erase ada@example.com at ")
     );
-    let said = "Ada@example.com: there is no contact with this address";
-    assert!(again.stderr.contains(said), "{again:?}");
+    assert!(dry.stdout.ends_with("ada@example.com would be erased\n"));
+    assert_eq!(
+        (done.code, &*done.stdout),
+        (Some(0), "ada@example.com: deleted\n")
+    );
     assert!(able.contact("ada@example.com").is_none());
-    assert_eq!(unable.code, Some(1));
-    let said = "the service does not delete contacts by this request";
-    assert!(unable.stderr.contains(said), "{unable:?}");
+    let erasure = |name: &str| vec![json!({"email": "ada@example.com", "erasure": name})];
+    assert_eq!((again.code, again.json()), (Some(4), erasure("no_contact")));
+    assert_eq!(emptied.code, Some(3), "{emptied:?}");
+    let said = "ada@example.com: not deleted, but opted out and without names and properties; ";
+    assert!(emptied.stdout.starts_with(said), "{emptied:?}");
+    assert_eq!((json.code, json.json()), (Some(3), erasure("emptied")));
+    let ada = unable.contact("ada@example.com").unwrap();
+    assert!(ada.unsubscribed && ada.properties.is_empty(), "{ada:?}");
 }
 
 #[test]
@@ -774,7 +856,7 @@ const RETRIEVING: [&[&str]; 7] = [
         "A",
         "--dry-run",
     ],
-    &["delete", "ada@example.com", "--dry-run"],
+    &["erase", "ada@example.com", "--dry-run"],
     &["change-address", "ada@example.com", "a@x.io", "--dry-run"],
     &["subscribe", "ada@example.com"],
 ];
@@ -921,6 +1003,7 @@ fn what_does_not_exist_is_exit_status_4_in_every_command() {
         &["set-topics", "ada@example.com", "nwes=false"],
         &["subscribe", "nobody@example.com", "--yes"],
         &["subscribe", "ada@example.com", "--topic", "nwes", "--yes"],
+        &["erase", "nobody@example.com", "--yes"],
         &["unsubscribe", "nobody@example.com"],
         &[
             "unsubscribe",

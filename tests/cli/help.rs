@@ -13,7 +13,7 @@ const COMMANDS: [&str; 22] = [
     "contacts set-topics",
     "contacts unsubscribe",
     "contacts subscribe",
-    "contacts delete",
+    "contacts erase",
     "import",
     "sync",
     "export",
@@ -72,7 +72,7 @@ fn every_command_that_changes_contacts_has_a_dry_run() {
             "change-address",
             "set-topics",
             "subscribe",
-            "delete",
+            "erase",
             "import",
             "sync",
         ];

@@ -3,6 +3,10 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+#[cfg(unix)]
+use audience::mock::Dialect;
+#[cfg(unix)]
+use audience::mock::dialect::ContactDeletion;
 use audience::mock::{Fault, MockServer};
 use serde_json::json;
 
@@ -127,6 +131,68 @@ fn an_opt_in_of_the_table_is_not_sent_and_is_a_reject() {
     let rejects = std::fs::read_to_string(rejects).unwrap();
     assert!(rejects.contains("opt_in_not_sent"), "{rejects}");
     assert!(rejects.contains("bob@example.com"), "{rejects}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_person_whose_row_is_gone_is_erased_from_the_service_and_from_the_state_file() {
+    let folder = Folder::new("sync-erase");
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).start_blocking();
+    let (file, state) = (folder.path("users.csv"), folder.path("users.csv.sync"));
+    let moved = TABLE.replace("ada@example.com", "ada@example.net");
+    let gone = "id,email,first_name,newsletter\n2,bob@example.com,Bob,0\n";
+    for table in [TABLE, &moved, gone] {
+        folder.file("users.csv", table);
+        let ended = end(&mut audience_at(
+            &server,
+            &sync(&file, &["--deletes-missing"]),
+        ));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let erase = |address: &str, key: &str, state: &str| {
+        let erase = ["contacts", "erase", address, "--key", key, "--state", state];
+        end(audience_at(&server, &erase).args(["--yes", "--json"]))
+    };
+
+    let no_state = erase("ada@example.net", "1", &folder.path("typo.sync"));
+    let living = erase("bob@example.com", "2", &state);
+    let erased = erase("ada@example.net", "1", &state);
+    let kept = erase("bob@example.com", "1", &state);
+
+    assert_eq!(no_state.code, Some(1), "{no_state:?}");
+    assert!(!std::fs::exists(folder.path("typo.sync")).unwrap());
+    assert_eq!(living.code, Some(1), "{living:?}");
+    let error: serde_json::Value = serde_json::from_str(&living.stderr).unwrap();
+    assert_eq!(error["outcome"], "not_sent");
+    let done = |email: &str, erasure: &str| json!({"email": email, "erasure": erasure});
+    let both = ["ada@example.net", "ada@example.com"].map(|email| done(email, "deleted"));
+    assert_eq!((erased.code, erased.json()), (Some(0), both.to_vec()));
+    let bob = vec![done("bob@example.com", "kept")];
+    assert_eq!((kept.code, kept.json()), (Some(3), bob));
+    assert!(server.contact("bob@example.com").is_some());
+    let state = std::fs::read_to_string(state).unwrap();
+    assert!(state.contains("bob@") && !state.contains("ada@"), "{state}");
+}
+
+#[test]
+fn the_error_of_a_job_has_no_outcome_because_earlier_requests_may_have_changed_something() {
+    let folder = Folder::new("sync-outcome");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    server.fault(Fault::status(401));
+
+    let ended = end(&mut audience_at(&server, &sync(&file, &["--json"])));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let line = ended.stderr.lines().last().unwrap();
+    let error: serde_json::Value = serde_json::from_str(line).unwrap();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("the sync "), "{error}");
+    assert_eq!(error.get("outcome"), None, "{error}");
 }
 
 #[test]

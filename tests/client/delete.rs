@@ -389,6 +389,24 @@ async fn an_erasure_believes_no_404_of_a_gateway() {
 }
 
 #[tokio::test]
+async fn a_contact_that_cannot_be_read_is_deleted_or_at_least_opted_out() {
+    let body = format!(r#"{{"id": "con_1", "email": "{ADA}", "unsubscribed": "?"}}"#);
+    let malformed = || Fault::wrong_body(body.as_str()).method("GET").path(PATH);
+    let (able, contacts) = start(ContactDeletion::NoContent).await;
+    able.fault(malformed());
+    assert_eq!(contacts.erase(ADA).await.unwrap(), Erasure::Deleted);
+    assert!(able.contact(ADA).is_none());
+    let (unable, contacts) = start(ContactDeletion::NotDescribed).await;
+    unable.fault(malformed());
+
+    let error = contacts.erase(ADA).await.unwrap_err();
+
+    assert!(error.is_malformed_contact(), "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(unable.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_contact_that_reported_spam_stays_locked_when_it_is_erased() {
     let server = MockServer::builder().seed_contact(ADA).start().await;
     server.report_spam(ADA);
