@@ -16,9 +16,23 @@ pub(crate) fn causes<'a>(error: Cause<'a>) -> impl Iterator<Item = Cause<'a>> {
     std::iter::successors(Some(error), |&error| error.source()).take(LONGEST_CHAIN)
 }
 
-/// Returns the text of an error and of what caused it, joined by `: `. The rows that Postgres quotes are left out,
-/// because they may contain personal data.
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+/// Returns the text of any error and of its causes, joined by `: `, for a log.
+///
+/// The rows that Postgres quotes are left out, because they may contain personal data.
+///
+/// # Example: an error of your own
+///
+/// ```
+/// #[derive(Debug, thiserror::Error)]
+/// #[error("a visitor could not sign up")]
+/// struct SignUpError(#[from] audience::Error);
+///
+/// # let api = audience::ApiError::new(audience::StatusCode::FORBIDDEN, None, "");
+/// # let failed: audience::Error = audience::Error::refused(api);
+/// let error = SignUpError::from(failed);
+/// assert!(audience::with_causes(&error).starts_with("a visitor could not sign up: "));
+/// ```
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = text_of(error);
     for cause in causes(error).skip(1) {
         if text.len() >= LONG {

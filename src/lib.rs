@@ -290,6 +290,8 @@ pub mod webhooks;
 
 #[cfg(feature = "client")]
 pub use any_error::{exit_code, exit_status, explanation, find_error, visitor_status};
+#[cfg(any(feature = "client", feature = "inbox", feature = "mock"))]
+pub use causes::with_causes;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use cli::main as run_program;

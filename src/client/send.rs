@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,8 +13,8 @@ use http::header::{CONTENT_LENGTH, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
 #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
 use rustls::InvalidMessage;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::Shared;
@@ -22,6 +23,7 @@ use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
 use crate::error::{CHECK_THE_BASE_URL, is_transient};
+use crate::sync::lock;
 use crate::{Client, Error, ErrorKind, Outcome};
 
 /// The length of the longest URL that the crate `http` accepts, in bytes.
@@ -593,12 +595,23 @@ impl Deadline {
 }
 
 /// The limit of requests per second that all clones of a client share.
+///
+/// No call holds a lock while it waits. A program may keep a call without polling it, for example in the buffer of a
+/// stream, and such a call must not stop the others.
 pub(super) struct Pace {
     interval: Duration,
-    /// When the next request may be sent. Whoever waits for that time holds this.
-    next: Mutex<Instant>,
-    /// The first of the calls that have not begun holds this while it waits for `next`.
-    newcomers: Mutex<()>,
+    queue: Mutex<Queue>,
+    /// Wakes those who wait if one of them has left the queue without a turn.
+    left: Notify,
+}
+
+struct Queue {
+    /// When the first call has its turn. The second one has its turn an interval later, also if the first one does not
+    /// take its own, and so on.
+    next: Instant,
+    /// The calls that wait, in their order: first those that have begun, then the others (`true`), each with its ticket.
+    calls: Vec<(bool, u64)>,
+    tickets: u64,
 }
 
 impl Pace {
@@ -611,13 +624,16 @@ impl Pace {
             interval: interval.ok_or_else(|| {
                 Error::config("a client with a limit of 0 requests per second could send nothing")
             })?,
-            next: Mutex::new(Instant::now()),
-            newcomers: Mutex::default(),
+            queue: Mutex::new(Queue {
+                next: Instant::now(),
+                calls: Vec::new(),
+                tickets: 0,
+            }),
+            left: Notify::new(),
         })
     }
 
-    /// Waits until another request may be sent. If this is dropped before, the turn goes to the next call. A call that has
-    /// begun waits for at most one that has not.
+    /// Waits until another request may be sent. If this is dropped before, the turn goes to the next call.
     ///
     /// # Errors
     ///
@@ -634,15 +650,69 @@ impl Pace {
     }
 
     async fn take_turn(&self, has_begun: bool) {
-        let _first = match has_begun {
-            true => None,
-            false => Some(self.newcomers.lock().await),
-        };
-        let mut next = self.next.lock().await;
-        let turn = (*next).max(Instant::now());
-        sleep_until(turn).await;
-        // From `turn` and not from now, because a timer is a little late each time.
-        *next = turn + self.interval;
+        let place = Place::in_queue(self, has_begun);
+        loop {
+            // Before the look at the queue, so that no departure after it is missed.
+            let left = self.left.notified();
+            let Some(due) = place.wait_or_take() else {
+                return;
+            };
+            _ = timeout_at(due, left).await;
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+/// The place of a call in the queue, until it has had its turn or is dropped.
+struct Place<'a> {
+    pace: &'a Pace,
+    call: (bool, u64),
+    arrived: Instant,
+}
+
+impl<'a> Place<'a> {
+    fn in_queue(pace: &'a Pace, has_begun: bool) -> Self {
+        let mut queue = pace.queue();
+        let call = (!has_begun, queue.tickets);
+        queue.tickets += 1;
+        let index = queue.calls.partition_point(|other| *other < call);
+        queue.calls.insert(index, call);
+        let arrived = Instant::now();
+        Self {
+            pace,
+            call,
+            arrived,
+        }
+    }
+
+    /// Takes the turn, or returns when it comes if nobody comes or goes before.
+    fn wait_or_take(&self) -> Option<Instant> {
+        let mut queue = self.pace.queue();
+        let index = queue.calls.binary_search(&self.call).ok()?;
+        let (now, interval) = (Instant::now(), self.pace.interval);
+        let ahead = u32::try_from(index).unwrap_or(u32::MAX);
+        let due = queue.next + interval.saturating_mul(ahead);
+        if now < due {
+            return Some(due);
+        }
+        queue.calls.remove(index);
+        // Not from now, because a timer is a little late each time. But after a pause, nothing is made up for.
+        let turn = due.max(self.arrived);
+        queue.next = turn.max(now.checked_sub(interval).unwrap_or(now)) + interval;
+        None
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.pace.queue();
+        if let Ok(index) = queue.calls.binary_search(&self.call) {
+            queue.calls.remove(index);
+            self.pace.left.notify_waiters();
+        }
     }
 }
 

@@ -447,6 +447,8 @@ impl Inbox {
             // It continues as a task: the framework drops this future when the sender disconnects, and that must not
             // cut off a handler in the middle of its effect.
             Ok(Poll::Pending) => {
+                #[cfg(feature = "tracing")]
+                let handled = tracing::Instrument::in_current_span(handled);
                 let task = match runtime {
                     Some(runtime) => runtime.spawn(handled),
                     None => tokio::spawn(handled),

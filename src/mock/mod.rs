@@ -871,7 +871,8 @@ impl MockServer {
 
 /// Look at sent mail, and decide what happens to it.
 impl MockServer {
-    /// Returns the newest 10,000 mails that `POST /emails` accepted, in the order they were sent.
+    /// Returns the newest 10,000 mails that `POST /emails` accepted, in the order they were sent. Mail to a suppressed
+    /// address is accepted, too, and refused afterwards by the event `email.refused`.
     ///
     /// Fewer are kept if they take up more than 64 MiB of memory.
     ///

@@ -22,7 +22,7 @@ use super::links::Target;
 use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
 use crate::Error;
 use crate::any_error::exit_after;
-use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting};
+use crate::client::{AttemptWatch, CallOptions, TakesOptions, Waiting, in_current_span};
 use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
@@ -287,7 +287,7 @@ impl UnsubscribeService {
         let (service, topic) = (self.clone(), topic.to_owned());
         // Such as a variable of a shell that is not set. The next issue without a name would count as sent.
         let has_name = !issue.trim().is_empty();
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(in_current_span(async move {
             if !has_name {
                 return Err(Error::input("the name of the issue is empty").into());
             }
@@ -311,7 +311,7 @@ impl UnsubscribeService {
                 _ => _ = inbox.end_hold(id, token).await,
             }
             result
-        });
+        }));
         async move { task.await.unwrap_or(Err(ConsentError::Unfinished)) }
     }
 

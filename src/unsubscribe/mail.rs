@@ -27,6 +27,7 @@ use super::service::{
 use crate::Error;
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
+use crate::client::in_current_span;
 use crate::contacts::{Contact, NewContact, check_address, normalized_address};
 use crate::emails::Email;
 use crate::inbox::{ClaimState, InboxError, Token};
@@ -600,7 +601,7 @@ pub(super) async fn recorded(
 ) -> Result<(), SendError> {
     // A task of its own: a panic of the application's code must not keep the ids held.
     let recording = async move { tokio::time::timeout_at(end, record()).await };
-    match tokio::spawn(recording).await {
+    match tokio::spawn(in_current_span(recording)).await {
         Ok(Ok(recorded)) => recorded,
         Ok(Err(late)) => Err(late.into()),
         Err(panic) => Err(panic.into()),

@@ -54,7 +54,7 @@ use super::mail::{
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
-use crate::client::CallOptions;
+use crate::client::{CallOptions, in_current_span};
 use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, normalized_address,
     two_answers,
@@ -451,7 +451,8 @@ impl UnsubscribeService {
         self.has_any(&ids).await
     }
 
-    /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in.
+    /// Subscribes an address to these topics after a confirmation, such as the click of a double opt-in. They may be topics
+    /// that the page does not offer.
     ///
     /// It sends the requests of [`Contacts::confirm_opt_in`], in order with the opt-outs of this service. While it
     /// runs, an opt-out that arrives at this service, in any process with the same store, waits for it. So the newer
@@ -946,10 +947,10 @@ impl UnsubscribeService {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let running = self.0.inbox.start_task();
-        tokio::spawn(async move {
+        tokio::spawn(in_current_span(async move {
             let _running = running;
             work.await
-        })
+        }))
     }
 
     async fn show(&self, link: Link) -> Response<BytesBody> {
@@ -1008,7 +1009,7 @@ impl UnsubscribeService {
         let asked = old.clone();
         // A task of its own: a panic of the application's code must not lose the opt-out.
         let finding = async move { tokio::time::timeout(CURRENT_DEADLINE, find(asked)).await };
-        let found = tokio::spawn(finding).await?;
+        let found = tokio::spawn(in_current_span(finding)).await?;
         let found = found.map_err(|_| "the current address was not found in time")?;
         let current = found?.filter(|current| normalized_address(current) != old);
         Ok(current.map(|current| Target::new(&current, None).address))
@@ -2047,7 +2048,9 @@ pub enum ConsentError {
     /// The store of the opt-outs failed, so nothing was sent.
     #[error(transparent)]
     Store(#[from] InboxError),
-    /// No topic was chosen, or one that the page does not offer ([`UnsubscribeServiceBuilder::topic`]).
+    /// No topic was chosen for a [confirmation mail](UnsubscribeService::send_confirmation), or a form of
+    /// [`set_topics`](UnsubscribeService::set_topics) has a topic that the page does not offer
+    /// ([`UnsubscribeServiceBuilder::topic`]).
     #[error("no topic was chosen, or one that was not given to `topic` of the builder")]
     NoTopic,
     /// The service refused a [confirmation mail](UnsubscribeService::send_confirmation) with 400, 413 or 422, for example

@@ -427,6 +427,56 @@ async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
 }
 
 #[tokio::test]
+async fn a_call_that_has_begun_is_finished_before_the_next_one_begins() {
+    let people = ["ada", "bob", "eve", "ian"];
+    let server = audience::mock::MockServer::start().await;
+    let client = server.client_builder().requests_per_second(20);
+    let contacts = client.build().unwrap().contacts();
+
+    let updates = people.map(|name| {
+        server.seed_contact(format!("{name}@example.com"));
+        let update = contacts.update(format!("{name}@example.com"));
+        update.property("plan", "pro").into_future()
+    });
+    in_time(futures_util::future::try_join_all(updates))
+        .await
+        .unwrap();
+
+    let requests = server.requests();
+    let mut order: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            let text = format!(
+                "{} {}",
+                request.path,
+                String::from_utf8_lossy(&request.body)
+            );
+            people.iter().position(|name| text.contains(name)).unwrap()
+        })
+        .collect();
+    assert!(order.len() >= 8, "{order:?}");
+    order.dedup();
+    assert_eq!(order, [0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_polls_does_not_stop_the_others() {
+    let server = audience::mock::MockServer::builder();
+    let server = server.seed_contact(ADA).start().await;
+    let client = server.client_builder().requests_per_second(10);
+    let contacts = client.build().unwrap().contacts();
+    contacts.retrieve(ADA).await.unwrap();
+    let mut forgotten = std::pin::pin!(contacts.retrieve(ADA).into_future());
+
+    assert!(futures_util::poll!(forgotten.as_mut()).is_pending());
+    for _ in 0..3 {
+        in_time(contacts.retrieve(ADA)).await.unwrap();
+    }
+
+    assert!(forgotten.await.is_ok());
+}
+
+#[tokio::test]
 async fn a_hold_forbids_a_call_that_has_waited_for_its_turn() {
     let server = respond_in_turn([rate_limited("60"), ok(contact())]).await;
     let client = builder(server.uri()).retry(RetryPolicy::none());

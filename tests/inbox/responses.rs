@@ -14,9 +14,10 @@ use axum::extract::{FromRef, State};
 use axum::routing::post;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tower::ServiceExt;
+use tracing::Instrument;
 
 use super::deliveries::{ADDRESS, SECRET, body, delivery};
-use support::trace_log::Log;
+use support::trace_log::{Entry, Log};
 
 #[derive(Clone)]
 struct Application {
@@ -161,6 +162,27 @@ async fn a_receipt_is_a_response_of_actix() {
             status == 503
         );
     }
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_is_in_the_span_of_its_request() {
+    let log = Log::start();
+    let inbox = application().inbox;
+    let request = tracing::info_span!(target: "audience_test", "request");
+
+    let handler = |_, _| async {
+        tokio::task::yield_now().await;
+        tracing::info!(target: "audience_test", "handled");
+        Ok::<_, std::io::Error>(())
+    };
+    let handling = inbox.handle(delivery("evt_1"), handler);
+    let receipt = handling.instrument(request.clone()).await;
+
+    assert_eq!(receipt, Receipt::Handled);
+    let events = log.events();
+    let message = |event: &&Entry| event.fields["message"].contains("handled");
+    let handled = events.iter().find(message).unwrap();
+    assert_eq!(handled.parent, request.id());
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::contacts::Reachability;
+use audience::emails::Email;
 use audience::inbox::conformance::ClockJump;
 use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, Inbox, InboxError, MemoryStore, NewClaim, NewDelivery,
@@ -30,6 +31,7 @@ use support::cancellation::Program;
 use support::trace_log::Log;
 use support::{ADA, DatabaseFile, in_time, steady_time};
 use tower::ServiceExt;
+use tracing::Instrument;
 
 use super::faulty_store::FaultyStore;
 use super::memory_conformance::TestClock;
@@ -1572,6 +1574,28 @@ async fn a_form_of_your_own_whose_no_is_stored_does_not_say_that_nothing_was_cha
     let text = audience::explanation(&failed.await.unwrap_err()).unwrap();
 
     assert!(!text.contains("nothing was changed"), "{text}");
+}
+
+#[tokio::test]
+async fn the_requests_of_a_service_are_below_the_span_of_its_caller() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let log = Log::start();
+    let handler = tracing::info_span!(target: "audience_test", "handler");
+
+    let work = async {
+        service.subscribe(ADA, ["news"]).await.unwrap();
+        let mail = |_: &str| Email::new().from("shop@example.com").subject("News");
+        let sent = service.send_issue_to("1", ADA, "news", mail).await;
+        assert!(sent.unwrap().is_some());
+        let moved = service.change_address(ADA, "ada@example.net").await;
+        assert_eq!(moved.unwrap().email, "ada@example.net");
+    };
+    work.instrument(handler.clone()).await;
+
+    let calls = log.spans_named("audience.call");
+    assert!(calls.len() > 3);
+    assert!(calls.iter().all(|call| call.parent == handler.id()));
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
 //! The preference page of unsubscribe links, as a person uses it.
 
+use std::time::Instant;
+
 use audience::emails::Email;
 use audience::inbox::MemoryStore;
 use audience::mock::MockServer;
 use audience::unsubscribe::{OfferedTopic, PageTexts, UnsubscribeLinks, UnsubscribeService};
 use axum::Router;
 use serde_json::json;
+use support::PATIENCE;
 use tokio::runtime::Runtime;
 
 use super::accessibility::{assert_axe_finds_nothing, assert_contrast, axe};
@@ -65,8 +68,15 @@ impl Site {
         let mut page = Page::blank(&self.mock)?;
         page.allow_scripts(false);
         let [(_, url), _] = self.links.headers(ADA, topic);
-        page.visit(url.trim_matches(['<', '>']), &self.url);
-        Some(page)
+        let end = Instant::now() + PATIENCE;
+        loop {
+            page.visit(url.trim_matches(['<', '>']), &self.url);
+            // On a busy machine, the page may not know the answers in time. Then it has no boxes.
+            if page.eval("document.querySelector('[type=checkbox]') !== null") == true {
+                return Some(page);
+            }
+            assert!(Instant::now() < end, "no boxes within {PATIENCE:?}");
+        }
     }
 
     /// Waits until the service has all opt-outs.
