@@ -429,16 +429,18 @@ async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
 #[tokio::test]
 async fn a_call_that_has_begun_is_finished_before_the_next_one_begins() {
     let people = ["ada", "bob", "eve", "ian"];
-    let server = audience::mock::MockServer::start().await;
+    let server = audience::mock::MockServer::builder().topic("news", true);
+    let server = server.topic("offers", true).start().await;
     let client = server.client_builder().requests_per_second(20);
     let contacts = client.build().unwrap().contacts();
 
-    let updates = people.map(|name| {
-        server.seed_contact(format!("{name}@example.com"));
-        let update = contacts.update(format!("{name}@example.com"));
-        update.property("plan", "pro").into_future()
+    let forms = people.map(|name| {
+        let address = format!("{name}@example.com");
+        server.seed_contact(address.as_str());
+        let form = contacts.set_topics(address, [("news", false), ("offers", false)]);
+        form.into_future()
     });
-    in_time(futures_util::future::try_join_all(updates))
+    in_time(futures_util::future::try_join_all(forms))
         .await
         .unwrap();
 
