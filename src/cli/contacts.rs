@@ -907,8 +907,7 @@ impl Erase {
 }
 
 fn open_state(path: &Path) -> Result<SyncState, Failure> {
-    SyncState::open_existing(path)
-        .map_err(|error| Failure::failed(format!("{}: {}", path.display(), with_causes(&error))))
+    SyncState::open_existing(path).map_err(|error| Failure::failed(with_causes(&error)))
 }
 
 #[derive(Args)]

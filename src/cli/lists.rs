@@ -556,7 +556,7 @@ impl ImportOptions {
             )),
             // The rejects may lack rows.
             Some(_) if error.is_some() => {}
-            Some(folder) => lines.push(recipe(is_misspelled, folder)),
+            Some(folder) => lines.push(recipe(is_misspelled, folder, self.corrected.len())),
         }
         if report.quota_exceeded() {
             lines.push(
@@ -588,14 +588,18 @@ fn is_wrong_input(error: &Error) -> bool {
     error.kind() == ErrorKind::Input
 }
 
-/// Returns how to import the rejects of several files, with the command.
-fn recipe(is_misspelled: bool, folder: &Path) -> String {
-    let mut corrected = folder.with_file_name("corrected");
-    for number in 2.. {
-        if !corrected.exists() {
-            break;
-        }
-        corrected.set_file_name(format!("corrected-{number}"));
+/// Returns how to import the rejects of several files, with the command. `earlier` rejects were corrected before.
+fn recipe(is_misspelled: bool, folder: &Path, earlier: usize) -> String {
+    let name = |number: usize| match number {
+        0 => "corrected".to_owned(),
+        _ => format!("corrected-{}", number + 1),
+    };
+    // A folder `corrected` after `corrected-1` would look like the older one.
+    let mut number = earlier;
+    let mut corrected = folder.with_file_name(name(number));
+    while corrected.exists() {
+        number += 1;
+        corrected.set_file_name(name(number));
     }
     let mut words = words_with(Some("--resume"));
     let end = words.iter().position(|word| word == "--");

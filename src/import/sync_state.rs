@@ -165,6 +165,7 @@ impl SyncState {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no such file, and the errors of [`open`](Self::open).
+    /// The text begins with the path.
     ///
     /// # Example: before and after the file is created
     ///
@@ -184,12 +185,13 @@ impl SyncState {
     /// ```
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        match path.try_exists() {
+        let opened = match path.try_exists() {
             Ok(false) => Err(Error::config(
-                "there is no sync state at this path; check the path and whether its volume is mounted, or create an empty file before the first run",
+                "there is no sync state; check the path and whether its volume is mounted, or create an empty file before the first run",
             )),
             _ => Self::open(path),
-        }
+        };
+        opened.map_err(|error| error.about(&path.display().to_string()))
     }
 
     /// Returns whether no sync has used the file yet, so that the next one sends the whole table.

@@ -164,6 +164,7 @@ fn a_person_whose_row_is_gone_is_erased_from_the_service_and_from_the_state_file
     let kept = erase("bob@example.com", "1", &state);
 
     assert_eq!(no_state.code, Some(1), "{no_state:?}");
+    assert_eq!(no_state.stderr.matches("typo.sync").count(), 1);
     assert!(!std::fs::exists(folder.path("typo.sync")).unwrap());
     assert_eq!(living.code, Some(1), "{living:?}");
     let error: serde_json::Value = serde_json::from_str(&living.stderr).unwrap();

@@ -372,6 +372,10 @@ impl Mapping {
         }
         self.opts_out_all = true;
         self.said.push(Said::OptOutAll);
+        // No column can opt out more people than everybody.
+        for guess in &mut self.guesses {
+            guess.may_be_consent = false;
+        }
         let is_there = self.names.first().is_some_and(|name| name == ADDED);
         if self.is_rejects() && is_there {
             self.guesses[0] = guess(ADDED);
@@ -417,9 +421,7 @@ impl Mapping {
     /// Puts columns in doubt that have an opt-out in one of these records, or whose cells are mostly states of a
     /// subscription, unless another column says who opted out. So an export can always be imported again.
     pub(super) fn doubt_by_cells(&mut self, records: &[Record]) {
-        let says_who =
-            |guess: &Guess| matches!(guess.column, Column::Unsubscribed | Column::Subscribed);
-        if self.guesses.iter().any(says_who) {
+        if self.says_who_opted_out() {
             return;
         }
         for (index, guess) in self.guesses.iter_mut().enumerate() {
@@ -436,6 +438,13 @@ impl Mapping {
             let is_state = has(&OPT_OUTS) > 0 || 2 * has(&STATES) > texts.len();
             guess.may_be_consent |= guess.is_by_name && is_state;
         }
+    }
+
+    /// Returns whether a column says of each row whether it opted out of everything.
+    fn says_who_opted_out(&self) -> bool {
+        let says_who =
+            |guess: &Guess| matches!(guess.column, Column::Unsubscribed | Column::Subscribed);
+        self.guesses.iter().any(says_who)
     }
 
     /// Returns whether a row has a cell after the last column with a name. A spreadsheet adds such columns to a file
@@ -556,6 +565,7 @@ impl Mapping {
 
     /// Checks that the caller has decided about each column that may say who opted out.
     fn check_consent(&self) -> Result<(), Error> {
+        self.check_opt_outs()?;
         let unclear = self.names.iter().zip(&self.guesses);
         let unclear = unclear
             .filter(|(_, guess)| guess.may_be_consent)
@@ -584,6 +594,25 @@ impl Mapping {
             true => Ok(()),
             false => Err(Error::input(advice.join("; "))),
         }
+    }
+
+    /// Checks that nobody is subscribed because the columns that only people who opted out have are ignored.
+    fn check_opt_outs(&self) -> Result<(), Error> {
+        let columns = self.names.iter().zip(&self.guesses);
+        let of_opt_outs = columns.filter(|(name, guess)| {
+            let is_ignored = guess.column == Column::Ignored;
+            is_of_opt_outs(name) && (guess.may_be_consent || is_ignored)
+        });
+        let of_opt_outs: Vec<&str> = of_opt_outs.map(|(name, _)| name.as_str()).collect();
+        if of_opt_outs.is_empty() || self.says_who_opted_out() {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "these columns say that the people in the file unsubscribed or bounced: {of_opt_outs:?}; call \
+             `opt_out_all` (in the program: `--opt-out-all=FILE`); if some of them may get mail, map the column that says \
+             who to `subscribed` or `unsubscribed`; if all may, map these columns to `property:NAME`, or delete them from \
+             the file"
+        )))
     }
 
     /// Returns whether a column is the address.
@@ -838,6 +867,14 @@ impl Export {
 
 fn has(letters: &[String], name: &str) -> bool {
     letters.iter().any(|letters| letters == name)
+}
+
+/// Returns whether a column with this name is one that only people who must not get mail have, as at Mailchimp, also if
+/// the file is not recognized.
+fn is_of_opt_outs(name: &str) -> bool {
+    let (letters, name) = (letters(name), name.to_lowercase());
+    let is_known = |export: &Export| export.opt_outs.contains(&letters.as_str());
+    EXPORTS.iter().any(is_known) || name.starts_with("unsub_") || name.starts_with("clean_")
 }
 
 /// Parts of the names of columns that other services use for consent, as they are after [`letters`]. A wrong alarm

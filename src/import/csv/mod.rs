@@ -53,8 +53,9 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 ///
 /// Some other names, such as `Email Status`, `isActive` or `Accepts Marketing`, suggest that the column says who opted
 /// out. So do the cells in the first rows, if one of them is an opt-out such as `unsubscribed`, or if most of them are
-/// states such as `active`, and no other column is the global opt-out. Such a column is not taken for a property: [`rows`](Self::rows) fails until you [map](Self::map)
-/// it.
+/// states such as `active`, and no other column is the global opt-out. Such a column is not taken for a property:
+/// [`rows`](Self::rows) fails until you [map](Self::map) it, or opt out all. If its name begins with `UNSUB_` or
+/// `CLEAN_`, it can be ignored only if you opt out all, or if another column is the global opt-out.
 ///
 /// Cells after the last column with a name make a row unreadable: such a row may have too many cells.
 ///
@@ -302,7 +303,8 @@ impl CsvInput {
     /// unsubscribed, reported spam or bounced. Default: only rows that say so.
     ///
     /// It adds a first column `unsubscribed` with a "yes" in each row, which [`columns`](Self::columns) and the rejects
-    /// show. It changes nothing for a Mailchimp file of unsubscribed or cleaned contacts that was recognized.
+    /// show. A column that may say who opted out need not be mapped then: it is a property. It changes nothing for a
+    /// Mailchimp file of unsubscribed or cleaned contacts that was recognized.
     ///
     /// # Example: the unsubscribed contacts of another service
     ///
@@ -328,7 +330,7 @@ impl CsvInput {
     /// Ignores every column whose meaning is neither [mapped](Self::map) nor known from its name. Default: such a
     /// column is a property.
     ///
-    /// A column that may say who opted out must be mapped all the same.
+    /// A column that may say who opted out must be mapped all the same, unless you opt out [all](Self::opt_out_all).
     ///
     /// # Example: the addresses and one property of a file with many columns
     ///
@@ -425,8 +427,8 @@ impl CsvInput {
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
     /// same meaning and only one may have it, if a column may say who opted out and was not [mapped](Self::map), if the
-    /// name of the file says that its people must not get mail and no column says who opted out of everything, or if the
-    /// header has text after a closing quote.
+    /// name of the file or an ignored column says that its people must not get mail and no column says who opted out of
+    /// everything, or if the header has text after a closing quote.
     ///
     /// Several columns may be [`Unsubscribed`](Column::Unsubscribed), [`Subscribed`](Column::Subscribed), the same
     /// [`Topic`](Column::Topic), [`Groups`](Column::Groups) or [`Ignored`](Column::Ignored): an opt-out in any of them

@@ -777,6 +777,52 @@ fn a_column_of_cleaned_contacts_is_no_property_unless_the_caller_says_so() {
 }
 
 #[test]
+fn columns_of_people_who_opted_out_are_not_ignored_while_everybody_in_the_file_is_subscribed() {
+    let open = |header: &str| {
+        let file = format!("email,{header}\na@x.io,2024-03-01,2024-01-01\n");
+        CsvInput::new(io::Cursor::new(file)).unwrap()
+    };
+    let rows = |input: CsvInput| -> Result<Vec<ImportRow>, String> {
+        let rows = input.rows().map_err(|error| error.to_string());
+        Ok(rows?.collect())
+    };
+    for name in [
+        "UNSUB_TIME",
+        "clean_date",
+        "Clean_Campaign_Id",
+        "Unsub Time",
+    ] {
+        let input = || open(&format!("{name},Plan"));
+        let map = |column: Column| input().map(name, column).unwrap();
+
+        for refused in [
+            input(),
+            input().ignore_unmapped(),
+            map(Column::Ignored),
+            map(Column::Ignored).ignore_unmapped(),
+        ] {
+            let refused = rows(refused).unwrap_err();
+            let said = format!("bounced: [{name:?}]; call `opt_out_all`");
+            assert!(refused.contains(&said), "{refused}");
+            assert!(refused.contains("if all may, map these"), "{refused}");
+        }
+        for (allowed, opt_outs) in [
+            (input().opt_out_all(), 1),
+            (map(Column::Ignored).opt_out_all(), 1),
+            (map(Column::Property("left".to_owned())), 0),
+        ] {
+            let rows = rows(allowed).unwrap();
+            assert_eq!(rows[0].opt_outs().len(), opt_outs, "{name}");
+        }
+    }
+    // Another column says who opted out, so the date may be ignored, but not silently.
+    let undecided = rows(open("UNSUB_TIME,unsubscribed")).unwrap_err();
+    assert!(undecided.contains("map each of them"), "{undecided}");
+    let both = open("UNSUB_TIME,unsubscribed").map("UNSUB_TIME", Column::Ignored);
+    assert!(rows(both.unwrap()).is_ok());
+}
+
+#[test]
 fn a_column_with_states_in_its_first_rows_is_no_property_unless_the_caller_says_so() {
     let many = "b@x.io,unsubscribed,7\n".repeat(20_000);
     let active = "a@x.io,Active,1\n".repeat(9);

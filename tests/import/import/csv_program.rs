@@ -332,6 +332,30 @@ fn the_option_that_opts_out_a_whole_file_needs_no_name_if_there_is_one_file() {
 }
 
 #[test]
+fn a_file_of_people_who_bounced_is_imported_as_the_refusal_says_whatever_its_name() {
+    let folder = Folder::new("opt-out-all-cleaned");
+    let server = MockServer::builder().start_blocking();
+    let text = "Email Address,OPTIN_TIME,CLEAN_TIME\nada@x.io,2024-01-01,2024-03-01\n";
+    let file = folder.file("a.csv", text);
+    let ignored = ["OPTIN_TIME=ignore", "CLEAN_TIME=ignore"];
+    let all = format!("--opt-out-all={file}");
+
+    let refused = run(
+        Some(&server),
+        &[&file, "--map", ignored[0], "--map", ignored[1]],
+    );
+
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    let said = "[\"CLEAN_TIME\"]; call `opt_out_all` (in the program: `--opt-out-all=FILE`)";
+    assert!(stderr.contains(said), "{stderr}");
+    assert!(server.requests().is_empty());
+    let output = run(Some(&server), &[&file, &all]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[test]
 fn the_advice_for_rejects_of_a_file_that_is_opted_out_as_a_whole_can_be_followed() {
     let folder = Folder::new("opt-out-all-rejects");
     let server = MockServer::builder().start_blocking();
@@ -654,6 +678,32 @@ fn the_printed_command_imports_corrected_rejects_in_place_of_their_file_and_the_
         "opt-outs recorded for 3 rows, missing for 0; 2 rows without opt-outs have a contact, 0 invalid or without a contact, \
          0 not verified"
     );
+}
+
+#[test]
+fn the_advice_names_a_folder_whose_name_comes_after_those_of_the_corrected_rejects() {
+    let folder = Folder::new("several-again");
+    let server = MockServer::builder().start_blocking();
+    let files = [
+        folder.file("a.csv", "email\nada@x.io\n"),
+        folder.file("b.csv", "email\nbob@x.io\nnobody\n"),
+    ];
+    let (rejects, corrected) = (folder.path("rejects"), folder.path("corrected-1"));
+    std::fs::create_dir(&rejects).unwrap();
+    let arguments = [files[0].as_str(), &files[1], "--rejects", &rejects];
+    let first = run(Some(&server), &arguments);
+    assert_eq!(first.status.code(), Some(3), "{first:?}");
+    std::fs::rename(&rejects, &corrected).unwrap();
+    std::fs::create_dir(&rejects).unwrap();
+    let again = [&arguments[..], &["--resume", "--corrected", &corrected]].concat();
+
+    // The row is still not fixed.
+    let second = run(Some(&server), &again);
+
+    assert_eq!(second.status.code(), Some(3), "{second:?}");
+    let next = folder.path("corrected-2");
+    let advice = format!("rename {rejects} to {next}, fix");
+    assert!(stdout(&second).contains(&advice), "{second:?}");
 }
 
 #[test]

@@ -377,6 +377,29 @@ async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
 }
 
 #[tokio::test]
+async fn in_a_list_of_opt_outs_no_column_is_in_doubt_nor_in_its_rejects() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "Email,OPTIN_TIME,CONFIRM_TIME,CLEAN_TIME,Status\nnobody,1,2,3,cleaned\n";
+    let open = || CsvInput::new(text.as_bytes()).unwrap();
+
+    for input in [
+        open().opt_out_all(),
+        open().ignore_unmapped().opt_out_all(),
+        open().opt_out_all().ignore_unmapped(),
+        open().opt_out_all().delimiter(',').unwrap(),
+    ] {
+        let (report, rejects) = import(&contacts, input.rows().unwrap()).await;
+
+        assert_eq!(report.refused(), 1);
+        let rows: Vec<_> = read(&rejects.replace("nobody", "ada@x.io")).collect();
+        assert!(rows[0].contact().is_some(), "{rejects}");
+        let everything = [OptOut::Everything(OptOutReason::Manual)];
+        assert_eq!(rows[0].opt_outs(), everything, "{rejects}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_of_opt_outs_keeps_them_when_a_spreadsheet_saves_its_rejects() {
     // The rows are too short and too long, one has no cell that can be read, and the last one is cut off.
     let rows = "1@x.io\n2@x.io,Ada\n3@x.io,Ada,pro,more\n";

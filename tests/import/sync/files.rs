@@ -706,7 +706,9 @@ async fn a_state_that_must_exist_is_not_created_and_may_be_empty_before_the_firs
 
     assert_eq!(error.kind(), ErrorKind::Config);
     let text = error.to_string();
-    assert!(text.starts_with("there is no sync state"), "{text}");
+    let path = nights.state.0.display();
+    let said = format!("{path}: there is no sync state; check the path");
+    assert!(text.starts_with(&said), "{text}");
     assert_eq!(audience::exit_status(&error), 1);
     assert!(!nights.state.0.exists());
     drop(fs::File::create(&nights.state).unwrap());
