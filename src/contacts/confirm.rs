@@ -82,17 +82,17 @@ impl Contacts {
         }
     }
 
-    /// Records a "yes" for these topics, and a "no" for the others. Returns the contact afterwards.
+    /// Records a "yes" for these topics, and a "no" for the others, and ends the opt-out of everything. Returns the contact
+    /// afterwards.
     #[cfg(feature = "unsubscribe")]
-    pub(crate) async fn record_answers(
+    pub(crate) async fn end_pause(
         &self,
         address: &str,
         topics: &BTreeSet<String>,
         others: BTreeSet<String>,
-        ends_pause: bool,
     ) -> Result<Contact, Error> {
         let mut call = self.confirm_opt_in(address, topics);
-        let recorded = call.record(others, ends_pause).await;
+        let recorded = call.record(others, true).await;
         recorded.map_err(|error| call.outcome_of_all(error))
     }
 }

@@ -66,6 +66,7 @@ impl Contacts {
             address: address.into(),
             form: AnswerForm::new(answers),
             only_changed: false,
+            unless_opted_out: false,
             options: CallOptions::default(),
         }
     }
@@ -83,6 +84,8 @@ pub struct SetTopics {
     address: String,
     form: Result<AnswerForm, InvalidForm>,
     only_changed: bool,
+    /// Whether nothing is sent if the contact is opted out of everything.
+    unless_opted_out: bool,
     options: CallOptions,
 }
 
@@ -133,6 +136,13 @@ impl SetTopics {
         self
     }
 
+    /// Sends nothing if the contact is opted out of everything.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn unless_opted_out(mut self) -> Self {
+        self.unless_opted_out = true;
+        self
+    }
+
     /// Checks the form without a request.
     #[cfg(feature = "cli")]
     pub(crate) fn check(&self) -> Result<(), TopicsError> {
@@ -160,6 +170,9 @@ impl SetTopics {
         let retrieved = retrieving
             .await
             .map_err(|error| TopicsError::unread(error.at("retrieve"), form.answers()))?;
+        if self.unless_opted_out && retrieved.unsubscribed {
+            return Ok(RecordedTopics::new(retrieved));
+        }
         let plan = form.plan(&retrieved, self.only_changed);
         let plan = plan.map_err(TopicsError::invalid)?;
         let contact = self.send(&plan, retrieved).await?;

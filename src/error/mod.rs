@@ -704,7 +704,7 @@ impl Error {
     /// ([`ErrorKind::Ambiguous`](crate::ErrorKind::Ambiguous)), it is 500, and most likely everything is done.
     ///
     /// Any other error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the
-    /// call.
+    /// call. If visitors choose a rule, respond with 422 yourself: a rule without conditions, for example, is such an error.
     ///
     /// # Example: a visitor whose address is unknown
     ///

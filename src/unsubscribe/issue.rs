@@ -203,7 +203,9 @@ impl UnsubscribeService {
     }
 
     /// Sends the mail of an issue to one reader, if your program has a list of its own, or makes each mail by itself.
-    /// [`send_issue`](Self::send_issue) describes the names of issues, and why a mail is sent at most once.
+    /// [`send_issue`](Self::send_issue) describes the names of issues, the recipient and headers that it adds, and why a
+    /// mail is sent at most once within 30 days. Mark a mail that a person gets once ever, such as a welcome, in your own
+    /// table, too: the store has forgotten it by then.
     ///
     /// Returns `None` if the reader does not want mail about the topic, or if this issue was sent to the address before,
     /// is being sent, or may have been sent, because the response to an earlier call was lost. The mail is sent directly

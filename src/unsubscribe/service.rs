@@ -2463,24 +2463,31 @@ fn is_about_the_request(error: &Error) -> bool {
     matches!(status, Some(400 | 404 | 410 | 422))
 }
 
-/// Sends the opt-ins of the page, and returns the contact afterwards.
+/// Sends the opt-ins of the page, and returns the contact afterwards. Unless the page showed an opt-out of everything, it
+/// sends nothing if there is one now.
 async fn send_opt_ins(
     contacts: &Contacts,
     address: &str,
     topics: &BTreeSet<String>,
     ends_pause: bool,
 ) -> Result<Contact, Error> {
-    let mut others = BTreeSet::new();
-    if ends_pause {
-        // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not
-        // show.
-        let contact = contacts.retrieve_own(address).await?;
-        contact.require_topics()?;
-        others.extend(contact.topic_names().cloned());
+    if !ends_pause {
+        let form = topics.iter().map(|topic| (topic, true));
+        // The page did not know an opt-out of everything that is found now.
+        let form = contacts.set_topics(address, form).unless_opted_out();
+        return match form.await {
+            Ok(saved) => Ok(saved.contact),
+            Err(error) if error.form_outcome().may_be_applied() => {
+                Err(error.into_error().maybe_applied())
+            }
+            Err(error) => Err(error.into_error()),
+        };
     }
-    contacts
-        .record_answers(address, topics, others, ends_pause)
-        .await
+    // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not show.
+    let contact = contacts.retrieve_own(address).await?;
+    contact.require_topics()?;
+    let others = contact.topic_names().cloned().collect();
+    contacts.end_pause(address, topics, others).await
 }
 
 // The forms.

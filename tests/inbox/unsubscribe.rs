@@ -852,7 +852,8 @@ async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that
 
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(!refused.is_checked("offers"));
-    assert!(server.contact(ADA).unwrap().unsubscribed);
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.unsubscribed && !ada.topics["offers"]);
     // The page that follows knows.
     service.worker().run_until_idle().await.unwrap();
     let saved = post_form(&service, &url, &refused.form(&["offers"])).await;
