@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Contact, Contacts};
+use super::{Contact, Contacts, UnsubscribeReason};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
 
@@ -84,7 +84,7 @@ pub struct SetTopics {
     address: String,
     form: Result<AnswerForm, InvalidForm>,
     only_changed: bool,
-    /// Whether nothing is sent if the contact is opted out of everything.
+    /// Whether nothing is sent if the contact is opted out of everything, and did not report spam.
     unless_opted_out: bool,
     options: CallOptions,
 }
@@ -136,7 +136,7 @@ impl SetTopics {
         self
     }
 
-    /// Sends nothing if the contact is opted out of everything.
+    /// Sends nothing if the contact is opted out of everything, and did not report spam.
     #[cfg(feature = "unsubscribe")]
     pub(crate) fn unless_opted_out(mut self) -> Self {
         self.unless_opted_out = true;
@@ -170,7 +170,10 @@ impl SetTopics {
         let retrieved = retrieving
             .await
             .map_err(|error| TopicsError::unread(error.at("retrieve"), form.answers()))?;
-        if self.unless_opted_out && retrieved.unsubscribed {
+        // After a spam report, the service refuses the opt-in with its reason.
+        let reason = retrieved.unsubscribe_reason.as_ref();
+        let may_return = reason.is_some_and(|reason| *reason != UnsubscribeReason::Complaint);
+        if self.unless_opted_out && retrieved.unsubscribed && may_return {
             return Ok(RecordedTopics::new(retrieved));
         }
         let plan = form.plan(&retrieved, self.only_changed);
