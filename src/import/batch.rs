@@ -545,7 +545,9 @@ impl Batch<'_> {
             && let Some(key) = row.row.key_text()
         {
             state.note_opted_out(key);
-            if row.row.task_kind() == Some(TaskKind::OptOut) {
+            let started = row.row.task().and_then(|task| task.started.as_ref());
+            let is_of_person = started.is_some_and(|entry| entry.is_of_person(opt_out));
+            if row.row.task_kind() == Some(TaskKind::OptOut) && !is_of_person {
                 state.note_address_opted_out(row.row.address());
             }
         }
@@ -1071,6 +1073,7 @@ impl Look<'_> {
             }
         };
         add_missing(&mut findings.carried, &self.before.left);
+        findings.is_by_recipient |= self.before.is_of_person(&EVERYTHING);
         self.look_at_others(&mut findings).await?;
         // No sync opts out an address that a row has.
         let may_be_own = matches!(self.old, OldAddress::Left | OldAddress::LeftByAnother);
@@ -1144,6 +1147,7 @@ impl Look<'_> {
     fn note_findings(&self, entry: &mut Entry, findings: Findings, exists: bool) {
         let address = &self.before.address;
         let mut maybe_out = findings.maybe_out;
+        entry.is_by_person = findings.is_by_recipient && has(&findings.carried, &EVERYTHING);
         entry.carried = Some(findings.carried);
         entry.is_waiting = false;
         entry.remove_to_leave(address);

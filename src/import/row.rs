@@ -580,6 +580,10 @@ pub(super) struct Entry {
     /// contact was not seen subscribed since. It counts only while the row is subscribed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_opt_in: bool,
+    /// Whether the person has made the opt-out of everything in `carried` or, once the row has its next address, the one
+    /// in `left` or `opt_outs`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_by_person: bool,
     /// Whether the row was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_gone: bool,
@@ -595,6 +599,13 @@ pub(super) struct Former {
 }
 
 impl Entry {
+    /// Returns whether an opt-out in `left` or `opt_outs` is not of the table: the person has made it at an address that
+    /// the row had before.
+    pub(super) fn is_of_person(&self, opt_out: &OptOut) -> bool {
+        let is_everything = matches!(opt_out, OptOut::Everything(_));
+        self.is_by_person && self.carried.is_none() && is_everything
+    }
+
     /// Remembers an address that the row had before.
     pub(super) fn add_former(&mut self, address: &str, is_out: bool) {
         self.remove_former(address);

@@ -1578,6 +1578,7 @@ impl Plan {
         self.has_unknown_key |= row.key.is_empty() || row.row.is_cut_off();
         if let Seen::Before(Found { place, .. }) = seen {
             let mut entry = self.reader.read(place)?;
+            entry.is_by_person &= row.is_subscribed();
             if entry.is_gone {
                 self.add_bare_opt_outs(&row);
             } else {
@@ -1822,7 +1823,8 @@ impl Plan {
         }
         let entry = self.reader.read(found.place)?;
         self.free(&entry, Some(row.address()));
-        if has(&entry.left, &EVERYTHING) && row.is_subscribed() {
+        let is_of_table = !entry.is_of_person(&EVERYTHING);
+        if has(&entry.left, &EVERYTHING) && is_of_table && row.is_subscribed() {
             // This run sends an opt-out that is older than the row, so nobody has opted out at the service.
             self.opted_in.entry(number).or_default();
         }
@@ -1853,7 +1855,7 @@ impl Plan {
         let opt_outs = row.row.opt_outs();
         // This run sends those that are left to the next address, although they are older than the row.
         let mut had = entry.opt_outs.iter().chain(&entry.left);
-        let has_lost = had.any(|opt_out| !has(opt_outs, opt_out));
+        let has_lost = had.any(|opt_out| !has(opt_outs, opt_out) && !entry.is_of_person(opt_out));
         let was_untold = entry.is_untold && row.is_subscribed();
         let takes_opted_out = self.takes_opted_out(row);
         if has_lost || was_untold {
@@ -1892,11 +1894,15 @@ impl Plan {
         add_missing(&mut to_send, new);
         let mut kept = entry.opt_outs.clone();
         kept.retain(|opt_out| has(opt_outs, opt_out) || is_for_later(&entry, opt_out));
+        let was_by_person = entry.is_by_person;
+        let has_opt_out = has(&kept, &EVERYTHING) || has(&entry.left, &EVERYTHING);
+        let settled = settled(entry);
         let next = Entry {
             opt_outs: kept,
             is_gone: false,
             is_untold,
-            ..settled(entry)
+            is_by_person: settled.is_by_person && has_opt_out && row.is_subscribed(),
+            ..settled
         };
         let leaves = !next.to_leave.is_empty();
         if leaves {
@@ -1904,7 +1910,7 @@ impl Plan {
         }
         if !to_send.is_empty() {
             self.opt_out(&row.row, next, to_send);
-        } else if leaves || is_shared && !is_changed {
+        } else if leaves || (is_shared || was_by_person) && !is_changed {
             self.pending.push(next);
         } else if !is_changed {
             self.silent.push(next);
@@ -1921,7 +1927,7 @@ impl Plan {
     fn note_opt_in(&mut self, row: &SyncRow, entry: &Entry) -> bool {
         let was_untold = entry.is_untold && row.is_subscribed();
         let mut lost = entry.opt_outs.clone();
-        lost.retain(|opt_out| !has(row.row.opt_outs(), opt_out));
+        lost.retain(|opt_out| !has(row.row.opt_outs(), opt_out) && !entry.is_of_person(opt_out));
         let is_untold = was_untold || !lost.is_empty();
         if is_untold {
             // Not all are known: the entry has lost those that no run has reported.
@@ -1967,6 +1973,7 @@ impl Plan {
         let next = Entry {
             is_gone: true,
             is_untold: false,
+            is_by_person: false,
             ..settled(entry)
         };
         if !next.to_leave.is_empty() {
@@ -2289,6 +2296,7 @@ impl Plan {
                 Entry {
                     is_gone: true,
                     is_opt_in: false,
+                    is_by_person: false,
                     ..settled(entry)
                 }
             }
@@ -2363,6 +2371,8 @@ fn places(topics: &[String], opt_outs: &[OptOut]) -> impl Iterator<Item = usize>
 fn settled(mut entry: Entry) -> Entry {
     let address = entry.address.clone();
     let carried = entry.carried.take();
+    // They stay at the other address.
+    entry.is_by_person &= carried.is_none();
     if let Some(tried) = entry.tried.take() {
         entry.add_to_leave(tried);
         // It has got them from this address.
@@ -2853,7 +2863,12 @@ impl Upsert<'_> {
         add_missing(&mut next.taken, of_others);
         opt_outs.complete(self.shared, may_be_new);
         let done = self.done(next, members);
-        let applied = opt_outs.applied(&done);
+        let is_of_others = self.shared.is_some_and(|shared| has(shared, &EVERYTHING));
+        let is_of_table = self.is_untold || is_of_others || !self.row.is_subscribed();
+        let applied = Entry {
+            is_by_person: before.is_by_person && has(carried, &EVERYTHING) && !is_of_table,
+            ..opt_outs.applied(&done)
+        };
         // Until its new address is known to be usable, the row has the old one.
         let started = Entry {
             tried: Some(self.row.address().to_owned()),
@@ -2899,6 +2914,9 @@ impl Upsert<'_> {
             tried: None,
             is_untold: self.is_untold,
             is_opt_in: before.is_opt_in && self.row.is_subscribed(),
+            is_by_person: before.is_of_person(&EVERYTHING)
+                && has(&before.left, &EVERYTHING)
+                && self.row.is_subscribed(),
             is_gone: false,
             ..before
         };

@@ -1134,7 +1134,7 @@ impl Entry {
     fn fingerprint(&self) -> u64 {
         match self.content {
             _ if !self.left.is_empty() || !self.to_leave.is_empty() => 0,
-            _ if self.tried.is_some() || self.is_untold => 0,
+            _ if self.tried.is_some() || self.is_untold || self.is_by_person => 0,
             // A row that went missing while another had its address is not opted out, and may come back as deleted.
             _ if self.is_gone => match has(&self.opt_outs, &EVERYTHING) {
                 true => DELETED,

@@ -438,6 +438,75 @@ async fn a_click_at_an_address_that_is_not_left_yet_is_told_as_an_opt_out_at_the
     assert_eq!(report.opted_out_at_service(), ["1"]);
 }
 
+/// Returns a table whose row has moved to `b@x.io` after an opt-out at the service that the new contact has not got.
+async fn moved_without_the_opt_out(nights: &Nights, opt_out: Option<OptOutReason>) -> [SyncRow; 1] {
+    nights.run(&[row(1, "a@x.io")]).await;
+    match opt_out {
+        Some(reason) => {
+            let opt_out = nights.contacts.unsubscribe("a@x.io").reason(reason);
+            opt_out.await.unwrap();
+        }
+        None => {
+            nights.server.report_spam("a@x.io");
+        }
+    }
+    let table = [row(1, "b@x.io")];
+    let fails = Fault::status(503).path("/contacts/b@x.io/unsubscribe");
+    nights.server.fault(fails);
+    let checks = |sync: SyncContacts| once(sync).checks_list();
+    let (report, _) = nights.run_with(&table, checks).await;
+    nights.server.clear_faults();
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    assert!(!nights.is_opted_out("b@x.io"));
+    table
+}
+
+#[tokio::test]
+async fn a_click_that_reaches_the_new_contact_a_night_later_is_told_as_an_opt_out_at_the_service() {
+    for opt_out in [Some(OptOutReason::Preferences), None] {
+        let nights = Nights::new().await;
+        let table = moved_without_the_opt_out(&nights, opt_out).await;
+
+        for night in 0..3 {
+            let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+            assert!(nights.is_opted_out("b@x.io"));
+            assert_eq!(report.opted_out_at_service(), ["1"], "night {night}");
+            assert_eq!(report.opt_ins_not_sent(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_by_the_staff_that_reaches_the_new_contact_a_night_later_is_not_told_as_a_click()
+{
+    let nights = Nights::new().await;
+    let table = moved_without_the_opt_out(&nights, Some(OptOutReason::Manual)).await;
+
+    for _ in 0..2 {
+        let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+        assert!(nights.is_opted_out("b@x.io"));
+        assert!(report.opted_out_at_service().is_empty(), "{report}");
+        assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
+    }
+}
+
+#[tokio::test]
+async fn a_yes_after_a_late_click_was_written_into_the_table_is_an_opt_in_that_is_not_sent() {
+    let nights = Nights::new().await;
+    let table = moved_without_the_opt_out(&nights, Some(OptOutReason::Preferences)).await;
+    nights.run_with(&table, SyncContacts::checks_list).await;
+    let no = [row(1, "b@x.io").subscribed(false)];
+    nights.run_with(&no, SyncContacts::checks_list).await;
+
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+    assert!(report.opted_out_at_service().is_empty(), "{report}");
+    assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
+}
+
 #[tokio::test]
 async fn an_address_that_a_deleted_row_shared_is_left_for_good_by_the_row_that_moves() {
     let nights = Nights::new().await;
