@@ -31,7 +31,10 @@ impl UnsubscribeService {
     /// [`current_address`](super::UnsubscribeServiceBuilder::current_address) before the call: from then on, each click
     /// is stored for both addresses. Without that row, an opt-out reaches the old address alone in three cases: it
     /// arrives later, it arrives and is sent during the last two requests of the change, or the program is killed
-    /// before step 3.
+    /// before step 3. If the call fails, call it again. If you give up, and no call had the outcome
+    /// [`Unknown`](Outcome::Unknown) or [`Applied`](Outcome::Applied), such as after a 404, delete the row: otherwise, a
+    /// click for the old address also opts out the new one. [The guide](crate::guides::unsubscribe#after-a-new-address)
+    /// has both functions.
     ///
     /// The call continues if its future is dropped.
     ///

@@ -1636,7 +1636,8 @@ impl UnsubscribeServiceBuilder {
     /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
     /// same. It must return the newest address, also after several changes. If somebody else takes over an old address,
     /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a
-    /// new address where the function finds it before you call [`change_address`](UnsubscribeService::change_address).
+    /// new address where the function finds it before you call [`change_address`](UnsubscribeService::change_address),
+    /// which says when to delete it again.
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged. A spam report about
     ///   mail to an old address opts out the current one, too, if you call

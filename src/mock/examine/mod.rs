@@ -103,7 +103,7 @@ impl ExamineReceiver {
     /// JSON: `{"count": 1}`. `count` is how often the application acted on the event with this id, or 0 if the id is
     /// unknown. The JSON can also contain `"type"`, the type that the application acted on. So the examination sees
     /// events that the application lost, acted on twice, or acted on although it rejected them. The application has 5 s
-    /// to act on an event that it accepted.
+    /// to act on an event that it accepted, so examine it without slow jobs.
     ///
     /// # Example: a receiver that recognizes duplicates
     ///
