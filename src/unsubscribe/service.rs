@@ -413,7 +413,8 @@ impl UnsubscribeService {
     ///
     /// It finds the opt-outs that all processes with this store have acknowledged. It does not look for opt-outs from
     /// other topics than these, nor at a [current address](UnsubscribeServiceBuilder::current_address), so ask for both
-    /// addresses. A result of `false` may be out of date immediately, so use [`subscribe`](Self::subscribe) to subscribe an address, and [`may_send`](Self::may_send) before you send a mail.
+    /// addresses. A result of `false` may be out of date immediately, so use [`subscribe`](Self::subscribe) to subscribe an
+    /// address, and [`may_send`](Self::may_send) before you send a mail.
     ///
     /// # Errors
     ///
