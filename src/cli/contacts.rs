@@ -821,7 +821,7 @@ struct Erase {
     /// Name the person's row by its key; the last sync must have found it deleted or missing
     #[arg(long, value_name = "KEY", requires = "state", value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Show the contact, and erase nothing
+    /// Show the contact, and erase nothing; it does not look at the row --key
     #[arg(long)]
     dry_run: bool,
     /// Do not ask

@@ -536,8 +536,8 @@ impl ClientBuilder {
     /// document has none, so ask the service. Other processes with the same key need a share of it, and so does another
     /// client of the same builder: if only some calls need a longer deadline, set it on these calls.
     ///
-    /// Each attempt of each call waits for its turn, also in imports and streams. The further requests of a call that has
-    /// begun, such as its retries, go before all calls that have not; otherwise, the first to wait is the first to go.
+    /// Each attempt of each call waits for its turn, also in imports and streams. Retries, and the further requests of a call
+    /// that changes something, go before all calls that have not begun; otherwise, the first to wait is the first to go.
     /// The wait counts towards the [`deadline`](Self::deadline), but not towards the [`timeout`](Self::timeout). If the
     /// deadline is over before the turn, the request is not sent, and the call fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) or, before a retry, with the error of the last attempt. A

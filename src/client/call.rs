@@ -104,7 +104,8 @@ impl Client {
     }
 
     /// Starts the deadline of a call that sends several requests: with these options, all end by the same
-    /// instant. After the first one, the others go before calls that have not begun.
+    /// instant. After the first one, the others go before calls that have not begun. For a call that only reads, see
+    /// [`start_reads`](Self::start_reads).
     pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
         let deadline = options.deadline.start(self.shared.deadline, Instant::now());
         let begun = self.shared.pace.as_ref();
@@ -113,6 +114,15 @@ impl Client {
             deadline,
             begun,
             ..options
+        }
+    }
+
+    /// Starts the deadline of a call that sends many requests and changes nothing. They go before no other call: a count
+    /// of a large list would hold up each opt-out.
+    pub(crate) fn start_reads(&self, options: CallOptions) -> CallOptions {
+        CallOptions {
+            begun: None,
+            ..self.start_deadline(options)
         }
     }
 }

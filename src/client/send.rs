@@ -610,8 +610,16 @@ struct Queue {
     /// take its own, and so on.
     next: Instant,
     /// The calls that wait, in their order: first those that have begun, then the others (`true`), each with its ticket.
-    calls: Vec<(bool, u64)>,
+    /// A call that a later one has overtaken has a `true` behind it. Nobody waits for it any more.
+    calls: Vec<((bool, u64), bool)>,
     tickets: u64,
+}
+
+impl Queue {
+    fn find(&self, call: (bool, u64)) -> Option<usize> {
+        let found = self.calls.binary_search_by_key(&call, |(call, _)| *call);
+        found.ok()
+    }
 }
 
 impl Pace {
@@ -666,6 +674,9 @@ impl Pace {
     }
 }
 
+/// How much too late a call may take its turn without a delay of the next one: timers count milliseconds.
+const LATENESS: Duration = Duration::from_millis(10);
+
 /// The place of a call in the queue, until it has had its turn or is dropped.
 struct Place<'a> {
     pace: &'a Pace,
@@ -678,8 +689,8 @@ impl<'a> Place<'a> {
         let mut queue = pace.queue();
         let call = (!has_begun, queue.tickets);
         queue.tickets += 1;
-        let index = queue.calls.partition_point(|other| *other < call);
-        queue.calls.insert(index, call);
+        let index = queue.calls.partition_point(|(other, _)| *other < call);
+        queue.calls.insert(index, (call, false));
         let arrived = Instant::now();
         Self {
             pace,
@@ -691,17 +702,22 @@ impl<'a> Place<'a> {
     /// Takes the turn, or returns when it comes if nobody comes or goes before.
     fn wait_or_take(&self) -> Option<Instant> {
         let mut queue = self.pace.queue();
-        let index = queue.calls.binary_search(&self.call).ok()?;
+        let index = queue.find(self.call)?;
         let (now, interval) = (Instant::now(), self.pace.interval);
-        let ahead = u32::try_from(index).unwrap_or(u32::MAX);
+        let earlier = queue.calls[..index].iter();
+        let ahead = earlier.filter(|(_, is_overtaken)| !is_overtaken).count();
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         let due = queue.next + interval.saturating_mul(ahead);
         if now < due {
             return Some(due);
         }
         queue.calls.remove(index);
+        for (_, is_overtaken) in &mut queue.calls[..index] {
+            *is_overtaken = true;
+        }
         // Not from now, because a timer is a little late each time. But after a pause, nothing is made up for.
         let turn = due.max(self.arrived);
-        queue.next = turn.max(now.checked_sub(interval).unwrap_or(now)) + interval;
+        queue.next = turn.max(now.checked_sub(LATENESS).unwrap_or(now)) + interval;
         None
     }
 }
@@ -709,8 +725,9 @@ impl<'a> Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut queue = self.pace.queue();
-        if let Ok(index) = queue.calls.binary_search(&self.call) {
+        if let Some(index) = queue.find(self.call) {
             queue.calls.remove(index);
+            drop(queue);
             self.pace.left.notify_waiters();
         }
     }

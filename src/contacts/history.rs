@@ -159,7 +159,7 @@ pub struct RetrieveHistory {
 impl RetrieveHistory {
     async fn send(mut self) -> Result<History, Error> {
         // All requests of the call share one deadline.
-        self.options = self.contacts.client.start_deadline(self.options);
+        self.options = self.contacts.client.start_reads(self.options);
         // No list has an unknown address, so it is found out first.
         let retrieving = self.contacts.retrieve_surely(&self.address, &self.options);
         self.address = retrieving.await?.email;
@@ -169,7 +169,7 @@ impl RetrieveHistory {
     /// Sends only the lists, for an address as the service has shown it.
     #[cfg(feature = "cli")]
     pub(crate) async fn of_retrieved(mut self) -> Result<History, Error> {
-        self.options = self.contacts.client.start_deadline(self.options);
+        self.options = self.contacts.client.start_reads(self.options);
         self.ask().await.map_err(|error| error.at("history"))
     }
 

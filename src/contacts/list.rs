@@ -588,7 +588,7 @@ impl IntoFuture for CountContacts {
         ResponseFuture::new(async move {
             let mut list = self.list;
             // All pages end by the same instant.
-            list.options = list.client.start_deadline(self.options);
+            list.options = list.client.start_reads(self.options);
             count_all(list).await
         })
     }

@@ -137,7 +137,7 @@ impl MatchRules {
             rule.to_json()?;
         }
         // All requests of the call share one deadline.
-        let options = self.contacts.client.start_deadline(self.options);
+        let options = self.contacts.client.start_reads(self.options);
         // The list has neither an unknown address nor a contact that does not match. An unknown address is an error, so
         // it is found out first.
         let retrieving = self.contacts.retrieve_surely(&self.address, &options);

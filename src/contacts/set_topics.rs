@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Contact, Contacts, UnsubscribeReason};
+use super::{Contact, Contacts};
 use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
 use crate::{Error, Outcome};
 
@@ -171,9 +171,7 @@ impl SetTopics {
             .await
             .map_err(|error| TopicsError::unread(error.at("retrieve"), form.answers()))?;
         // After a spam report, the service refuses the opt-in with its reason.
-        let reason = retrieved.unsubscribe_reason.as_ref();
-        let may_return = reason.is_some_and(|reason| *reason != UnsubscribeReason::Complaint);
-        if self.unless_opted_out && retrieved.unsubscribed && may_return {
+        if self.unless_opted_out && retrieved.unsubscribed && !retrieved.has_reported_spam() {
             return Ok(RecordedTopics::new(retrieved));
         }
         let plan = form.plan(&retrieved, self.only_changed);

@@ -448,7 +448,9 @@ impl Inbox {
             // cut off a handler in the middle of its effect.
             Ok(Poll::Pending) => {
                 #[cfg(feature = "tracing")]
-                let handled = tracing::Instrument::in_current_span(handled);
+                use tracing::instrument::{Instrument, WithSubscriber};
+                #[cfg(feature = "tracing")]
+                let handled = handled.in_current_span().with_current_subscriber();
                 let task = match runtime {
                     Some(runtime) => runtime.spawn(handled),
                     None => tokio::spawn(handled),

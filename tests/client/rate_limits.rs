@@ -8,7 +8,7 @@ use wiremock::{MockServer, ResponseTemplate};
 use support::scripted_server::{ScriptedServer, bytes};
 use support::{
     ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
-    respond_with, status,
+    respond_with, status, steady_time,
 };
 
 /// A 429 with this `Retry-After`.
@@ -462,20 +462,48 @@ async fn a_call_that_has_begun_is_finished_before_the_next_one_begins() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_polls_does_not_stop_the_others() {
+async fn calls_that_nobody_polls_do_not_slow_down_the_others() {
+    steady_time::begin();
     let server = audience::mock::MockServer::builder();
     let server = server.seed_contact(ADA).start().await;
-    let client = server.client_builder().requests_per_second(10);
+    let client = server.client_builder().requests_per_second(50);
     let contacts = client.build().unwrap().contacts();
     contacts.retrieve(ADA).await.unwrap();
-    let mut forgotten = std::pin::pin!(contacts.retrieve(ADA).into_future());
-
-    assert!(futures_util::poll!(forgotten.as_mut()).is_pending());
-    for _ in 0..3 {
-        in_time(contacts.retrieve(ADA)).await.unwrap();
+    let forgotten = [ADA; 100].map(|ada| Box::pin(contacts.retrieve(ada).into_future()));
+    let mut forgotten = Vec::from(forgotten);
+    for call in &mut forgotten {
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
     }
 
-    assert!(forgotten.await.is_ok());
+    // It comes after all of them.
+    in_time(contacts.retrieve(ADA)).await.unwrap();
+    for _ in 0..3 {
+        let call = contacts.retrieve(ADA).deadline(Duration::from_secs(1));
+        in_time(call).await.unwrap();
+    }
+
+    assert!(forgotten.pop().unwrap().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_count_of_a_long_list_does_not_hold_up_an_opt_out() {
+    let server = audience::mock::MockServer::builder();
+    let server = server.seed_contact(ADA).start().await;
+    for number in 0..3_000 {
+        server.seed_contact(format!("{number}@example.com"));
+    }
+    let client = server.client_builder().requests_per_second(10);
+    let contacts = client.build().unwrap().contacts();
+    let counting = tokio::spawn(contacts.list().count().into_future());
+    while server.requests().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+
+    in_time(contacts.unsubscribe(ADA)).await.unwrap();
+
+    assert!(!counting.is_finished());
+    assert!(server.requests().len() < 8);
+    assert_eq!(in_time(counting).await.unwrap().unwrap(), 3_001);
 }
 
 #[tokio::test]

@@ -862,6 +862,25 @@ async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that
     assert!(!ada.unsubscribed && ada.topics["offers"]);
 }
 
+#[tokio::test]
+async fn an_opt_out_of_everything_without_a_reason_holds_back_a_stale_form_too() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let page = get(&service, &url).await;
+    let contacts = server.client().contacts();
+    contacts.unsubscribe(ADA).await.unwrap();
+    let mut ada = serde_json::to_value(contacts.retrieve(ADA).await.unwrap()).unwrap();
+    ada["unsubscribe_reason"] = serde_json::Value::Null;
+    let shown = Fault::wrong_body(ada.to_string());
+    server.fault(shown.method("GET").path("/contacts/*"));
+
+    let refused = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
 /// Lets the mock show `null` as Ada's answer for a topic, whenever she is retrieved.
 async fn null_answer(server: &MockServer, topic: &str) {
     let ada = server.client().contacts().retrieve(ADA).await.unwrap();
