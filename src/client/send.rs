@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -668,10 +668,6 @@ impl Pace {
             _ = timeout_at(due, left).await;
         }
     }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        lock(&self.queue)
-    }
 }
 
 /// How much too late a call may take its turn without a delay of the next one: timers count milliseconds.
@@ -686,7 +682,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn in_queue(pace: &'a Pace, has_begun: bool) -> Self {
-        let mut queue = pace.queue();
+        let mut queue = lock(&pace.queue);
         let call = (!has_begun, queue.tickets);
         queue.tickets += 1;
         let index = queue.calls.partition_point(|(other, _)| *other < call);
@@ -701,7 +697,7 @@ impl<'a> Place<'a> {
 
     /// Takes the turn, or returns when it comes if nobody comes or goes before.
     fn wait_or_take(&self) -> Option<Instant> {
-        let mut queue = self.pace.queue();
+        let mut queue = lock(&self.pace.queue);
         let index = queue.find(self.call)?;
         let (now, interval) = (Instant::now(), self.pace.interval);
         let earlier = queue.calls[..index].iter();
@@ -724,7 +720,7 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut queue = self.pace.queue();
+        let mut queue = lock(&self.pace.queue);
         if let Some(index) = queue.find(self.call) {
             queue.calls.remove(index);
             drop(queue);

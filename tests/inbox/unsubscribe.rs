@@ -41,6 +41,27 @@ pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 pub(super) const ONE_CLICK: &str = "List-Unsubscribe=One-Click";
 const MINUTES: Duration = Duration::from_secs(600);
 
+/// Calls a function that takes a store with each of them.
+macro_rules! with_each_store {
+    ($case:ident) => {
+        $case(audience::inbox::MemoryStore::new()).await;
+
+        let file = support::DatabaseFile::new();
+        $case(audience::inbox::SqliteStore::open(&file.0).unwrap()).await;
+
+        if let Some(database) = support::postgres::database().await {
+            let store = support::postgres::connect(&database.url).await.unwrap();
+            store.migrate().await.unwrap();
+            $case(store).await;
+        }
+        if let Some(redis) = support::redis::server().await {
+            let store = audience::inbox::RedisStore::builder().prefix(redis.prefix());
+            $case(store.connect(redis.url.as_str()).await.unwrap()).await;
+        }
+    };
+}
+pub(super) use with_each_store;
+
 pub(super) fn links() -> UnsubscribeLinks {
     UnsubscribeLinks::new([SECRET], "https://shop.example.com/unsubscribe").unwrap()
 }
@@ -2287,22 +2308,7 @@ async fn two_accounts_with_one_store_each_send_their_own_opt_outs(store: impl St
 
 #[tokio::test]
 async fn two_accounts_with_one_store_each_send_their_own_opt_outs_with_each_store() {
-    two_accounts_with_one_store_each_send_their_own_opt_outs(MemoryStore::new()).await;
-
-    let file = DatabaseFile::new();
-    let store = SqliteStore::open(&file.0).unwrap();
-    two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
-
-    if let Some(database) = support::postgres::database().await {
-        let store = support::postgres::connect(&database.url).await.unwrap();
-        store.migrate().await.unwrap();
-        two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
-    }
-    if let Some(redis) = support::redis::server().await {
-        let store = RedisStore::builder().prefix(redis.prefix());
-        let store = store.connect(redis.url.as_str()).await.unwrap();
-        two_accounts_with_one_store_each_send_their_own_opt_outs(store).await;
-    }
+    with_each_store!(two_accounts_with_one_store_each_send_their_own_opt_outs);
 }
 
 #[tokio::test]
@@ -2377,21 +2383,7 @@ async fn an_opt_out_after_an_opt_in_is_sent_again(store: impl Store) {
 
 #[tokio::test]
 async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
-    an_opt_out_after_an_opt_in_is_sent_again(MemoryStore::new()).await;
-
-    let file = DatabaseFile::new();
-    an_opt_out_after_an_opt_in_is_sent_again(SqliteStore::open(&file.0).unwrap()).await;
-
-    if let Some(database) = support::postgres::database().await {
-        let store = support::postgres::connect(&database.url).await.unwrap();
-        store.migrate().await.unwrap();
-        an_opt_out_after_an_opt_in_is_sent_again(store).await;
-    }
-    if let Some(redis) = support::redis::server().await {
-        let store = RedisStore::builder().prefix(redis.prefix());
-        let store = store.connect(redis.url.as_str()).await.unwrap();
-        an_opt_out_after_an_opt_in_is_sent_again(store).await;
-    }
+    with_each_store!(an_opt_out_after_an_opt_in_is_sent_again);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::deliveries::FailingStore;
 use super::memory_conformance::TestClock;
-use super::unsubscribe::{FORM, ONE_CLICK, get, post};
+use super::unsubscribe::{FORM, ONE_CLICK, get, post, with_each_store};
 use super::unsubscribe_mail::{
     ask, builder, builder_with, click, mail, mock, sent_links, service, service_without_retries,
 };
@@ -1216,17 +1216,7 @@ async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
 
 #[tokio::test]
 async fn two_accounts_with_one_store_share_no_issue_and_no_bounce_with_each_store() {
-    two_accounts_with_one_store_share_no_issue_and_no_bounce(MemoryStore::new()).await;
-
-    let file = DatabaseFile::new();
-    let store = SqliteStore::open(&file.0).unwrap();
-    two_accounts_with_one_store_share_no_issue_and_no_bounce(store).await;
-
-    if let Some(database) = support::postgres::database().await {
-        let store = support::postgres::connect(&database.url).await.unwrap();
-        store.migrate().await.unwrap();
-        two_accounts_with_one_store_share_no_issue_and_no_bounce(store).await;
-    }
+    with_each_store!(two_accounts_with_one_store_share_no_issue_and_no_bounce);
 }
 
 async fn two_accounts_with_one_store_share_no_issue_and_no_bounce(store: impl Store + Clone) {
@@ -1259,16 +1249,7 @@ async fn two_accounts_with_one_store_share_no_issue_and_no_bounce(store: impl St
 
 #[tokio::test]
 async fn an_opt_in_ends_the_year_after_a_bounce_with_each_store() {
-    an_opt_in_ends_the_year_after_a_bounce(MemoryStore::new()).await;
-
-    let file = DatabaseFile::new();
-    an_opt_in_ends_the_year_after_a_bounce(SqliteStore::open(&file.0).unwrap()).await;
-
-    if let Some(database) = support::postgres::database().await {
-        let store = support::postgres::connect(&database.url).await.unwrap();
-        store.migrate().await.unwrap();
-        an_opt_in_ends_the_year_after_a_bounce(store).await;
-    }
+    with_each_store!(an_opt_in_ends_the_year_after_a_bounce);
 }
 
 async fn an_opt_in_ends_the_year_after_a_bounce(store: impl Store + Clone) {

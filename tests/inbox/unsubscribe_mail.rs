@@ -22,7 +22,7 @@ use tracing::Level;
 
 use super::deliveries::{FailingStore, unavailable};
 use super::memory_conformance::TestClock;
-use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post};
+use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post, with_each_store};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const VALIDATION_ERROR: &str = r#"{"error": {"code": "validation_error"}}"#;
@@ -111,17 +111,7 @@ async fn click_until_confirmed(service: &UnsubscribeService, link: &str) {
 
 #[tokio::test]
 async fn a_click_subscribes_once_and_nothing_happens_before_it_with_each_store() {
-    a_click_subscribes_once_and_nothing_happens_before_it(MemoryStore::new()).await;
-
-    let file = DatabaseFile::new();
-    a_click_subscribes_once_and_nothing_happens_before_it(SqliteStore::open(&file.0).unwrap())
-        .await;
-
-    if let Some(database) = support::postgres::database().await {
-        let store = support::postgres::connect(&database.url).await.unwrap();
-        store.migrate().await.unwrap();
-        a_click_subscribes_once_and_nothing_happens_before_it(store).await;
-    }
+    with_each_store!(a_click_subscribes_once_and_nothing_happens_before_it);
 }
 
 async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store) {

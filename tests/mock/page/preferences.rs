@@ -75,6 +75,7 @@ impl Site {
             if page.eval("document.querySelector('[type=checkbox]') !== null") == true {
                 return Some(page);
             }
+            assert_eq!(page.text("[role=status]"), PageTexts::default().not_shown);
             assert!(Instant::now() < end, "no boxes within {PATIENCE:?}");
         }
     }
