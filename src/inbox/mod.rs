@@ -1267,6 +1267,29 @@ impl Inbox {
         self.claim_own(id, token, lease, held_fingerprint()).await
     }
 
+    /// Keeps a text under this id until it is [discarded](Self::discard), as a parked event without a body.
+    pub(crate) async fn keep(&self, id: &EventId, text: &str) -> Result<(), StoreError> {
+        let key = self.0.key(id);
+        let token = Token::random();
+        self.claim_held(id, token, self.0.settings.lease).await?;
+        let parked = self.0.store.park(HeldClaim { key, token }, text);
+        match self.in_time("park", parked).await? {
+            true => Ok(()),
+            false => Err(StoreError::unavailable("the id is held")),
+        }
+    }
+
+    /// Returns the first texts that are kept under ids after this one, in the order of the bytes of the ids.
+    pub(crate) async fn kept_after(
+        &self,
+        id: Option<&EventId>,
+        limit: usize,
+    ) -> Result<Vec<(EventId, String)>, StoreError> {
+        let parked = self.0.store.parked(self.endpoint(), id, limit);
+        let parked = self.in_time("parked", parked).await?.into_iter();
+        Ok(parked.map(|kept| (kept.id, kept.reason)).collect())
+    }
+
     /// Returns whether the event with this id waits or is being handled.
     pub(crate) async fn has_own(&self, id: &EventId) -> Result<bool, StoreError> {
         Ok(matches!(

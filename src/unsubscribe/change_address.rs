@@ -1,40 +1,46 @@
-//! Gives a contact another address, together with the opt-outs that the service does not have yet.
+//! Gives a contact another address, together with the opt-outs that the service does not have yet, and remembers the
+//! change for links in older mail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::links::Target;
+use super::mail::DAY;
 use super::service::{ConsentError, OptOut, UnsubscribeService};
 use crate::client::{CallOptions, opaque_debug};
-use crate::contacts::Contact;
-use crate::inbox::InboxError;
+use crate::contacts::{Contact, normalized_address};
+use crate::inbox::{InboxError, StoreError};
+use crate::webhooks::EventId;
 use crate::{Error, ErrorKind, Outcome};
 
 const OPERATION: &str = "change_address";
+/// How many changes of addresses are read at once.
+const MOVES_AT_ONCE: usize = 1_000;
 
 impl UnsubscribeService {
     /// Gives a contact another address, as [`Contacts::change_address`](crate::contacts::Contacts::change_address)
     /// does, and returns the contact of the new address. No opt-out that this service has acknowledged and has not sent
     /// yet stays at the old address alone.
     ///
-    /// 1. If an opt-out of the old address waits in the store, the call fails and changes nothing. Call it again in a
+    /// 1. It notes the change in the store. Links in mail that was sent before name the old address: from then on, each
+    ///    click on them opts out both addresses ([the guide](crate::guides::unsubscribe#after-a-new-address)).
+    /// 2. If an opt-out of the old address waits in the store, the call fails and changes nothing. Call it again in a
     ///    few minutes: by then, the [worker](Self::worker) has usually sent the opt-out.
-    /// 2. It makes the change.
-    /// 3. If somebody opted out at the old address meanwhile, it stores the opt-out for the new address, too, before it
+    /// 3. It makes the change.
+    /// 4. If somebody opted out at the old address meanwhile, it stores the opt-out for the new address, too, before it
     ///    returns. The worker sends it.
     ///
     /// It looks for the opt-outs from everything, from the topics of the
     /// [page](super::UnsubscribeServiceBuilder::topic) and from all topics that the service has. If links name a topic
     /// that the service no longer has, add it with [`topics`](AddressChange::topics).
     ///
-    /// Links in mail that was sent before name the old address. Write the row for
-    /// [`current_address`](super::UnsubscribeServiceBuilder::current_address) before the call: from then on, each click
-    /// is stored for both addresses. Without that row, an opt-out reaches the old address alone in three cases: it
-    /// arrives later, it arrives and is sent during the last two requests of the change, or the program is killed
-    /// before step 3. If the call fails, call it again. If you give up, and no call had the outcome
-    /// [`Unknown`](Outcome::Unknown) or [`Applied`](Outcome::Applied), such as after a 404, delete the row: otherwise, a
-    /// click for the old address also opts out the new one. [The guide](crate::guides::unsubscribe#after-a-new-address)
-    /// has both functions.
+    /// If the call fails, call it again. After an error with the outcome [`Unknown`](Outcome::Unknown) or
+    /// [`Applied`](Outcome::Applied), the note stays, because the change may have been made. After any other, it is
+    /// deleted again. If the program is killed meanwhile, call it again, too: the note stays, and a click in old mail
+    /// would opt out an address that is perhaps not the person's.
     ///
     /// The call continues if its future is dropped.
     ///
@@ -44,11 +50,11 @@ impl UnsubscribeService {
     ///   address waits. [`Error::may_repeat`] is `true`.
     /// - [`ConsentError::Service`] with an error of
     ///   [`Contacts::change_address`](crate::contacts::Contacts::change_address). If the outcome is
-    ///   [`Unknown`](Outcome::Unknown), step 3 was tried, too. A call after a failure is described there.
+    ///   [`Unknown`](Outcome::Unknown), step 4 was tried, too. A call after a failure is described there.
     /// - [`ConsentError::Service`] with [`ErrorKind::Unfinished`] and [`Outcome::Applied`] if the change was made, and
-    ///   the store failed in step 3. An opt-out that arrived meanwhile may be missing at the new address. In a few
+    ///   the store failed in step 4. An opt-out that arrived meanwhile may be missing at the new address. In a few
     ///   minutes, compare both contacts.
-    /// - [`ConsentError::Store`] if the store failed in step 1. Nothing was changed.
+    /// - [`ConsentError::Store`] if the store failed before step 3. Nothing was changed.
     ///
     /// # Panics
     ///
@@ -81,6 +87,179 @@ impl UnsubscribeService {
             topics: offered.collect(),
         }
     }
+
+    /// Returns the addresses that the person of this one had before, as far as [`change_address`](Self::change_address) of
+    /// this service has changed them: the newest change first, each address once.
+    ///
+    /// It reads all changes in the store, so it is for your support team, and not for each request. An address that
+    /// somebody else has taken over meanwhile is among them.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails.
+    ///
+    /// # Example: erase a person
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
+    /// service.change_address("ada@example.com", "ada@example.net").await?;
+    ///
+    /// let person = "ada@example.net";
+    /// for earlier in service.earlier_addresses(person).await? {
+    ///     println!("{earlier}: {}", contacts.erase(&earlier).await?); // ada@example.com
+    /// }
+    /// println!("{person}: {}", contacts.erase(person).await?);
+    /// service.forget_earlier_addresses(person).await?;
+    /// # assert!(server.contacts().is_empty() && service.earlier_addresses(person).await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn earlier_addresses(
+        &self,
+        address: impl AsRef<str>,
+    ) -> Result<Vec<String>, InboxError> {
+        let address = normalized_address(address.as_ref());
+        let moves = self.moves_to(&address).await?.into_iter();
+        let mut earlier: Vec<String> = Vec::new();
+        for old in moves.map(|(_, old)| old) {
+            if old != address && !earlier.contains(&old) {
+                earlier.push(old);
+            }
+        }
+        Ok(earlier)
+    }
+
+    /// Deletes the changes from which [`earlier_addresses`](Self::earlier_addresses) knows the earlier addresses. From
+    /// then on, a link in mail to one of them opts out this address only. Call it when the person was erased.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails. Call it again then.
+    pub async fn forget_earlier_addresses(
+        &self,
+        address: impl AsRef<str>,
+    ) -> Result<(), InboxError> {
+        let address = normalized_address(address.as_ref());
+        // The oldest change first: without the newer ones, a further call would not find it.
+        for (id, _) in self.moves_to(&address).await?.into_iter().rev() {
+            self.0.moves.discard(&id).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes a change in the store, and returns its id.
+    async fn note_move(&self, old: &str, new: &str) -> Result<EventId, StoreError> {
+        let moved = Moved {
+            old: normalized_address(old),
+            new: Target::new(new, None).address,
+        };
+        let id = move_id(&moved.old, self.0.links.since_1970());
+        let text = serde_json::to_string(&moved).expect("two texts are valid JSON");
+        self.0.moves.keep(&id, &text).await?;
+        Ok(id)
+    }
+
+    /// Returns the address that the person has now who had this one, as far as the store has noted it.
+    ///
+    /// A link concerns whoever had its address when it was made, so changes before that day do not count. Without a link,
+    /// the person is the last one who had the address.
+    pub(super) async fn moved_to(&self, linked: &Target) -> Result<Option<String>, InboxError> {
+        // A day earlier: clocks differ, and a list may have been read before the change.
+        let linked_at = linked.made_on.map(|day| DAY * day.saturating_sub(1));
+        let start = linked_at.unwrap_or_default();
+        let moves = self.moves_from(&linked.address, start, 100).await?;
+        let mut next = match linked_at {
+            Some(_) => moves.into_iter().next(),
+            None => moves.into_iter().last(),
+        };
+        let mut current = None;
+        while let Some((made_at, moved)) = next {
+            let moves = self.moves_from(&moved.new, made_at, 1).await?;
+            next = moves.into_iter().next();
+            current = Some(moved.new);
+        }
+        Ok(current)
+    }
+
+    /// Returns the first changes of an address after this time, the oldest first.
+    async fn moves_from(
+        &self,
+        address: &str,
+        after: Duration,
+        limit: usize,
+    ) -> Result<Vec<(Duration, Moved)>, StoreError> {
+        let after = move_id(address, after);
+        let kept = self.0.moves.kept_after(Some(&after), limit).await?;
+        let moves = kept.into_iter().filter_map(|(id, text)| {
+            let made_at = made_at(&id)?;
+            let is_of_address = id == move_id(address, made_at);
+            is_of_address.then(|| Some((made_at, serde_json::from_str(&text).ok()?)))?
+        });
+        Ok(moves.collect())
+    }
+
+    /// Returns the changes that lead to this address, the newest first: their ids and the earlier addresses.
+    async fn moves_to(&self, address: &str) -> Result<Vec<(EventId, String)>, StoreError> {
+        let mut moves = self.all_moves().await?;
+        moves.sort_by_key(|(made_at, ..)| *made_at);
+        // Of each address, where whoever had it at the time of the change is now.
+        let mut current: HashMap<String, String> = HashMap::new();
+        let mut found = Vec::new();
+        for (_, id, Moved { old, new }) in moves.into_iter().rev() {
+            let new = normalized_address(&new);
+            let now = current.get(&new).cloned().unwrap_or(new);
+            if now == address {
+                found.push((id, old.clone()));
+            }
+            current.insert(old, now);
+        }
+        Ok(found)
+    }
+
+    async fn all_moves(&self) -> Result<Vec<(Duration, EventId, Moved)>, StoreError> {
+        let mut moves = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self
+                .0
+                .moves
+                .kept_after(after.as_ref(), MOVES_AT_ONCE)
+                .await?;
+            let is_last = page.len() < MOVES_AT_ONCE;
+            after = page.last().map(|(id, _)| id.clone());
+            moves.extend(page.into_iter().filter_map(|(id, text)| {
+                let moved = serde_json::from_str(&text).ok()?;
+                Some((made_at(&id)?, id, moved))
+            }));
+            if is_last {
+                return Ok(moves);
+            }
+        }
+    }
+}
+
+/// A change of an address, as the store keeps it.
+#[derive(Serialize, Deserialize)]
+struct Moved {
+    old: String,
+    new: String,
+}
+
+/// Returns the id of a change: the changes of an address are in the order of their times.
+fn move_id(old: &str, made_at: Duration) -> EventId {
+    let of_address = OptOut::id("moved", old, None);
+    let id = format!("{}.{:020}", of_address.as_str(), made_at.as_micros());
+    EventId::try_from(id).expect("it has letters and digits")
+}
+
+fn made_at(id: &EventId) -> Option<Duration> {
+    let (_, micros) = id.as_str().rsplit_once('.')?;
+    Some(Duration::from_micros(micros.parse().ok()?))
 }
 
 /// Changes the address of a contact when it is awaited: see [`UnsubscribeService::change_address`].
@@ -117,6 +296,23 @@ impl AddressChange {
     }
 
     async fn run(mut self) -> Result<Contact, ConsentError> {
+        let service = self.service.clone();
+        let noted = service.note_move(&self.old, &self.new).await;
+        let noted = noted.map_err(InboxError::from)?;
+        let moved = self.change().await;
+        let maybe_applied = match &moved {
+            Ok(_) => true,
+            Err(ConsentError::Service(error)) => error.outcome().may_be_applied(),
+            Err(_) => false,
+        };
+        if !maybe_applied {
+            // If the store fails, a click opts out one address too many.
+            _ = service.0.moves.discard(&noted).await;
+        }
+        moved
+    }
+
+    async fn change(&mut self) -> Result<Contact, ConsentError> {
         self.require_none_waiting().await?;
         let contacts = &self.service.0.contacts;
         let moved = match contacts.change_address(&self.old, &self.new).await {

@@ -69,6 +69,8 @@ use crate::{ConfigError, Error, ErrorKind, Missing, RetryPolicy, Timestamp};
 const ENDPOINT: &str = "unsubscribe";
 /// The end of the endpoint of the opt-outs that were sent and are not recorded yet.
 const OF_RECORDS: &str = "-records";
+/// The same for the changes of addresses.
+const OF_MOVES: &str = "-moves";
 const EVENT_TYPE: &str = "audience.opt_out";
 const NOT_SENT_YET: &str = "an opt-out could not be sent yet, and is retried";
 const NOT_RECORDED_YET: &str = "an opt-out could not be recorded yet, and is retried";
@@ -83,7 +85,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIEVE_DEADLINE: Duration = Duration::from_secs(4);
 /// The timeout of one attempt. If no response comes, there is time for another attempt.
 const RETRIEVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the application may take to look up a current address.
+/// How long a look for a current address may take.
 const CURRENT_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the page waits for the store, which only knows the opt-outs that the service does not have yet.
 const LOOK_DEADLINE: Duration = Duration::from_secs(1);
@@ -116,7 +118,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// | request | response |
 /// |---|---|
-/// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links. If the contact cannot be retrieved, the page has no boxes: it says so, and its buttons opt out |
+/// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links. If the contact cannot be retrieved, or the store fails, the page has no boxes: it says so, and its buttons opt out |
 /// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
 /// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
 /// | GET and POST of the link in a [confirmation mail](Self::send_confirmation) | 200 and a page with a button that subscribes; 200 and a page that says so after the click |
@@ -195,6 +197,8 @@ pub(super) struct Shared {
     pub(super) inbox: Inbox,
     /// The opt-outs that were sent, for the application to record them.
     records: Inbox,
+    /// The changes of addresses.
+    pub(super) moves: Inbox,
     pub(super) topics: Vec<OfferedTopic>,
     pub(super) texts: PageTexts,
     template: Option<Template>,
@@ -214,9 +218,10 @@ type Template = Arc<dyn Fn(&PreferencePage<'_>) -> String + Send + Sync>;
 impl UnsubscribeService {
     /// Starts building a service that stores opt-outs in this store and sends them with these contacts.
     ///
-    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there. If the store
-    /// is for several accounts of the service, give each an [`endpoint`](UnsubscribeServiceBuilder::endpoint) of its own:
-    /// a worker sends all opt-outs of its endpoint to one account.
+    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there, and the changes
+    /// of addresses `unsubscribe-moves`. If the store is for several accounts of the service, give each an
+    /// [`endpoint`](UnsubscribeServiceBuilder::endpoint) of its own: a worker sends all opt-outs of its endpoint to one
+    /// account.
     pub fn builder(
         links: UnsubscribeLinks,
         contacts: Contacts,
@@ -227,6 +232,7 @@ impl UnsubscribeService {
             links,
             contacts,
             records: records_of(&inbox),
+            moves: moves_of(&inbox),
             inbox,
             topics: Vec::new(),
             texts: PageTexts::default(),
@@ -329,7 +335,7 @@ impl UnsubscribeService {
                 let record = opt_out.record(stored_at);
                 let kind = opt_out.kind;
                 match kind {
-                    Kind::CurrentAddress => {
+                    Kind::CurrentAddress | Kind::MovedAddress => {
                         return service.store_of_current(opt_out, record.made_at).await;
                     }
                     // The confirmation has not claimed it, and creates the contact only if it has. The first attempt after
@@ -590,10 +596,7 @@ impl UnsubscribeService {
         let address = Target::new(address.as_ref(), None).address;
         let (service, topic) = (self.clone(), topic.map(str::to_owned));
         let task = self.start(async move {
-            let person = service.person(Target {
-                address,
-                topic: None,
-            });
+            let person = service.person(Target::new(&address, None));
             service.store(&person.await, topic.as_deref()).await
         });
         let stored = task.await;
@@ -671,10 +674,7 @@ impl UnsubscribeService {
         opt_ins: &BTreeSet<String>,
         opt_outs: &BTreeSet<String>,
     ) -> Result<(), ConsentError> {
-        let person = self.person(Target {
-            address: address.clone(),
-            topic: None,
-        });
+        let person = self.person(Target::new(&address, None));
         let names = opt_outs.iter().map(String::as_str);
         let stored = self.store_all(&person.await, names).await;
         stored.map_err(InboxError::from)?;
@@ -983,7 +983,7 @@ impl UnsubscribeService {
 
     /// Returns the person whom a link concerns.
     async fn person(&self, linked: Target) -> Person {
-        let current = match self.current(&linked.address).await {
+        let current = match self.current(&linked).await {
             Ok(None) => Current::Linked,
             Ok(Some(address)) => Current::Another(address),
             Err(_) => Current::Unknown,
@@ -992,24 +992,27 @@ impl UnsubscribeService {
     }
 
     /// Returns the current address of the person who had this address. `None` if it is the same.
-    async fn current(&self, address: &str) -> Result<Option<String>, SendError> {
-        self.find_current(address).await.map_err(|_error| {
+    async fn current(&self, linked: &Target) -> Result<Option<String>, SendError> {
+        self.find_current(linked).await.map_err(|_error| {
             #[cfg(feature = "tracing")]
             tracing::warn!(target: "audience::unsubscribe", endpoint = self.0.inbox.endpoint(), error = with_causes(&*_error), "a current address could not be looked up");
             // The text of the application's error may have an address.
-            "the function of `current_address` failed".into()
+            "the current address could not be looked up".into()
         })
     }
 
-    async fn find_current(&self, address: &str) -> Result<Option<String>, SendError> {
-        let Some(find) = self.0.current_address.clone() else {
-            return Ok(None);
-        };
+    async fn find_current(&self, linked: &Target) -> Result<Option<String>, SendError> {
         // The application's table has no other spelling. A link keeps capital letters that are no ASCII.
-        let old = normalized_address(address);
-        let asked = old.clone();
+        let old = normalized_address(&linked.address);
+        let finding: Finding = match &self.0.current_address {
+            Some(find) => find(old.clone()),
+            None => {
+                let (service, linked) = (self.clone(), linked.clone());
+                Box::pin(async move { Ok(service.moved_to(&linked).await?) })
+            }
+        };
         // A task of its own: a panic of the application's code must not lose the opt-out.
-        let finding = async move { tokio::time::timeout(CURRENT_DEADLINE, find(asked)).await };
+        let finding = tokio::time::timeout(CURRENT_DEADLINE, finding);
         let found = tokio::spawn(in_current_span(finding)).await?;
         let found = found.map_err(|_| "the current address was not found in time")?;
         let current = found?.filter(|current| normalized_address(current) != old);
@@ -1327,8 +1330,12 @@ impl UnsubscribeService {
             Current::Linked => Ok(()),
             Current::Another(current) => self.store_of(OptOut::of_current(current, topic)).await,
             Current::Unknown => {
+                let kind = match self.0.current_address {
+                    Some(_) => Kind::CurrentAddress,
+                    None => Kind::MovedAddress,
+                };
                 let opt_out = OptOut {
-                    kind: Kind::CurrentAddress,
+                    kind,
                     ..OptOut::new(linked, topic)
                 };
                 let id = OptOut::id("current", linked, topic);
@@ -1357,11 +1364,12 @@ impl UnsubscribeService {
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
     async fn store_of_current(&self, opt_out: OptOut, made_at: Timestamp) -> Result<(), SendError> {
-        // Completing the event without a lookup would lose the opt-out.
-        if self.0.current_address.is_none() {
-            return Err("this process does not know how to find the current address".into());
+        // Completing the event without that function would lose the opt-out.
+        if matches!(opt_out.kind, Kind::CurrentAddress) && self.0.current_address.is_none() {
+            return Err("this process has no function `current_address`".into());
         }
-        if let Some(current) = self.current(&opt_out.address).await? {
+        let linked = Target::new(&opt_out.address, None);
+        if let Some(current) = self.current(&linked).await? {
             let topic = opt_out.topic.as_deref();
             let opt_out = OptOut {
                 made_at: Some(made_at),
@@ -1630,15 +1638,15 @@ impl UnsubscribeServiceBuilder {
         self
     }
 
-    /// Sets a function that returns the current address of somebody who may have had another one before. Default: none,
-    /// so a link concerns only the address that its mail went to.
+    /// Sets a function that returns the current address of somebody who may have had another one before. Default: the
+    /// store knows the changes that [`change_address`](UnsubscribeService::change_address) has made. Set it if another
+    /// program changes the addresses, such as a sync of your table of users. The store is then not asked.
     ///
     /// A link names the address of its mail for [two years](UnsubscribeLinks::valid_for). The function gets this
     /// address, trimmed and in lower case. It returns the address that the person has now, or `None` if that is the
     /// same. It must return the newest address, also after several changes. If somebody else takes over an old address,
     /// return `None` for it from then on: otherwise, a click of the new owner also opts out the earlier one. Write a
-    /// new address where the function finds it before you call [`change_address`](UnsubscribeService::change_address),
-    /// which says when to delete it again.
+    /// new address where the function finds it before you change it at the service.
     ///
     /// - An opt-out is recorded for both addresses, and both are stored before it is acknowledged. A spam report about
     ///   mail to an old address opts out the current one, too, if you call
@@ -1652,8 +1660,8 @@ impl UnsubscribeServiceBuilder {
     /// [`has_pending`](UnsubscribeService::has_pending) and [`subscribe`](UnsubscribeService::subscribe) cannot know of
     /// that opt-out of the current address. So read the function's table from the database that has the store.
     ///
-    /// Set the same function in each process. One without it opts out only the address in the link, and its worker
-    /// keeps retrying what a worker with the function has to do.
+    /// Set the same function in each process. The worker of one without it keeps retrying what a worker with the function
+    /// has to do.
     ///
     /// # Example: a table of earlier addresses
     ///
@@ -1879,7 +1887,7 @@ impl UnsubscribeServiceBuilder {
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the name is not 1 to 247 bytes of text without control characters, or ends with
-    /// `-records`.
+    /// `-records` or `-moves`.
     ///
     /// # Example: two accounts in one store
     ///
@@ -1906,14 +1914,15 @@ impl UnsubscribeServiceBuilder {
     /// ```
     pub fn endpoint(mut self, name: impl Into<String>) -> Result<Self, ConfigError> {
         let name = name.into();
-        let is_of_records = name.ends_with(OF_RECORDS);
-        if is_of_records || name.is_empty() || !is_endpoint(&format!("{name}{OF_RECORDS}")) {
+        let is_taken = name.ends_with(OF_RECORDS) || name.ends_with(OF_MOVES);
+        if is_taken || name.is_empty() || !is_endpoint(&format!("{name}{OF_RECORDS}")) {
             return Err(ConfigError::new(
-                "the endpoint of an unsubscribe service must be 1 to 247 bytes of text without control characters, and not end with `-records`",
+                "the endpoint of an unsubscribe service must be 1 to 247 bytes of text without control characters, and not end with `-records` or `-moves`",
             ));
         }
         self.0.inbox = self.0.inbox.with_endpoint(&name, NOT_SENT_YET);
         self.0.records = records_of(&self.0.inbox);
+        self.0.moves = moves_of(&self.0.inbox);
         Ok(self)
     }
 
@@ -1928,6 +1937,11 @@ impl UnsubscribeServiceBuilder {
 fn records_of(inbox: &Inbox) -> Inbox {
     let endpoint = format!("{}{OF_RECORDS}", inbox.endpoint());
     inbox.with_endpoint(&endpoint, NOT_RECORDED_YET)
+}
+
+/// Returns the inbox that keeps the changes of addresses. It has no worker.
+fn moves_of(inbox: &Inbox) -> Inbox {
+    inbox.with_endpoint(&format!("{}{OF_MOVES}", inbox.endpoint()), "")
 }
 
 impl fmt::Debug for UnsubscribeServiceBuilder {
@@ -2251,8 +2265,10 @@ pub(super) struct OptOut {
 enum Kind {
     #[default]
     Address,
-    /// It concerns the current address of the person with this address, which must be looked up first.
+    /// It concerns the current address of the person with this address, which the application's function must find first.
     CurrentAddress,
+    /// The same, and the store has to find it.
+    MovedAddress,
     /// It was stored before the contact was created, and is sent if the confirmation did not end.
     NewContact,
     /// The person had another address before. The contact of this one may not exist yet, because the application knows

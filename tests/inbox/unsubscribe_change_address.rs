@@ -1,4 +1,4 @@
-//! A new address for a person: the opt-outs that were not sent yet go along.
+//! A new address for a person: the opt-outs that were not sent yet go along, and those of older mail follow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,10 @@ use support::{DatabaseFile, in_time, steady_time};
 use tokio::task::JoinHandle;
 
 use super::faulty_store::FaultyStore;
-use super::unsubscribe::{FORM, ONE_CLICK, links, one_click_url, post};
+use super::memory_conformance::TestClock;
+use super::unsubscribe::{
+    FORM, ONE_CLICK, get, links, one_click_url, post, store_opt_out, with_each_store,
+};
 
 const OLD: &str = "ada@example.com";
 const NEW: &str = "ada@example.net";
@@ -286,4 +289,167 @@ async fn if_the_store_fails_after_the_change_the_error_says_that_the_change_was_
     assert!(error.explanation().ends_with("; do not repeat it"));
     assert!(server.contact(OLD).unwrap().unsubscribed);
     assert!(!server.contact(NEW).unwrap().unsubscribed);
+}
+
+/// A service whose clock is this one.
+fn service_at(server: &MockServer, clock: &TestClock) -> UnsubscribeService {
+    let clock = clock.clone();
+    let links = links().clock(move || clock.now());
+    UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new())
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .build()
+}
+
+async fn links_in_older_mail_opt_out_each_newer_address(store: impl Store) {
+    const NEWEST: &str = "ada@example.org";
+    let server = mock().await;
+    let service = service(&server, store);
+    service.change_address(OLD, NEW).await.unwrap();
+
+    click(&service, Some("news")).await;
+    assert!(service.has_pending(OLD, ["news"]).await.unwrap());
+    assert!(service.has_pending(NEW, ["news"]).await.unwrap());
+    run_worker(&service).await;
+    assert_eq!(opt_outs(&server, NEW), ["news"]);
+    service.change_address(NEW, NEWEST).await.unwrap();
+
+    for (address, topic) in [(OLD, "internal"), (NEW, "news")] {
+        let url = one_click_url(address, topic);
+        assert_eq!(
+            post(&service, &url, FORM, ONE_CLICK).await.status,
+            StatusCode::OK
+        );
+        assert_eq!(service.pending().await.unwrap(), 2);
+        assert!(service.has_pending(NEWEST, [topic]).await.unwrap());
+        run_worker(&service).await;
+    }
+
+    assert_eq!(opt_outs(&server, NEWEST), TOPICS);
+    let earlier = service.earlier_addresses(" ADA@example.org").await;
+    assert_eq!(earlier.unwrap(), [NEW, OLD]);
+    service.forget_earlier_addresses(NEWEST).await.unwrap();
+    assert!(service.earlier_addresses(NEWEST).await.unwrap().is_empty());
+    click(&service, None).await;
+    assert_eq!(service.pending().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn after_two_changes_a_link_in_mail_to_each_earlier_address_opts_out_the_newest_one() {
+    with_each_store!(links_in_older_mail_opt_out_each_newer_address);
+}
+
+#[tokio::test]
+async fn a_link_to_an_address_that_somebody_else_has_now_concerns_only_this_one() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service_at(&server, &clock);
+    let days = |days: u64| clock.advance(Duration::from_secs(days * 24 * 3_600));
+    let link_at_that_time = || {
+        let clock = clock.clone();
+        let now = clock.now();
+        links().clock(move || now).link(OLD)
+    };
+    let of_first_owner = link_at_that_time();
+    days(1);
+    service.change_address(OLD, NEW).await.unwrap();
+    days(3);
+    let of_second_owner = link_at_that_time();
+    let pending_after = async |url: &str| {
+        post(&service, url, FORM, ONE_CLICK).await;
+        let pending = service.pending().await.unwrap();
+        run_worker(&service).await;
+        pending
+    };
+
+    let page = get(&service, &of_second_owner).await;
+    assert!(page.body.contains("type=\"checkbox\""));
+    let page = get(&service, &of_first_owner).await;
+    assert!(!page.body.contains("type=\"checkbox\""));
+    assert_eq!(pending_after(&of_second_owner).await, 1);
+    assert!(!server.contact(NEW).unwrap().unsubscribed);
+
+    // The second owner moves, too.
+    service.subscribe(OLD, ["news"]).await.unwrap();
+    service
+        .change_address(OLD, "bob@example.com")
+        .await
+        .unwrap();
+    assert_eq!(pending_after(&of_second_owner).await, 2);
+    assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    assert!(!server.contact(NEW).unwrap().unsubscribed);
+    assert_eq!(pending_after(&of_first_owner).await, 2);
+    assert!(server.contact(NEW).unwrap().unsubscribed);
+
+    for address in [NEW, "bob@example.com"] {
+        assert_eq!(service.earlier_addresses(address).await.unwrap(), [OLD]);
+    }
+}
+
+#[tokio::test]
+async fn a_change_back_ends_what_was_noted() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service_at(&server, &clock);
+    let url = links().link(OLD);
+    for (old, new) in [(OLD, NEW), (NEW, OLD)] {
+        clock.advance(Duration::from_secs(1));
+        let moved = service.change_address(old, new).await;
+        // The old contact is opted out of everything after the first change, and so is the new one.
+        assert_eq!(moved.unwrap().email, new);
+    }
+
+    let page = get(&service, &url).await;
+    click(&service, Some("news")).await;
+
+    assert!(page.body.contains("type=\"checkbox\""));
+    assert_eq!(service.pending().await.unwrap(), 1);
+    assert_eq!(service.earlier_addresses(OLD).await.unwrap(), [NEW]);
+    assert!(service.earlier_addresses(NEW).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_change_that_was_not_made_is_not_noted() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let missing = service.change_address("nobody@example.com", NEW).await;
+    assert!(of_call(missing.unwrap_err()).is_not_found());
+    service.opt_out(OLD, Some("internal")).await.unwrap();
+    let waits = service.change_address(OLD, NEW).await;
+    assert_eq!(of_call(waits.unwrap_err()).outcome(), Outcome::Unchanged);
+    click(&service, Some("news")).await;
+
+    assert_eq!(service.pending().await.unwrap(), 2);
+    assert!(service.earlier_addresses(NEW).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_change_that_was_maybe_made_stays_noted() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).path("*/unsubscribe").times(1));
+
+    let failed = service.change_address(OLD, NEW).await;
+    assert_eq!(of_call(failed.unwrap_err()).outcome(), Outcome::Unknown);
+    server.remove_contact(OLD);
+    let missing = service.change_address(OLD, NEW).await;
+    assert!(of_call(missing.unwrap_err()).is_not_found());
+
+    assert_eq!(service.earlier_addresses(NEW).await.unwrap(), [OLD]);
+    click(&service, None).await;
+    assert!(service.has_pending(NEW, ["news"]).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_opt_out_whose_current_address_the_store_did_not_find_in_time_is_found_later() {
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    service.change_address(OLD, NEW).await.unwrap();
+    let data = format!(r#"{{"address": "{OLD}", "topic": "news", "kind": "MovedAddress"}}"#);
+    store_opt_out(&store, 1_700_000_000, &data).await;
+
+    run_worker(&service).await;
+
+    assert_eq!(opt_outs(&server, NEW), ["news"]);
 }

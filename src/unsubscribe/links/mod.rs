@@ -364,8 +364,8 @@ impl UnsubscribeLinks {
     pub(super) fn open(&self, token: &str) -> Option<Target> {
         let token = BASE64.decode(token).ok()?;
         let content = self.keys.iter().find_map(|keys| keys.link.open(&token))?;
-        let (target, day) = Target::from_bytes(&content)?;
-        let age = self.today().saturating_sub(day);
+        let target = Target::from_bytes(&content)?;
+        let age = self.today().saturating_sub(target.made_on?);
         let is_young = u64::from(age) <= self.valid_for.as_secs() / DAY.as_secs();
         (is_young && is_path_segment(&target.address)).then_some(target)
     }
@@ -443,6 +443,8 @@ pub(super) struct Target {
     pub(super) address: String,
     /// `None` means all broadcasts.
     pub(super) topic: Option<String>,
+    /// The day on which the link was made, in days since 1970. `None` if no link names the address.
+    pub(super) made_on: Option<u32>,
 }
 
 impl Target {
@@ -450,6 +452,7 @@ impl Target {
         Self {
             address: crate::contacts::address_in_path(address),
             topic: topic.map(str::to_owned),
+            made_on: None,
         }
     }
 
@@ -469,18 +472,18 @@ impl Target {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<(Self, u32)> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (day, rest) = bytes.split_first_chunk()?;
         let (topic_length, rest) = rest.split_first_chunk()?;
         let topic_length = usize::try_from(u32::from_be_bytes(*topic_length)).ok()?;
         let (topic, address) = rest.split_at_checked(topic_length.saturating_sub(1))?;
         let text = |bytes| str::from_utf8(bytes).ok().map(str::to_owned);
         let topic = text(topic)?;
-        let target = Self {
+        Some(Self {
             address: text(address)?,
             topic: (topic_length > 0).then_some(topic),
-        };
-        Some((target, u32::from_be_bytes(*day)))
+            made_on: Some(u32::from_be_bytes(*day)),
+        })
     }
 }
 
