@@ -80,12 +80,15 @@ mod the_end_of_a_tool {
 
         let missing = contacts.retrieve("nobody@example.com").await.unwrap_err();
         let unnamed = contacts.retrieve("").await.unwrap_err();
+        let rule = audience::rule::Rule::all([]);
+        let no_rule = contacts.list().rule(rule).await.unwrap_err();
         server.fault(Fault::status(503));
         let unavailable = contacts.retrieve("ada@example.com").await.unwrap_err();
 
         assert_eq!(end(Ok(())), ExitCode::SUCCESS);
         assert_eq!(end(Err(missing.into())), ExitCode::from(4));
         assert_eq!(end(Err(unnamed.into())), ExitCode::from(2));
+        assert_eq!(end(Err(no_rule.into())), ExitCode::from(1));
         assert_eq!(end(Err(unavailable.into())), ExitCode::from(75));
         assert_eq!(end(Err("disk".into())), ExitCode::from(1));
     }
