@@ -169,9 +169,11 @@ pub fn find_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> 
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
 /// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
-/// its end may have left something undone: call `finished()` of its report to get the error of that. The program
-/// `audience` uses the same statuses. It also ends with 2 if the command line or a variable is invalid, and with 4 if a
-/// contact, topic or segment does not exist: [`Error::is_not_found`] of what [`find_error`] returns.
+/// its end may have left something undone: call `finished()` of its report to get the error of that.
+///
+/// The program `audience` uses the same statuses. It tells two cases of 1 apart: it ends with 4 if a contact, topic or
+/// segment does not exist, and with 2 if the command line or a variable is invalid, for example an empty address. The
+/// guide [For your support team](crate::guides::support) has a function that does so for a call of your tool.
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///

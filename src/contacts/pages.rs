@@ -563,7 +563,9 @@ impl Page {
     /// Returns the cursor of the following page, to pass to [`after`](super::ListContacts::after). It is
     /// [`next`](Page::next) or, if the service sent none, the id of the last contact.
     ///
-    /// `None` if the page has no items, because the list has ended.
+    /// `None` if the page has no items, because the list has ended. The last page with items has a cursor, too: the
+    /// service does not say that it is the last one. For a "next" button, list one contact more than you show. If it
+    /// comes, another page follows, which begins after the `id` of the last contact that you show.
     ///
     /// # Example: read page by page
     ///
@@ -579,6 +581,26 @@ impl Page {
     ///     }
     ///     page = contacts.list().after(cursor).await?;
     /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Example: a page of 20 contacts, and where its "next" button leads
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch((0..21).map(|n| format!("{n}@example.com"))).await?;
+    /// let mut page = contacts.list().limit(20 + 1).await?;
+    /// let has_next = page.data.len() > 20;
+    /// page.data.truncate(20);
+    /// let next = page.data.last().filter(|_| has_next).map(|last| last.id.clone());
+    ///
+    /// if let Some(next) = next {
+    ///     println!("/contacts?after={next}"); // the next page: contacts.list().limit(20 + 1).after(next)
+    /// #   assert_eq!(contacts.list().limit(20 + 1).after(next).await?.data.len(), 1);
+    /// }
+    /// # assert!(has_next);
     /// # Ok(()) }
     /// ```
     #[must_use]

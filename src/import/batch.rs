@@ -451,6 +451,9 @@ impl Batch<'_> {
             if row.row.opt_outs().is_empty() {
                 continue;
             }
+            let before = sent.outcomes[..place].iter();
+            let finished = before.filter(|outcome| **outcome != RowOutcome::NotSent);
+            self.watch.set_finished(finished.count());
             let contact = sent.outcomes[place].clone();
             let outcome = opt_outs.send(row, &contact, *may_exist).await;
             // A row that is sent again brings its opt-outs with it. The report says that one failed: without a journal, only

@@ -98,8 +98,9 @@ impl Progress {
     /// Returns how many rows were applied, refused or otherwise finished, including the rows that were finished in an
     /// earlier run. In a dry run, it is the number of rows that were checked.
     ///
-    /// Rows that were not sent, for example because the import was asked to stop, do not count. So the number may never
-    /// reach the [total](Self::total).
+    /// A row counts once its opt-outs were sent, each of which takes a request or two. Rows that were not sent, for
+    /// example because the import was asked to stop, do not count. So the number may never reach the
+    /// [total](Self::total).
     ///
     /// # Example: a percentage
     ///
@@ -661,7 +662,7 @@ impl Run {
         let report = &self.settled.report;
         // A valid row of a dry run counts as not sent in the report, but it was checked.
         let not_sent = report.not_sent() - report.valid();
-        let finished = report.total() - not_sent;
+        let finished = report.total() - not_sent + self.batches.finished();
         Progress {
             finished,
             resumed: self.checks.resumed_rows(),
@@ -1023,6 +1024,12 @@ impl InFlightBatches {
 
     fn first_row(&self) -> Option<u64> {
         self.first_rows.first().copied()
+    }
+
+    /// Returns how many rows are finished although their batch is not.
+    fn finished(&self) -> u64 {
+        let batches = self.batches.values();
+        batches.map(|batch| batch.watch.finished() as u64).sum()
     }
 
     fn start(&mut self, sender: &Sender, pace: &Arc<Pace>, rows: Vec<NumberedRow>, keep: Keep) {

@@ -1,6 +1,6 @@
 //! The pace of an import: how many batches run simultaneously, and what their requests report.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
@@ -106,6 +106,7 @@ pub(super) struct Watch {
     has_retried: AtomicBool,
     /// Whether a request may be given up if the import is asked to stop: a later run sends it again.
     may_give_up: AtomicBool,
+    finished: AtomicUsize,
 }
 
 impl Watch {
@@ -116,7 +117,17 @@ impl Watch {
             is_congested: AtomicBool::new(false),
             has_retried: AtomicBool::new(false),
             may_give_up: AtomicBool::new(true),
+            finished: AtomicUsize::new(0),
         }
+    }
+
+    /// Sets how many rows of the batch are finished, while the opt-outs of the others are sent.
+    pub(super) fn set_finished(&self, rows: usize) {
+        self.finished.store(rows, Ordering::Relaxed);
+    }
+
+    pub(super) fn finished(&self) -> usize {
+        self.finished.load(Ordering::Relaxed)
     }
 
     /// Gives up no request from now on, even if the import is asked to stop.

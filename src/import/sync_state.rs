@@ -452,7 +452,8 @@ impl Contacts {
     /// [`deletes_missing`](super::SyncContacts::deletes_missing). If the table has no address of a row any more, give
     /// an empty one. The result has one entry for each row, in this order. Then delete those rows of the table whose
     /// entry is `Ok`: the next sync takes a row that is still there for a new one, and puts its address into the file
-    /// again. If the program stops in between, do the same again.
+    /// again. If the program stops in between, do the same again: a contact that was deleted by then is
+    /// [`Erasure::NoContact`].
     ///
     /// `Ok` has each address, as [`normalized_address`] returns it, and what was done with it. The addresses of a row
     /// are the one that you give, and all that it has or had, as far as a run has sent them; of a row that the file

@@ -80,12 +80,15 @@ mod the_end_of_a_tool {
 
         let missing = contacts.retrieve("nobody@example.com").await.unwrap_err();
         let unnamed = contacts.retrieve("").await.unwrap_err();
+        let rule = audience::rule::Rule::all([]);
+        let no_rule = contacts.list().rule(rule).await.unwrap_err();
         server.fault(Fault::status(503));
         let unavailable = contacts.retrieve("ada@example.com").await.unwrap_err();
 
         assert_eq!(end(Ok(())), ExitCode::SUCCESS);
         assert_eq!(end(Err(missing.into())), ExitCode::from(4));
         assert_eq!(end(Err(unnamed.into())), ExitCode::from(2));
+        assert_eq!(end(Err(no_rule.into())), ExitCode::from(1));
         assert_eq!(end(Err(unavailable.into())), ExitCode::from(75));
         assert_eq!(end(Err("disk".into())), ExitCode::from(1));
     }
@@ -326,13 +329,40 @@ mod opt_outs_for_the_table {
 
 #[cfg(unix)]
 mod erasure {
+    use audience::mock::Dialect;
+    use audience::mock::dialect::ContactDeletion;
+
     block!("support.erase_deleted");
 
     #[tokio::test]
     async fn a_user_who_was_deleted_or_has_come_back_since_the_run_is_not_erased() {
-        use audience::import::SyncRow;
+        let (status, rows) = erase(ContactDeletion::NoContent, false).await;
 
-        let name = format!("audience-guide-erasure-{}.sync", std::process::id());
+        assert_eq!((status, &*rows), (0, "2,3,4"));
+    }
+
+    #[tokio::test]
+    async fn a_contact_that_the_support_has_to_delete_decides_the_status_before_a_row_that_failed()
+    {
+        let (failed, rows) = erase(ContactDeletion::NoContent, true).await;
+        assert_eq!((failed, &*rows), (75, "0,2,3,4"));
+
+        for fails in [false, true] {
+            let (emptied, _) = erase(ContactDeletion::NotDescribed, fails).await;
+            assert_eq!(emptied, 1);
+        }
+    }
+
+    /// Erases after a run. `fails` adds a row that fails for the moment. Returns the exit status, and the rows that are
+    /// left.
+    async fn erase(contact_deletion: ContactDeletion, fails: bool) -> (u8, String) {
+        use audience::import::SyncRow;
+        use audience::mock::{Fault, MockServer};
+
+        let name = format!(
+            "audience-guide-erasure-{contact_deletion:?}-{fails}-{}.sync",
+            std::process::id()
+        );
         let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(super::schema()).unwrap();
@@ -342,8 +372,12 @@ mod erasure {
             (3, 'cem@x.io', 'cem@x.io', 'pro', 1, '2026-11-22 12:00:00', '2026-11-22 12:00:00'),
             (4, 'cem@x.io', 'cem@x.io', 'pro', 1, NULL, '2026-11-23 03:00:02')";
         database.execute_batch(insert).unwrap();
-        let server = audience::mock::MockServer::start().await;
-        let contacts = server.client().contacts();
+        let server = MockServer::builder().dialect(Dialect {
+            contact_deletion,
+            ..Dialect::default()
+        });
+        let server = server.start().await;
+        let contacts = support::mock_builder(&server).build().unwrap().contacts();
         for address in ["ada@x.io", "cem@x.io"] {
             contacts.create(address).await.unwrap();
         }
@@ -354,16 +388,22 @@ mod erasure {
         ];
         let sync = contacts.sync(rows, SyncState::open(&state).unwrap());
         drop(sync.await.unwrap().finished().unwrap());
+        if fails {
+            let insert = "INSERT INTO users (id, email, address_key, plan, newsletter, deleted_at, updated_at) VALUES
+                (0, 'eve@x.io', 'eve@x.io', 'pro', 1, '2026-11-22 12:00:00', '2026-11-22 12:00:00')";
+            database.execute_batch(insert).unwrap();
+            server.fault(Fault::status(503).path("*eve*"));
+        }
 
         let erased = erase_deleted(&contacts, &state, &database, "2026-11-23 03:00:01").await;
 
         let text = std::fs::read_to_string(&state).unwrap();
         std::fs::remove_file(&state).unwrap();
-        erased.unwrap();
         assert!(!text.contains("ada@x.io") && text.contains("cem@x.io"));
         let rows = "SELECT group_concat(id) FROM users ORDER BY id";
-        let rows: String = database.query_row(rows, [], |row| row.get(0)).unwrap();
-        assert_eq!(rows, "2,3,4");
+        let rows = database.query_row(rows, [], |row| row.get(0)).unwrap();
+        let status = erased.map_or_else(|error| audience::exit_status(&*error), |()| 0);
+        (status, rows)
     }
 }
 

@@ -468,6 +468,9 @@ pub(super) struct ExamineOptions {
     /// Set the response timeout, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
+    /// Set how long the application may take, after the last delivery, to act on what it accepted, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    settle: u64,
     /// Run only these checks; can be repeated, and --list-checks prints their names
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check_parser())]
     #[arg(hide_possible_values = true)]
@@ -521,6 +524,7 @@ async fn examine(options: ExamineOptions) -> Result<ExitCode, String> {
     let secret = options.secret.as_deref().unwrap_or_default();
     let mut examination = crate::mock::examine(url, secret)
         .timeout(Duration::from_secs(options.timeout))
+        .settle(Duration::from_secs(options.settle))
         .only(options.only.iter().copied());
     if let Some(probe) = &options.probe {
         examination = examination.probe(probe);

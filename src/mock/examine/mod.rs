@@ -77,6 +77,8 @@ pub fn examine(url: impl Into<String>, secret: impl Into<String>) -> ExamineRece
 
 /// How long the service waits for a response (interface section 6.5).
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
+/// How long an application may take to act on what it accepted.
+const SETTLING: Duration = Duration::from_secs(5);
 /// A longer timeout makes no difference, and no clock has the end of the longest one.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -92,6 +94,7 @@ impl ExamineReceiver {
             secret,
             probe: None,
             timeout: RESPONSE_TIME,
+            settle: SETTLING,
             only: Vec::new(),
             on_start: None,
         })
@@ -102,8 +105,8 @@ impl ExamineReceiver {
     /// After the deliveries, the examination sends `GET url?event=ID` for each event and expects the status 200 and
     /// JSON: `{"count": 1}`. `count` is how often the application acted on the event with this id, or 0 if the id is
     /// unknown. The JSON can also contain `"type"`, the type that the application acted on. So the examination sees
-    /// events that the application lost, acted on twice, or acted on although it rejected them. The application has 5 s
-    /// to act on an event that it accepted, so examine it without slow jobs.
+    /// events that the application lost, acted on twice, or acted on although it rejected them. If the application acts
+    /// in slow jobs, give it time to [settle](Self::settle).
     ///
     /// # Example: a receiver that recognizes duplicates
     ///
@@ -147,6 +150,33 @@ impl ExamineReceiver {
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout.min(LONGEST_TIMEOUT);
+        self
+    }
+
+    /// Sets how long the application may take, after the last delivery, to act on all events that it accepted. Default:
+    /// 5 s. More than a day counts as a day.
+    ///
+    /// Only the [probe](Self::probe) shows when it has acted. An application that is faster is not waited for.
+    ///
+    /// # Example: an application whose jobs take 10 s each, one after the other
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use audience::mock::{Check, Verdict, examine};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = audience::mock::MockServer::start().await;
+    /// # receiver.fault(audience::mock::Fault::status(200).body(r#"{"count": 1}"#));
+    /// # let (hook, count) = (format!("{}/hook", receiver.url()), format!("{}/count", receiver.url()));
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").probe(count).settle(Duration::from_secs(1_800));
+    /// # let examination = examination.only([Check::Duplicate]);
+    ///
+    /// assert_eq!(examination.await.verdict(Check::Duplicate), Some(Verdict::Passed));
+    /// # }
+    /// ```
+    pub fn settle(mut self, limit: Duration) -> Self {
+        self.0.settle = limit.min(LONGEST_TIMEOUT);
         self
     }
 
@@ -242,6 +272,7 @@ impl fmt::Debug for ExamineReceiver {
             .field("url", &self.0.url)
             .field("probe", &self.0.probe)
             .field("timeout", &self.0.timeout)
+            .field("settle", &self.0.settle)
             .field("only", &self.0.only)
             .finish_non_exhaustive()
     }
@@ -258,6 +289,7 @@ struct Settings {
     secret: String,
     probe: Option<String>,
     timeout: Duration,
+    settle: Duration,
     /// All checks, if there are none.
     only: Vec<Check>,
     on_start: Option<Arc<dyn Fn(Check) + Send + Sync>>,
@@ -292,7 +324,7 @@ async fn make(settings: Settings) -> Examination {
         let of_probe = match &probe {
             Some(url) => {
                 settings.started(Check::Probe);
-                probe::ask(url, settings.timeout, &mut grades).await
+                probe::ask(url, settings.timeout, settings.settle, &mut grades).await
             }
             None => Grade::not_seen(NO_PROBE),
         };

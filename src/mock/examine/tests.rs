@@ -47,10 +47,11 @@ pub(super) fn response(status: u16) -> Outcome {
 }
 
 #[test]
-fn a_response_may_take_ten_seconds_by_default() {
+fn a_response_may_take_ten_seconds_by_default_and_what_follows_five() {
     let examination = examine("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
 
     assert_eq!(examination.0.timeout, Duration::from_secs(10));
+    assert_eq!(examination.0.settle, Duration::from_secs(5));
 }
 
 #[tokio::test]

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::Client;
-use audience::contacts::Contacts;
-use audience::import::{Import, Progress};
+use audience::contacts::{Contacts, OptOutReason};
+use audience::import::{Import, ImportRow, OptOut, Progress};
 use audience::mock::{Fault, MockServer};
 
 use futures_util::{StreamExt, stream};
 
 use super::{JournalPath, contacts, numbered};
-use support::in_time;
+use support::{PATIENCE, in_time};
 
 async fn progress_of(import: Import) -> Vec<Progress> {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -55,6 +55,31 @@ async fn progress_goes_up_to_the_total_and_counts_retries() {
     let left = (1_050 - halfway.finished()) as f64 / halfway.rate();
     assert_eq!(halfway.remaining().unwrap(), Duration::from_secs_f64(left));
     assert!(left > 0.0);
+}
+
+#[tokio::test]
+async fn a_row_counts_when_its_opt_outs_were_sent_and_not_only_when_its_batch_has_ended() {
+    let server = MockServer::start().await;
+    let slow = Fault::delay(Duration::from_secs(600)).path("/contacts/7%40x.io/unsubscribe");
+    server.fault(slow);
+    let opt_out = OptOut::Everything(OptOutReason::Manual);
+    let rows = numbered(10).map(move |contact| ImportRow::new(contact).opt_out(opt_out.clone()));
+    let (shown, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let import = contacts(&server).import(rows).timeout(PATIENCE);
+    let import = import.on_progress(move |progress| drop(shown.send(progress.to_string())));
+
+    let running = tokio::spawn(import.into_future());
+
+    let line = async {
+        loop {
+            let line = seen.recv().await.unwrap();
+            if line.starts_with("7 of 10 rows, ") {
+                return line;
+            }
+        }
+    };
+    assert!(in_time(line).await.contains(" s left"));
+    running.abort();
 }
 
 #[tokio::test]

@@ -1039,6 +1039,47 @@ async fn a_signal_stops_an_erasure_and_the_rows_before_it_are_erased() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn an_erasure_that_was_killed_is_repeated_and_nobody_is_left_out() {
+    let nights = three_nights().await;
+    nights
+        .server
+        .fault(Fault::delay(Duration::from_secs(600)).path("*/c2@x.io*"));
+    nights.server.clear_requests();
+    let rows = || [(4, "d@x.io"), (3, "c2@x.io")];
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows());
+    let running = tokio::spawn(erasing.into_future());
+    let has_begun = || {
+        let requests = nights.server.requests();
+        requests.iter().any(|request| request.path.contains("c2"))
+    };
+    while !has_begun() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    nights.server.clear_faults();
+    assert!(nights.server.contact("d@x.io").is_none());
+
+    let erasing = nights.contacts.erase_rows(nights.state.open(), rows());
+    let erased = in_time(erasing.into_future()).await.unwrap();
+
+    let erased = erased.into_iter().flat_map(|(_, erased)| erased.unwrap());
+    let expected = [
+        ("d@x.io", Erasure::NoContact),
+        ("c2@x.io", Erasure::Deleted),
+        ("c@x.io", Erasure::Deleted),
+    ];
+    let expected = expected.map(|(address, erasure)| (address.to_owned(), erasure));
+    assert_eq!(erased.collect::<Vec<_>>(), expected);
+    let state = fs::read_to_string(&nights.state).unwrap();
+    assert!(
+        !state.contains("c@x.io") && !state.contains("d@x.io"),
+        "{state}"
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn after_three_failures_of_the_service_no_other_row_is_tried_and_a_bad_address_is_none() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "1@x.io"), row(2, "2@x.io")]).await;

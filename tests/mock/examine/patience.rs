@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 
 use super::{examine, found, text, verifier};
+use support::PATIENCE;
 
 /// Serves a handler that gets the id and the type of each verified event.
 async fn serve<F, R>(handle: F) -> String
@@ -201,38 +202,44 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_may_act_a_while_after_its_receiver_has_responded() {
-    // On a busy machine, the examiner may wait for 5 s before it asks twice.
-    for attempt in 1.. {
-        let url = act_when_asked_for_the_third_time().await;
-
-        let examination = examine(format!("{url}/hook"))
+async fn an_application_may_act_as_long_after_its_receiver_has_responded_as_the_caller_allows() {
+    let examine = async |work, settle| {
+        let url = act_when_asked_for_the_third_time(work).await;
+        examine(format!("{url}/hook"))
             .probe(format!("{url}/count"))
+            .settle(settle)
             .only([Check::Genuine, Check::Probe])
-            .await;
+            .await
+    };
 
-        if examination.verdict(Check::Genuine) == Some(Verdict::Passed) {
-            assert_eq!(found(&examination), [], "{examination}");
-            return;
-        }
-        assert!(attempt < 5, "{examination}");
-    }
+    // Longer than the default.
+    let in_time = examine(Duration::from_secs(6), PATIENCE).await;
+    // Without that time, the examiner asks twice.
+    let too_late = examine(Duration::ZERO, Duration::ZERO).await;
+
+    let verdict = in_time.verdict(Check::Genuine);
+    assert_eq!(verdict, Some(Verdict::Passed), "{in_time}");
+    assert_eq!(found(&in_time), [], "{in_time}");
+    assert_eq!(found(&too_late), [Check::Genuine], "{too_late}");
+    let words = "the application did not act on it in time";
+    assert!(text(&too_late).contains(words), "{too_late}");
 }
 
 /// Serves `/hook`, and `/count` of an application that has acted on the first event when the examiner asks for the third
-/// time. Returns the URL.
-async fn act_when_asked_for_the_third_time() -> String {
+/// time, so long after the first time or later. Returns the URL.
+async fn act_when_asked_for_the_third_time(work: Duration) -> String {
     let verifier = verifier();
     let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
         Ok(_) => StatusCode::OK,
         Err(error) => error.status(),
     };
-    let asked: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let asked: Arc<Mutex<Vec<(Option<String>, Instant)>>> = Arc::default();
     let count = async move |RawQuery(query): RawQuery| {
         let mut asked = asked.lock().unwrap();
-        asked.push(query.clone());
-        let times = asked.iter().filter(|other| **other == query).count();
-        let is_early = query == asked[0] && times < 3;
+        asked.push((query.clone(), Instant::now()));
+        let times = asked.iter().filter(|(other, _)| *other == query).count();
+        let (first, began) = &asked[0];
+        let is_early = query == *first && (times < 3 || began.elapsed() < work);
         Json(json!({"count": u32::from(!is_early)}))
     };
     let router = axum::Router::new()

@@ -12,11 +12,9 @@ use crate::mock::http::HttpUrl;
 
 /// How long the probe has at least to respond.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an application may take to act on what it accepted.
-const SETTLING: Duration = Duration::from_secs(5);
 /// How long after the first effect a duplicate effect may follow.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long all requests to the probe may take.
+/// How long all requests to the probe may take, beside the time for the application to act.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -33,15 +31,23 @@ struct EventCount {
 }
 
 /// Asks for each expectation of each grade and adds what is wrong to it. Returns the grade of [`Check::Probe`].
-pub(super) async fn ask(url: &HttpUrl, timeout: Duration, grades: &mut [(Check, Grade)]) -> Grade {
+///
+/// An application may act after it has responded: it has the time `settle` for that.
+pub(super) async fn ask(
+    url: &HttpUrl,
+    timeout: Duration,
+    settle: Duration,
+    grades: &mut [(Check, Grade)],
+) -> Grade {
     let probe = Probe {
         url,
         timeout: timeout.max(TIMEOUT),
     };
-    let asked = tokio::time::timeout(TIME_LIMIT, probe.ask_all(grades)).await;
+    let limit = TIME_LIMIT + settle;
+    let asked = tokio::time::timeout(limit, probe.ask_all(settle, grades)).await;
     asked.unwrap_or_else(|_| {
         unusable(format!(
-            "The probe did not respond to all requests within {TIME_LIMIT:?}."
+            "The probe did not respond to all requests within {limit:?}."
         ))
     })
 }
@@ -52,9 +58,9 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    async fn ask_all(&self, grades: &mut [(Check, Grade)]) -> Grade {
-        // An application may act after it has responded: wait for effects that are missing, then for duplicate ones.
-        let until = Instant::now() + SETTLING;
+    async fn ask_all(&self, settle: Duration, grades: &mut [(Check, Grade)]) -> Grade {
+        // Wait for effects that are missing, then for duplicate ones.
+        let until = Instant::now() + settle;
         for (_, grade) in grades.iter() {
             for expectation in &grade.expected {
                 loop {
@@ -224,8 +230,7 @@ fn judge(
     }
 }
 
-const LOST: &str =
-    "The receiver accepted an event, and the application did not act on it within 5 s.";
+const LOST: &str = "The receiver accepted an event, and the application did not act on it in time.";
 const BY_ID: &str = "Recognize a duplicate by the event's `id` alone. With a hash of other members, or the timestamp, different \
     events look like duplicates: two opens in the same second differ only by their id (interface section 6.5, Delivery).";
 const BODY_TYPE: &str = "Read the event's type from `type` in the body.";
@@ -252,19 +257,19 @@ fn lost(check: Check, identity: Identity) -> Finding {
         ),
         (_, Check::ForgedId) => (
             "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
-             within 5 s.",
+             in time.",
             VERIFY_FIRST,
         ),
         (_, Check::EventHeader) => (
             "The receiver accepted an event whose webhook-event header names another type than its body, and the application \
-             did not act on it within 5 s.",
+             did not act on it in time.",
             BODY_TYPE,
         ),
         (_, Check::DistinctIds) => (LOST, BY_ID),
         _ => (
             LOST,
             "Respond with a 2xx only after the event is stored. If the application ignores events of this type, count the \
-             event in the probe anyway.",
+             event in the probe anyway. If its jobs are slow, give them more time than the default of 5 s, by `settle`.",
         ),
     };
     Finding::new(problem, reason, remedy)
