@@ -1,7 +1,8 @@
 //! The mails of an issue: each reader who wants it gets one, once.
 //!
-//! The store of the opt-outs has three kinds of ids for this. One of an issue and an address is held for as long as the
-//! issue may be sent. One of an address is held after a permanent bounce, and another one after an opt-in.
+//! The store of the opt-outs has four kinds of ids for this. One of an issue and an address is held for as long as the
+//! issue may be sent. One of an address is held after a permanent bounce, another one after a spam report, and a third one
+//! after an opt-in.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,15 +28,15 @@ use crate::contacts::{ContactStream, ContactSummary, ListContacts};
 use crate::emails::{Email, SentEmail};
 use crate::inbox::{ClaimState, InboxError, Token};
 use crate::sync::lock;
-use crate::webhooks::{Event, EventData, EventId, MailEvent};
+use crate::webhooks::{Event, EventData, EventId};
 
 /// How long an issue is not sent to the same address again.
 const ISSUE_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// How long no issue is sent to an address after a permanent bounce.
+/// How long no issue is sent to an address after a permanent bounce, and no confirmation mail after a spam report.
 const BOUNCE_INTERVAL: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// How long an opt-in is remembered, for bounces that are older and arrive later: a team may replay a parked event.
+/// How long an opt-in is remembered, for events that are older and arrive later: a team may replay a parked one.
 const OPT_IN_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// Every process has the same token for bounces, so that each can end the hold after an opt-in.
+/// Every process has the same token for bounces and spam reports, so that each can end the hold after an opt-in.
 const BOUNCE_TOKEN: Token = Token::from_bytes(*b"permanent bounce");
 /// How many mails may be refused in a row. After that, the mail itself is probably at fault, and not each reader.
 const MAX_REFUSED: usize = 100;
@@ -207,10 +208,9 @@ impl UnsubscribeService {
     /// mail is sent at most once within 30 days. Mark a mail that a person gets once ever, such as a welcome, in your own
     /// table, too: the store has forgotten it by then.
     ///
-    /// Returns `None` if the reader does not want mail about the topic, or if this issue was sent to the address before,
-    /// is being sent, or may have been sent, because the response to an earlier call was lost. The mail is sent directly
-    /// after the contact was retrieved. If the service asks to wait before that, the contact is retrieved once more after
-    /// the wait. Calls may run at the same time. A call continues if its future is dropped.
+    /// The [result](IssueMail) says whether the mail was sent, and if not, why. The mail is sent directly after the contact
+    /// was retrieved. If the service asks to wait before that, the contact is retrieved once more after the wait. Calls
+    /// may run at the same time. A call continues if its future is dropped.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl UnsubscribeService {
     ///     };
     ///     match service.send_issue_to("year-2026", address, "orders", mail).await {
     ///         Err(error) if error.is_about_one_reader() => eprintln!("{error}"), // the others get theirs
-    ///         result => drop(result?),
+    ///         result => println!("{address}: {:?}", result?), // such as `NotWanted`
     ///     }
     /// }
     /// # assert_eq!(server.sent_mail().len(), 1);
@@ -256,17 +256,11 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
         topic: impl AsRef<str>,
         mail: impl FnOnce(&str) -> Email,
-    ) -> Result<Option<SentEmail>, ConsentError> {
+    ) -> Result<IssueMail, ConsentError> {
         let address = Target::new(address.as_ref(), None).address;
         let mail = mail(&self.0.links.link(&address));
-        let sending = self.send_once(issue.as_ref(), address, topic.as_ref(), mail, None);
-        sending.await.map(|result| match result {
-            IssueMail::Sent(sent) => Some(sent),
-            IssueMail::SentBefore
-            | IssueMail::MaybeNotSent
-            | IssueMail::NotWanted
-            | IssueMail::Left => None,
-        })
+        self.send_once(issue.as_ref(), address, topic.as_ref(), mail, None)
+            .await
     }
 
     /// Sends the mail of an issue in a task of its own, so that it ends if the caller's future is dropped. Leaves it to
@@ -317,25 +311,26 @@ impl UnsubscribeService {
         async move { task.await.unwrap_or(Err(ConsentError::Unfinished)) }
     }
 
-    /// Remembers the address of a permanent bounce for a year. No issue is sent to it meanwhile. Returns whether the
-    /// event is [such a bounce](MailEvent::is_permanent_bounce), also if it does not count because of a newer opt-in.
-    /// Does nothing with an event that [is incomplete](crate::webhooks::EventData::is_incomplete): let your handler fail
+    /// Remembers a [permanent bounce](crate::webhooks::MailEvent::is_permanent_bounce) or a spam report for a year. After a
+    /// bounce, no issue is sent to the address of its mail. After a spam report, no [confirmation
+    /// mail](Self::send_confirmation) is sent there, whoever types the address into your form. Any other event changes
+    /// nothing. Neither does one that [is incomplete](crate::webhooks::EventData::is_incomplete): let your handler fail
     /// then.
     ///
     /// Call it with each event that your webhook gets, in any order, and as often as the event arrives. The year begins
-    /// with the first bounce. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
-    /// box on the preference page, or [`subscribe`](Self::subscribe). A bounce that is delivered late, and is older than
-    /// the opt-in by its [`created_at`](Event::created_at), does not count if it is recorded within 30 days after the
-    /// opt-in. [`forget_bounce`](Self::forget_bounce) ends the year, too. The store remembers hashes of the address.
+    /// with the first event. An opt-in ends it: a click on the link of [`send_confirmation`](Self::send_confirmation), a
+    /// box on the preference page, or [`subscribe`](Self::subscribe). So does [`forget_bounce`](Self::forget_bounce). An
+    /// event that is delivered late, and is older than the opt-in by its [`created_at`](Event::created_at), does not count
+    /// if it is recorded within 30 days after the opt-in. The store remembers hashes of the address.
     ///
-    /// For that, the clocks of the service, of this program and of the store must agree. If they differ by some seconds, a
-    /// bounce that is as many seconds newer than the opt-in may be dropped, or an older one may count.
+    /// For that, the clocks of the service, of this program and of the store must agree. If they differ by some seconds, an
+    /// event that is as many seconds newer than the opt-in may be dropped, or an older one may count.
     ///
-    /// After a spam report, the service opts the contact out, and [`may_send`](Self::may_send) sees that. If the person
-    /// has another [current address](super::UnsubscribeServiceBuilder::current_address), this call stores an opt-out of
-    /// everything for it. Like a bounce, a report that is older than an opt-in of that address, or than the call of
-    /// `forget_bounce` for it, does not count if it is recorded within 30 days. But if the lookup fails, the worker repeats
-    /// it later, and then the report counts also after an opt-in. A bounce concerns its own address only.
+    /// After a spam report, the service opts out the contact with the address, if there is one, and
+    /// [`may_send`](Self::may_send) sees that. If the person has another
+    /// [current address](super::UnsubscribeServiceBuilder::current_address), this call stores an opt-out of everything for
+    /// it, unless an opt-in or a `forget_bounce` of that address is newer, as above. But if the lookup fails, the worker
+    /// repeats it later, and then the report counts in any case. A bounce concerns its own address only.
     ///
     /// # Errors
     ///
@@ -370,24 +365,28 @@ impl UnsubscribeService {
     /// assert!(!service.may_send("ada@example.com", "news").await?);
     /// # Ok(()) }
     /// ```
-    pub async fn record_bounce(&self, event: &Event) -> Result<bool, InboxError> {
-        if let EventData::Complained(mail) = &event.data {
-            self.follow_spam_report(&mail.address(), event).await?;
-        }
-        let mail = event.mail().filter(|mail| mail.is_permanent_bounce());
-        let Some(address) = mail.map(MailEvent::address) else {
-            return Ok(false);
+    pub async fn record_bounce(&self, event: &Event) -> Result<(), InboxError> {
+        let Some(mail) = event.mail() else {
+            return Ok(());
+        };
+        let address = mail.address();
+        let id = match &event.data {
+            EventData::Complained(_) => {
+                self.follow_spam_report(&address, event).await?;
+                report_id(&address)
+            }
+            _ if mail.is_permanent_bounce() => bounce_id(&address),
+            _ => return Ok(()),
         };
         if self.is_before_opt_in(&address, event).await? {
-            return Ok(true);
+            return Ok(());
         }
-        let id = bounce_id(&address);
         self.hold(&id, BOUNCE_TOKEN, BOUNCE_INTERVAL).await?;
         // The opt-in may have come in between.
         if self.is_before_opt_in(&address, event).await? {
             self.end_bounce(&id).await?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns whether the address has opted in after this event.
@@ -409,26 +408,42 @@ impl UnsubscribeService {
         Ok(u64::try_from(event.created_at.as_unix()).unwrap_or(0) < opt_in)
     }
 
+    /// Ends the hold after a bounce or a spam report.
     async fn end_bounce(&self, id: &EventId) -> Result<(), InboxError> {
         let inbox = &self.0.inbox;
         inbox.extend_hold(id, BOUNCE_TOKEN, Duration::ZERO).await?;
         Ok(())
     }
 
-    /// Returns whether [`record_bounce`](Self::record_bounce) remembers a permanent bounce of this address, for your
-    /// support team.
+    /// Returns whether [`record_bounce`](Self::record_bounce) remembers a permanent bounce of this address or a spam report
+    /// about mail to it, for your support team. [`reachability`](Self::reachability) names only the bounce.
     ///
     /// # Errors
     ///
     /// Returns [`InboxError::Store`] if the store fails.
     pub async fn has_bounced(&self, address: impl AsRef<str>) -> Result<bool, InboxError> {
-        let id = bounce_id(&Target::new(address.as_ref(), None).address);
-        let state = self.0.inbox.state_of(&id).await?;
+        let address = address.as_ref();
+        Ok(self.has_bounce(address).await? || self.has_report(address).await?)
+    }
+
+    /// Returns whether a permanent bounce of this address is remembered.
+    pub(super) async fn has_bounce(&self, address: &str) -> Result<bool, InboxError> {
+        self.remembers(&bounce_id(address)).await
+    }
+
+    /// Returns whether a spam report about mail to this address is remembered.
+    pub(super) async fn has_report(&self, address: &str) -> Result<bool, InboxError> {
+        self.remembers(&report_id(address)).await
+    }
+
+    async fn remembers(&self, id: &EventId) -> Result<bool, InboxError> {
+        let state = self.0.inbox.state_of(id).await?;
         Ok(matches!(state, ClaimState::InProgress { .. }))
     }
 
-    /// Forgets the bounce of an address, for example because its owner says that the mailbox works again. For 30 days,
-    /// only a newer one counts then.
+    /// Forgets the bounce and the spam report of an address, for example because its owner says that the mailbox works
+    /// again, or wants your mail. For 30 days, only newer ones count then. It changes nothing at the service: a contact
+    /// who reported spam stays opted out.
     ///
     /// # Errors
     ///
@@ -457,7 +472,8 @@ impl UnsubscribeService {
         if !extended.await? {
             self.hold(&id, BOUNCE_TOKEN, OPT_IN_INTERVAL).await?;
         }
-        self.end_bounce(&bounce_id(&address)).await
+        self.end_bounce(&bounce_id(&address)).await?;
+        self.end_bounce(&report_id(&address)).await
     }
 }
 
@@ -501,7 +517,7 @@ impl Sending {
     async fn begin(&self) -> Result<Option<IssueMail>, ConsentError> {
         let may_send = tokio::select! {
             biased;
-            () = self.stopped() => return Ok(Some(IssueMail::Left)),
+            () = self.stopped() => return Ok(Some(IssueMail::NotYet)),
             may_send = self.service.may_send(&self.address, &self.topic) => may_send?,
         };
         match may_send {
@@ -529,8 +545,8 @@ impl Sending {
         Ok(match inbox.claim_held(&self.id, self.token, lease).await? {
             ClaimState::Fresh { .. } => None,
             ClaimState::Done => Some(IssueMail::SentBefore),
-            ClaimState::InProgress { remaining } if remaining <= LEASE => Some(IssueMail::Left),
-            _ => Some(IssueMail::MaybeNotSent),
+            ClaimState::InProgress { remaining } if remaining <= LEASE => Some(IssueMail::NotYet),
+            _ => Some(IssueMail::MaybeSent),
         })
     }
 
@@ -548,7 +564,7 @@ impl Sending {
         extended.map_err(InboxError::from)?;
         tokio::select! {
             biased;
-            () = self.stopped() => Ok(Some(IssueMail::Left)),
+            () = self.stopped() => Ok(Some(IssueMail::NotYet)),
             // The reader may have opted out meanwhile.
             () = tokio::time::sleep(time) => self.begin().await,
         }
@@ -575,7 +591,11 @@ fn issue_id(issue: &str, address: &str, topic: &str) -> EventId {
 }
 
 fn bounce_id(address: &str) -> EventId {
-    OptOut::id("bounce", address, None)
+    OptOut::id("bounce", address.trim(), None)
+}
+
+fn report_id(address: &str) -> EventId {
+    OptOut::id("spam", address.trim(), None)
 }
 
 /// The id of the latest opt-in of an address.
@@ -583,16 +603,38 @@ fn opt_in_id(address: &str) -> EventId {
     OptOut::id("opt-in", address, None)
 }
 
-/// What became of a mail that did not fail.
-#[derive(Debug)]
-enum IssueMail {
+/// What became of the mail of an issue to one reader: see [`UnsubscribeService::send_issue_to`].
+///
+/// # Example: what is left to do
+///
+/// ```
+/// use audience::unsubscribe::IssueMail;
+///
+/// fn advice(mail: &IssueMail) -> Option<&'static str> {
+///     match mail {
+///         IssueMail::MaybeSent => Some("look whether it has arrived"),
+///         IssueMail::NotYet => Some("run the program again in a minute"),
+///         _ => None,
+///     }
+/// }
+/// # assert!(advice(&IssueMail::SentBefore).is_none() && advice(&IssueMail::NotYet).is_some());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IssueMail {
+    /// The service has accepted the mail.
     Sent(SentEmail),
+    /// An earlier call, or one that ran at the same time, has sent the mail. There is nothing to do.
     SentBefore,
-    /// Another run has begun to send it.
-    MaybeNotSent,
+    /// Another call is sending the mail now, or nobody knows whether it has: its response was lost, or its program was
+    /// killed. No call sends the mail again: if the reader does not get it, use another name of the issue.
+    MaybeSent,
+    /// The reader gets no mail about the topic: because of an opt-out or a [bounce](UnsubscribeService::record_bounce), or
+    /// because the address is no contact. [`UnsubscribeService::reachability`] says which.
     NotWanted,
-    /// A later run sends it, or another one that is about to.
-    Left,
+    /// Another call is about to send the mail, or was killed just before that. Call again with the same name of the issue
+    /// after half a minute.
+    NotYet,
 }
 
 /// Makes the mail to a contact, with this link, unless the contact is left out.
@@ -804,9 +846,9 @@ impl Run {
                 self.refused_in_a_row = 0;
                 self.report.sent_before += 1;
             }
-            IssueMail::MaybeNotSent => self.report.maybe_not_sent.extend(address),
+            IssueMail::MaybeSent => self.report.maybe_not_sent.extend(address),
             IssueMail::NotWanted => self.report.not_wanted += 1,
-            IssueMail::Left => self.has_left = true,
+            IssueMail::NotYet => self.has_left = true,
         }
     }
 }

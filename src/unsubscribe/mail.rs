@@ -140,7 +140,7 @@ impl UnsubscribeService {
     /// the builder was not [given](super::UnsubscribeServiceBuilder::topic) are left out.
     ///
     /// The mail is sent also after a [bounce](Self::record_bounce), because the click ends it: the mailbox may work again.
-    /// Anybody can ask for it, up to five times a day.
+    /// After a [spam report](Self::record_bounce), it is not. Anybody can ask for it, up to five times a day.
     ///
     /// Another program than your web server may call it, such as a tool of your support team. Give its service the same
     /// store, endpoint, secrets, base URL and topics. The functions that record the consent are called where the click
@@ -160,14 +160,15 @@ impl UnsubscribeService {
     ///
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
-    /// a mail to this address in the last ten minutes, or if the mailbox got five mails in a day. A tag (`ada+news@`) and
-    /// another spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox. Dots and
-    /// the other aliases that a provider may have are not seen through. A mail that may have been sent before an error
-    /// counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as after a 503. So a
-    /// page should say "please open the link in our mail", and not that one was sent just now. With the feature `tracing`,
-    /// a mail that is not sent because of the five is a warning, once a minute at most. The store remembers hashes of
-    /// the address for a day after the mail and for 30 days after the click, the number of a link for four days after its
-    /// click, and that of its form for 30 days.
+    /// a mail to this address in the last ten minutes, if the mailbox got five mails in a day, or if
+    /// [`record_bounce`](Self::record_bounce) remembers a spam report about mail to this address. A tag (`ada+news@`) and
+    /// another spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox for the
+    /// five. Dots and the other aliases that a provider may have are not seen through. A mail that may have been sent
+    /// before an error counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as
+    /// after a 503. So a page should say "please open the link in our mail", and not that one was sent just now. With the
+    /// feature `tracing`, a mail that is not sent because of the five or of a report is a warning, once a minute at most.
+    /// The store remembers hashes of the address for a day after the mail and for 30 days after the click, the number of a
+    /// link for four days after its click, and that of its form for 30 days.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -305,7 +306,8 @@ impl UnsubscribeService {
         sent
     }
 
-    /// Sends a mail, unless each of its topics was in another one not long ago, or the address got enough mails.
+    /// Sends a mail, unless somebody has reported one to the address as spam, each of its topics was in another one not
+    /// long ago, or the address got enough mails.
     ///
     /// The ids are held for a moment, and longer once the mail is sent. So a process that is killed before that keeps
     /// nobody from another mail. `tried` gets the ids that may be held: a claim may have succeeded although the store said
@@ -317,6 +319,12 @@ impl UnsubscribeService {
         tried: &mut Vec<EventId>,
     ) -> Result<(), ConsentError> {
         let (inbox, token) = (&self.0.inbox, confirmation.token());
+        // Before anything is held, so that the next mail need not wait after the report was forgotten.
+        if self.has_report(&confirmation.contact.email).await? {
+            #[cfg(feature = "tracing")]
+            self.log_unsent("mail to the address was reported as spam");
+            return Ok(());
+        }
         let mut held = Vec::new();
         for id in confirmation.mail_ids() {
             tried.push(id.clone());
@@ -344,12 +352,20 @@ impl UnsubscribeService {
                 return Ok(());
             }
         }
-        // The visitor must not learn it, so nothing else tells.
         #[cfg(feature = "tracing")]
-        if inbox.logs_failure("confirmation mail") {
-            tracing::warn!(target: "audience::unsubscribe", endpoint = inbox.endpoint(), "a confirmation mail was not sent, because {MAILS_A_DAY} mails to the mailbox were or may have been sent in a day");
-        }
+        self.log_unsent(&format!(
+            "{MAILS_A_DAY} mails to the mailbox were or may have been sent in a day"
+        ));
         Ok(())
+    }
+
+    /// Logs why a mail was not sent, once a minute. The visitor must not learn it, so the result does not tell.
+    #[cfg(feature = "tracing")]
+    fn log_unsent(&self, reason: &str) {
+        let inbox = &self.0.inbox;
+        if inbox.logs_failure("confirmation mail") {
+            tracing::warn!(target: "audience::unsubscribe", endpoint = inbox.endpoint(), "a confirmation mail was not sent, because {reason}");
+        }
     }
 
     /// Holds the id of a mail for this long. Returns `false` if another mail with this id was sent, or is being sent.

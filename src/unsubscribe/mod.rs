@@ -38,7 +38,7 @@ mod page;
 mod service;
 
 pub use change_address::AddressChange;
-pub use issue::{IssueError, IssueFailure, IssueReport, SendIssue};
+pub use issue::{IssueError, IssueFailure, IssueMail, IssueReport, SendIssue};
 pub use links::UnsubscribeLinks;
 pub use mail::{Consent, ConsentPage};
 pub use page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic};

@@ -817,7 +817,7 @@ impl UnsubscribeService {
         if self.has_pending(address, [topic]).await? {
             return Ok(Reachability::OptOutWaits);
         }
-        if self.has_bounced(address).await? {
+        if self.has_bounce(address).await? {
             return Ok(Reachability::Bounced);
         }
         let (contacts, options) = (&self.0.contacts, CallOptions::default());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::{
-    AcceptState, Attempt, Backlog, ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim,
-    NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent, Token,
+    AcceptState, Attempt, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, MemoryStore,
+    NewClaim, NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent, Token,
 };
 use audience::webhooks::{Event, EventId, EventType, Signer, VerifiedEvent, Verifier};
 use serde_json::json;
@@ -176,7 +176,10 @@ macro_rules! checked {
 }
 
 impl Store for FailingStore {
-    checked! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
+    checked! {
+        complete(held: HeldClaim<'_>, retention: Duration) -> bool;
+        state(key: EventKey<'_>, fingerprint: Option<Fingerprint>) -> ClaimState;
+    }
     with_store_methods! { checked }
 }
 

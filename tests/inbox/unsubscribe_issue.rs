@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::contacts::{ContactSummary, Reachability};
-use audience::emails::{Email, SentEmail};
+use audience::emails::Email;
 use audience::inbox::{MemoryStore, SqliteStore, Store, StoreError};
 use audience::mock::{Fault, MockServer, Reason, SeedContact, SegmentKind};
 use audience::unsubscribe::{
-    ConsentError, IssueFailure, IssueReport, SendIssue, UnsubscribeService,
+    ConsentError, IssueFailure, IssueMail, IssueReport, SendIssue, UnsubscribeService,
 };
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
 use audience::{RetryPolicy, Timestamp};
@@ -29,16 +29,22 @@ use super::unsubscribe_mail::{
     ask, builder, builder_with, click, mail, mock, sent_links, service, service_without_retries,
 };
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 async fn send_to_ada(
     service: &UnsubscribeService,
     issue: &str,
     topic: &str,
-) -> Result<Option<SentEmail>, ConsentError> {
+) -> Result<IssueMail, ConsentError> {
     service
         .send_issue_to(issue, " Ada@Example.com", topic, mail)
         .await
+}
+
+/// Sends Ada an issue about the news, and returns whether this call has sent it.
+async fn is_sent_to_ada(service: &UnsubscribeService, issue: &str) -> bool {
+    let sent = send_to_ada(service, issue, "news").await.unwrap();
+    matches!(sent, IssueMail::Sent(_))
 }
 
 async fn with_reader() -> MockServer {
@@ -58,20 +64,15 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
     let service = service(&server, store.clone());
     let other_process = self::service(&server, store);
 
-    assert!(
-        send_to_ada(&service, "1", "offers")
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let sent = send_to_ada(&service, "1", "news").await.unwrap().unwrap();
-    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
-    assert!(
-        send_to_ada(&other_process, "1", "news")
-            .await
-            .unwrap()
-            .is_none()
-    );
+    let offers = send_to_ada(&service, "1", "offers").await.unwrap();
+    assert_eq!(offers, IssueMail::NotWanted);
+    let IssueMail::Sent(sent) = send_to_ada(&service, "1", "news").await.unwrap() else {
+        panic!("it is sent");
+    };
+    for service in [&service, &other_process] {
+        let again = send_to_ada(service, "1", "news").await.unwrap();
+        assert_eq!(again, IssueMail::SentBefore);
+    }
 
     let unknown = send_to_ada(&service, "1", "nwes").await.unwrap_err();
     assert!(matches!(unknown, ConsentError::UnknownTopic), "{unknown}");
@@ -85,7 +86,7 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
     post(&service, url.trim_matches(['<', '>']), FORM, ONE_CLICK).await;
     // The opt-out waits in the store.
     assert_eq!(service.pending().await.unwrap(), 1);
-    assert!(send_to_ada(&service, "2", "news").await.unwrap().is_none());
+    assert!(!is_sent_to_ada(&service, "2").await);
     let link = mail.body["text"]
         .as_str()
         .unwrap()
@@ -100,7 +101,38 @@ async fn an_issue_reaches_who_wants_it_once_with_the_headers_of_one_click() {
     service.worker().run_until_idle().await.unwrap();
     service.subscribe(ADA, ["news"]).await.unwrap();
 
-    assert!(send_to_ada(&service, "2", "news").await.unwrap().is_some());
+    assert!(is_sent_to_ada(&service, "2").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_for_one_reader_says_why_no_mail_was_sent_and_whether_another_call_sends_it() {
+    let server = with_reader().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    let again = async |issue: &str| send_to_ada(&service, issue, "news").await.unwrap();
+
+    let stranger = service.send_issue_to("1", "bob@example.com", "news", mail);
+    assert_eq!(stranger.await.unwrap(), IssueMail::NotWanted);
+    assert!(matches!(again("1").await, IssueMail::Sent(_)));
+    assert_eq!(again("1").await, IssueMail::SentBefore);
+
+    server.fault(Fault::close_after().path("/emails").times(1));
+    send_to_ada(&service, "2", "news").await.unwrap_err();
+    assert_eq!(again("2").await, IssueMail::MaybeSent);
+
+    server.fault(Fault::delay(Duration::from_secs(3_600)).path("/contacts/*"));
+    server.clear_requests();
+    let other = service.clone();
+    let program = Program::start(async move { send_to_ada(&other, "3", "news").await });
+    until(|| !server.requests().is_empty()).await;
+    assert_eq!(again("3").await, IssueMail::NotYet);
+    program.kill();
+    server.clear_faults();
+    assert_eq!(again("3").await, IssueMail::NotYet);
+    clock.advance(Duration::from_secs(31));
+    assert!(matches!(again("3").await, IssueMail::Sent(_)));
+    // The second mail was sent, too, and its response was lost.
+    assert_eq!(recipients(&server), [ADA; 3]);
 }
 
 #[tokio::test]
@@ -152,12 +184,9 @@ async fn of_simultaneous_calls_one_sends_the_mail() {
     let calls = (0..8).map(|_| send_to_ada(&service, "1", "news"));
     let sent = futures_util::future::join_all(calls).await;
 
-    assert_eq!(
-        sent.iter()
-            .filter(|sent| matches!(sent, Ok(Some(_))))
-            .count(),
-        1
-    );
+    let sent = sent.iter();
+    let sent = sent.filter(|sent| matches!(sent, Ok(IssueMail::Sent(_))));
+    assert_eq!(sent.count(), 1);
     assert_eq!(server.sent_mail().len(), 1);
 }
 
@@ -178,7 +207,10 @@ async fn a_mail_that_was_certainly_not_sent_is_sent_by_the_next_call_and_any_oth
         let failed = send_to_ada(&service, "1", "news").await.unwrap_err();
         let repeated = send_to_ada(&service, "1", "news").await.unwrap();
 
-        assert_eq!(repeated.is_some(), is_repeated, "{failed}");
+        let is_sent = matches!(repeated, IssueMail::Sent(_));
+        let maybe_sent = repeated == IssueMail::MaybeSent;
+        let expected = (is_repeated, !is_repeated);
+        assert_eq!((is_sent, maybe_sent), expected, "{failed}");
         assert!(server.sent_mail().len() <= 1, "{failed}");
     }
 }
@@ -252,7 +284,7 @@ async fn an_issue_reaches_each_contact_who_wants_it_once() {
     let server = with_readers().await;
     let service = service(&server, MemoryStore::new());
     let event = bounce("Bounced@x.io", BounceType::Permanent);
-    assert!(service.record_bounce(&event).await.unwrap());
+    service.record_bounce(&event).await.unwrap();
 
     let report = send(&service).await.unwrap();
     let again = send(&service).await.unwrap();
@@ -872,14 +904,13 @@ async fn who_opts_out_while_a_429_holds_the_mail_back_does_not_get_it() {
 
         let (sent, ()) = tokio::join!(send_to_ada(&service, "1", "news"), opting_out);
 
-        assert!(sent.unwrap().is_none());
+        assert_eq!(sent.unwrap(), IssueMail::NotWanted);
         assert!(server.sent_mail().is_empty());
         assert_eq!(server.contact(ADA).unwrap().topics["news"], !is_sent);
         // It is not held back as one that was maybe sent.
         service.worker().run_until_idle().await.unwrap();
         service.subscribe(ADA, ["news"]).await.unwrap();
-        let again = send_to_ada(&service, "1", "news").await.unwrap();
-        assert!(again.is_some());
+        assert!(is_sent_to_ada(&service, "1").await);
     }
 }
 
@@ -898,13 +929,12 @@ async fn who_opts_out_while_a_429_holds_back_the_look_at_the_contact_does_not_ge
 
     let (sent, ()) = tokio::join!(send_to_ada(&service, "1", "news"), opting_out);
 
-    assert!(sent.unwrap().is_none());
+    assert_eq!(sent.unwrap(), IssueMail::NotWanted);
     assert!(server.sent_mail().is_empty());
     // The mail is not held back as one that was maybe sent.
     service.worker().run_until_idle().await.unwrap();
     service.subscribe(ADA, ["news"]).await.unwrap();
-    let again = send_to_ada(&service, "1", "news").await.unwrap();
-    assert!(again.is_some());
+    assert!(is_sent_to_ada(&service, "1").await);
 }
 
 #[tokio::test]
@@ -933,7 +963,7 @@ async fn headers_in_a_form_of_the_application_stay_as_they_are() {
     for (issue, headers) in [("1", array.clone()), ("2", json!(null))] {
         let mail = |link: &str| mail(link).member("headers", headers);
         let sent = service.send_issue_to(issue, ADA, "news", mail).await;
-        assert!(sent.unwrap().is_some());
+        assert!(matches!(sent, Ok(IssueMail::Sent(_))));
     }
 
     let [first, second] = &*server.sent_mail() else {
@@ -1153,7 +1183,7 @@ async fn a_run_that_looks_for_mails_of_other_programs_ends_if_the_store_hangs_an
         let mut hangs_since = None;
         let sending = service.send_issue("2026-11", "news", |contact, link| {
             if contact.email == "5@x.io" {
-                store.hang(&["claim"]);
+                store.hang(&["claim", "state"]);
                 hangs.notify_one();
                 steady_time::end();
                 tokio::time::pause();
@@ -1194,11 +1224,11 @@ async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
     let service = service(&server, clock.store());
 
     let transient = bounce(ADA, BounceType::Transient);
-    assert!(!service.record_bounce(&transient).await.unwrap());
+    service.record_bounce(&transient).await.unwrap();
     assert!(!service.has_bounced(ADA).await.unwrap());
     for _ in 0..2 {
         let permanent = bounce(" Ada@Example.com", BounceType::Permanent);
-        assert!(service.record_bounce(&permanent).await.unwrap());
+        service.record_bounce(&permanent).await.unwrap();
     }
 
     assert!(service.has_bounced(" ADA@example.com").await.unwrap());
@@ -1206,12 +1236,13 @@ async fn no_issue_goes_to_an_address_for_a_year_after_a_permanent_bounce() {
     assert_eq!(reachability, Reachability::Bounced);
     assert!(!service.has_bounced("bob@example.com").await.unwrap());
     assert!(!service.may_send(ADA, "news").await.unwrap());
-    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
+    let sent = send_to_ada(&service, "1", "news").await.unwrap();
+    assert_eq!(sent, IssueMail::NotWanted);
     assert_eq!(service.pending().await.unwrap(), 0);
     clock.advance(YEAR - Duration::from_secs(1));
-    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_none());
+    assert!(!is_sent_to_ada(&service, "1").await);
     clock.advance(Duration::from_secs(1));
-    assert!(send_to_ada(&service, "1", "news").await.unwrap().is_some());
+    assert!(is_sent_to_ada(&service, "1").await);
 }
 
 #[tokio::test]
@@ -1229,18 +1260,18 @@ async fn two_accounts_with_one_store_share_no_issue_and_no_bounce(store: impl St
     let toys = of_account(&servers[1], "toys-unsubscribe");
 
     for (service, server) in [&books, &toys].into_iter().zip(&servers) {
-        assert!(send_to_ada(service, "1", "news").await.unwrap().is_some());
+        assert!(is_sent_to_ada(service, "1").await);
         assert_eq!(server.sent_mail().len(), 1);
     }
     let event = bounce(ADA, BounceType::Permanent);
-    assert!(books.record_bounce(&event).await.unwrap());
+    books.record_bounce(&event).await.unwrap();
 
     assert!(books.has_bounced(ADA).await.unwrap());
     assert!(!books.may_send(ADA, "news").await.unwrap());
     assert!(!toys.has_bounced(ADA).await.unwrap());
     assert!(toys.may_send(ADA, "news").await.unwrap());
-    assert!(send_to_ada(&books, "2", "news").await.unwrap().is_none());
-    assert!(send_to_ada(&toys, "2", "news").await.unwrap().is_some());
+    assert!(!is_sent_to_ada(&books, "2").await);
+    assert!(is_sent_to_ada(&toys, "2").await);
     // An end of the bounce at the one is none at the other.
     toys.record_bounce(&event).await.unwrap();
     books.forget_bounce(ADA).await.unwrap();
@@ -1299,13 +1330,13 @@ async fn a_bounce_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_do
     later(minute);
     for _ in 0..2 {
         // The second one may arrive weeks later.
-        assert!(service.record_bounce(&old).await.unwrap());
+        service.record_bounce(&old).await.unwrap();
         assert!(!service.has_bounced(ADA).await.unwrap());
         later(days / 2 - 2 * minute);
     }
     let new = bounce_at(ADA, now());
     later(minute);
-    assert!(service.record_bounce(&new).await.unwrap());
+    service.record_bounce(&new).await.unwrap();
     assert!(service.has_bounced(ADA).await.unwrap());
 
     service.forget_bounce(" Ada@example.com").await.unwrap();
@@ -1361,7 +1392,7 @@ async fn a_purge_of_postgres_looks_at_no_mail_of_an_issue_or_bounce_before_its_t
     };
 
     // The mail, the opt-in, and a bounce.
-    send_to_ada(&service, "1", "news").await.unwrap().unwrap();
+    assert!(is_sent_to_ada(&service, "1").await);
     service.subscribe(ADA, ["offers"]).await.unwrap();
     let bounced = bounce("bob@example.com", BounceType::Permanent);
     service.record_bounce(&bounced).await.unwrap();
@@ -1618,7 +1649,7 @@ async fn a_bounce_and_an_opt_out_are_found_in_any_spelling_of_the_address() {
         let service = service(&server, MemoryStore::new());
 
         let event = bounce(own, BounceType::Permanent);
-        assert!(service.record_bounce(&event).await.unwrap());
+        service.record_bounce(&event).await.unwrap();
         assert!(service.has_bounced(other).await.unwrap(), "{own} {other}");
         service.forget_bounce(other).await.unwrap();
         assert!(!service.has_bounced(own).await.unwrap(), "{own} {other}");

@@ -12,6 +12,7 @@ use audience::unsubscribe::{
     ConsentError, ConsentPage, OfferedTopic, UnsubscribeLinks, UnsubscribeService,
     UnsubscribeServiceBuilder,
 };
+use audience::webhooks::Event;
 use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::FutureExt;
 use http::StatusCode;
@@ -23,6 +24,8 @@ use tracing::Level;
 use super::deliveries::{FailingStore, unavailable};
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{FORM, ONE_CLICK, Reply, get, one_click_url, post, with_each_store};
+use super::unsubscribe_issue::YEAR;
+use super::unsubscribe_moved::spam_report;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const VALIDATION_ERROR: &str = r#"{"error": {"code": "validation_error"}}"#;
@@ -484,12 +487,12 @@ async fn a_form_ends_only_the_holds_that_it_tried_if_the_store_fails() {
     let server = mock().await;
     let store = FailingStore::new(MemoryStore::new());
     let service = service(&server, store.clone());
-    store.fail(&[], unavailable);
+    store.fail(&["claim", "complete"], unavailable);
 
     let failed = ask(&service, &["news", "offers"]).await.unwrap_err();
 
     assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(store.calls(), ["claim", "complete"]);
+    assert_eq!(store.calls(), ["state", "claim", "complete"]);
     store.recover();
     ask(&service, &["news", "offers"]).await.unwrap();
     assert_eq!(sent_links(&server).len(), 1);
@@ -538,6 +541,125 @@ async fn strangers_do_not_learn_that_the_service_refused_a_mail() {
         assert_eq!(audience::exit_status(&refused), 1);
         assert_eq!(sent_links(&server).len(), 1);
     }
+}
+
+#[tokio::test]
+async fn after_a_spam_report_a_form_gets_the_same_response_and_sends_no_mail_for_a_year() {
+    let log = Log::start();
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    ask(&service, &["news"]).await.unwrap();
+
+    // The same event may arrive twice.
+    for _ in 0..2 {
+        let report = spam_report(" Ada@Example.com");
+        service.record_bounce(&report).await.unwrap();
+    }
+    ask(&service, &["offers"]).await.unwrap();
+
+    assert!(service.has_bounced(ADA).await.unwrap());
+    assert!(
+        log.text()
+            .contains("because mail to the address was reported as spam")
+    );
+    assert!(!log.text().to_lowercase().contains("ada@"));
+    clock.advance(YEAR - Duration::from_secs(1));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(sent_links(&server).len(), 1);
+    clock.advance(Duration::from_secs(1));
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(sent_links(&server).len(), 2);
+    assert!(!service.has_bounced(ADA).await.unwrap());
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_opt_in_and_the_support_team_end_the_year_after_a_spam_report_with_each_store() {
+    with_each_store!(an_opt_in_and_the_support_team_end_the_year_after_a_spam_report);
+}
+
+async fn an_opt_in_and_the_support_team_end_the_year_after_a_spam_report(
+    store: impl Store + Clone,
+) {
+    let server = mock().await;
+    let service = service(&server, store.clone());
+    let other_process = self::service(&server, store);
+    let addresses = [ADA, "bob@example.com", "carol@example.com"];
+    let ask = async |address: &str, topic: &str| {
+        let sent = service.send_confirmation(address, [topic], mail);
+        sent.await.unwrap();
+        sent_links_to(&server, address).len()
+    };
+    for address in addresses {
+        assert_eq!(ask(address, "news").await, 1);
+        let report = spam_report(address);
+        other_process.record_bounce(&report).await.unwrap();
+        assert_eq!(ask(address, "offers").await, 1);
+    }
+
+    click_until_confirmed(&service, &sent_links_to(&server, ADA)[0]).await;
+    service.subscribe(addresses[1], ["news"]).await.unwrap();
+    other_process
+        .forget_bounce(" Carol@example.com")
+        .await
+        .unwrap();
+
+    for address in addresses {
+        assert!(!service.has_bounced(address).await.unwrap());
+        assert_eq!(ask(address, "offers").await, 2, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_spam_report_that_is_older_than_an_opt_in_does_not_count_and_a_newer_one_does() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    let report = || {
+        let mut report = spam_report(ADA);
+        report.created_at = server.clock().now();
+        report
+    };
+    let later = || {
+        let by = Duration::from_secs(600);
+        clock.advance(by);
+        server.advance(by);
+    };
+    ask(&service, &["news"]).await.unwrap();
+    let old = report();
+
+    later();
+    click_until_confirmed(&service, &sent_links(&server)[0]).await;
+    later();
+    service.record_bounce(&old).await.unwrap();
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(sent_links(&server).len(), 2);
+
+    service.record_bounce(&report()).await.unwrap();
+    later();
+    ask(&service, &["news"]).await.unwrap();
+    assert_eq!(sent_links(&server).len(), 2);
+}
+
+#[tokio::test]
+async fn a_spam_report_fails_while_the_store_does_so_that_it_arrives_again_and_no_mail_is_sent() {
+    let server = mock().await;
+    let store = FailingStore::new(MemoryStore::new());
+    let service = service(&server, store.clone());
+    store.fail(&[], unavailable);
+    let incomplete = br#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data": {}}"#;
+    let incomplete = Event::from_unverified_json(incomplete).unwrap();
+
+    // The handler has to let it fail.
+    service.record_bounce(&incomplete).await.unwrap();
+    assert!(incomplete.data.is_incomplete() && store.calls().is_empty());
+    service.record_bounce(&spam_report(ADA)).await.unwrap_err();
+
+    store.fail(&["state"], unavailable);
+    let failed = ask(&service, &["news"]).await.unwrap_err();
+    assert_eq!(failed.visitor_status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(server.sent_mail().is_empty());
 }
 
 #[tokio::test]
