@@ -2325,7 +2325,13 @@ async fn an_endpoint_that_is_no_name_or_that_is_one_of_the_names_of_another_is_r
     let longest = "a".repeat(247);
 
     let too_long = format!("{longest}a");
-    for endpoint in ["", "a\nb", &too_long, "unsubscribe-records", "unsubscribe-moves"] {
+    for endpoint in [
+        "",
+        "a\nb",
+        &too_long,
+        "unsubscribe-records",
+        "unsubscribe-moves",
+    ] {
         let error = named(endpoint).unwrap_err();
         assert_eq!(
             error.to_string(),

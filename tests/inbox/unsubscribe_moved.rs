@@ -275,7 +275,10 @@ async fn the_error_of_a_look_for_the_current_address_is_not_stored() {
 
     assert_eq!((report.handled, report.parked), (1, 1));
     let parked = service.inbox().parked().await.unwrap();
-    assert_eq!(parked[0].reason, "the current address could not be looked up");
+    assert_eq!(
+        parked[0].reason,
+        "the current address could not be looked up"
+    );
 }
 
 fn mail_to(address: &str) -> MailEvent {
