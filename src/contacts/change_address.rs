@@ -59,7 +59,7 @@ impl Contacts {
         not(feature = "unsubscribe"),
         doc = "`UnsubscribeService` (feature `unsubscribe`), call its `change_address`"
     )]
-    ///   instead. Links in mail that was sent before still name the old address.
+    ///   instead. A click on a link in older mail then opts out the new contact, too.
     ///
     /// # A call after a failure
     ///

@@ -92,7 +92,7 @@ impl UnsubscribeService {
     /// this service has changed them: the newest change first, each address once.
     ///
     /// It reads all changes in the store, so it is for your support team, and not for each request. An address that
-    /// somebody else has taken over meanwhile is among them.
+    /// somebody else has taken over meanwhile is among them: ask before you erase a contact that is subscribed.
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ impl UnsubscribeService {
     }
 
     /// Deletes the changes from which [`earlier_addresses`](Self::earlier_addresses) knows the earlier addresses. From
-    /// then on, a link in mail to one of them opts out this address only. Call it when the person was erased.
+    /// then on, a link in mail to one of them opts out this address only. Call it when the person was erased, or if the
+    /// address was mistyped.
     ///
     /// # Errors
     ///

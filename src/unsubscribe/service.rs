@@ -1877,8 +1877,9 @@ impl UnsubscribeServiceBuilder {
     /// [worker](UnsubscribeService::worker) of each: the opt-outs, the bounces, the issues and whatever else its service
     /// remembers are its own. Also give the [links](UnsubscribeLinks) of each a secret and a base URL of their own.
     ///
-    /// - Opt-outs that your program still has to [record](Self::record_opt_out) have this name with `-records` behind it.
-    /// - **No webhook inbox in the store may have one of the two names**: its worker would take the opt-outs, and nobody
+    /// - Opt-outs that your program still has to [record](Self::record_opt_out) have this name with `-records` behind
+    ///   it, and changes of addresses with `-moves`.
+    /// - **No webhook inbox in the store may have one of these names**: its worker would take the opt-outs, and nobody
     ///   would send them.
     /// - All processes of an account set the same name. With another one, a service finds nothing of what was stored
     ///   before, and does not send the opt-outs that wait.
