@@ -98,7 +98,7 @@
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory; and `shutdown_signal`, as with `import` |
-//! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
+//! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.43, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
 //! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
 //! | `inbox-sqlx` | | stores events in Postgres or SQLite on your pool of sqlx 0.8 or 0.9; for one of them, turn on `inbox-sqlx-postgres` or `inbox-sqlx-sqlite` |
@@ -147,7 +147,7 @@
 //! | `actix-web`, `actix-http` | 4, 3 | the feature `actix` |
 //! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the features `tower`, `unsubscribe` and `serve` |
 //! | `hyper`, `tokio` | 1, 1 | the feature `serve` |
-//! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
+//! | `rusqlite` | 0.32 to 0.43 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
 //! | `sqlx-core`, `sqlx-postgres`, `sqlx-sqlite` | 0.8.6 to 0.9 | the feature `inbox-sqlx`; all are parts of `sqlx` |
 //! | `redis` | 1 | the feature `inbox-redis` |

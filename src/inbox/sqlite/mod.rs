@@ -99,7 +99,7 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// [`handle_in`](Self::handle_in), [`handler_in`](Self::handler_in), [`transaction`](Self::transaction) and
 /// [`claim_in`](Self::claim_in). For a pool of sqlx, there is `SqlxSqliteStore` (feature `inbox-sqlx-sqlite`), and for
 /// every other driver, [`CLAIM_IN`](Self::CLAIM_IN). These methods name types of rusqlite, which is exported as
-/// `audience::inbox::rusqlite`. Any release from 0.32 to 0.42 fits. A program can link only one of them, so Cargo picks
+/// `audience::inbox::rusqlite`. Any release from 0.32 to 0.43 fits. A program can link only one of them, so Cargo picks
 /// the one that the rest of the program needs: 0.32 beside sqlx 0.8, 0.39 beside sqlx 0.9, the newest if nothing else
 /// links SQLite.
 ///
