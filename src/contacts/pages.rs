@@ -565,7 +565,8 @@ impl Page {
     ///
     /// `None` if the page has no items, because the list has ended. The last page with items has a cursor, too: the
     /// service does not say that it is the last one. For a "next" button, list one contact more than you show. If it
-    /// comes, another page follows, which begins after the `id` of the last contact that you show.
+    /// comes, another page follows, which begins after the `id` of the last contact that you show. If your service
+    /// sends short pages, show the button on each page that has a cursor.
     ///
     /// # Example: read page by page
     ///
@@ -592,7 +593,7 @@ impl Page {
     /// # let contacts = server.client().contacts();
     /// # contacts.create_batch((0..21).map(|n| format!("{n}@example.com"))).await?;
     /// let mut page = contacts.list().limit(20 + 1).await?;
-    /// let has_next = page.data.len() > 20;
+    /// let has_next = page.data.len() + page.malformed().len() > 20;
     /// page.data.truncate(20);
     /// let next = page.data.last().filter(|_| has_next).map(|last| last.id.clone());
     ///

@@ -205,8 +205,8 @@ impl UnsubscribeService {
 
     /// Sends the mail of an issue to one reader, if your program has a list of its own, or makes each mail by itself.
     /// [`send_issue`](Self::send_issue) describes the names of issues, the recipient and headers that it adds, and why a
-    /// mail is sent at most once within 30 days. Mark a mail that a person gets once ever, such as a welcome, in your own
-    /// table, too: the store has forgotten it by then.
+    /// mail is sent at most once within 30 days. After that, the store has forgotten it. So mark a mail that a person
+    /// gets once ever, such as a welcome, in your own table, too, after `Sent`, `SentBefore` or `MaybeSent`.
     ///
     /// The [result](IssueMail) says whether the mail was sent, and if not, why. The mail is sent directly after the contact
     /// was retrieved. If the service asks to wait before that, the contact is retrieved once more after the wait. Calls
