@@ -1677,7 +1677,9 @@ impl UnsubscribeServiceBuilder {
     /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
     ///     .current_address(move |old| {
     ///         let db = db.clone();
-    ///         async move { db.query("SELECT new FROM moved WHERE old = $1", &old).await }
+    ///         let find = "SELECT email FROM users JOIN old_addresses ON id = user_id
+    ///             WHERE old_addresses.address_key = $1 AND NOT EXISTS (SELECT 1 FROM users WHERE address_key = $1)";
+    ///         async move { db.query(find, &old).await }
     ///     })
     ///     .build();
     /// # let _ = service;
