@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::Timestamp;
-use audience::inbox::{MemoryStore, Store};
+use audience::inbox::{MemoryStore, Store, StoreError};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
@@ -173,6 +173,29 @@ async fn an_opt_out_is_stored_although_the_visitor_leaves_while_the_address_is_l
 }
 
 #[tokio::test]
+async fn an_address_is_looked_up_after_its_opt_out_is_stored_so_that_no_change_meanwhile_is_missed()
+{
+    let server = mock().await;
+    let (store, seen) = (MemoryStore::new(), Arc::new(Mutex::new(Vec::new())));
+    let (of_function, all_seen) = (store.clone(), Arc::clone(&seen));
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .current_address(move |_| {
+            let (store, seen) = (of_function.clone(), Arc::clone(&seen));
+            async move {
+                let backlog = store.backlog("unsubscribe").await?;
+                seen.lock().unwrap().push(backlog.waiting);
+                Ok::<_, StoreError>(None)
+            }
+        })
+        .build();
+
+    service.opt_out(OTHER, Some("news")).await.unwrap();
+    post(&service, &one_click_url(NEW, "news"), FORM, ONE_CLICK).await;
+
+    assert_eq!(*all_seen.lock().unwrap(), [1, 2]);
+}
+
+#[tokio::test]
 async fn an_opt_out_is_not_acknowledged_if_it_cannot_be_stored() {
     let server = mock().await;
     let is_down = Arc::new(AtomicBool::new(true));
@@ -275,7 +298,10 @@ async fn the_error_of_a_look_for_the_current_address_is_not_stored() {
 
     assert_eq!((report.handled, report.parked), (1, 1));
     let parked = service.inbox().parked().await.unwrap();
-    assert_eq!(parked[0].reason, "the current address could not be looked up");
+    assert_eq!(
+        parked[0].reason,
+        "the current address could not be looked up"
+    );
 }
 
 fn mail_to(address: &str) -> MailEvent {
