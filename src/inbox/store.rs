@@ -119,7 +119,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns up to `limit` parked events of an endpoint, ordered by the bytes of their ids, that come after
-    /// this id. The default implementation returns an error.
+    /// this id. The default implementation returns an error. `UnsubscribeService` calls it for each link: it keeps the
+    /// changes of addresses as parked events without a body.
     fn parked(
         &self,
         endpoint: &str,

@@ -338,7 +338,7 @@ impl UnsubscribeService {
     ///
     /// # Panics
     ///
-    /// Panics outside of a Tokio runtime if it looks up a current address.
+    /// Panics outside of a Tokio runtime.
     ///
     /// # Example: in the handler of a webhook
     ///
