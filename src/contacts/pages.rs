@@ -564,9 +564,9 @@ impl Page {
     /// [`next`](Page::next) or, if the service sent none, the id of the last contact.
     ///
     /// `None` if the page has no items, because the list has ended. The last page with items has a cursor, too: the
-    /// service does not say that it is the last one. For a "next" button, list one contact more than you show. If it
-    /// comes, another page follows, which begins after the `id` of the last contact that you show. If your service
-    /// sends short pages, show the button on each page that has a cursor.
+    /// service does not say that it is the last one. For a "next" button, list one contact more than you show, which is
+    /// 199 at most. If it comes, another page follows, which begins after the `id` of the last contact that you show. If
+    /// your service sends short pages, show the button on each page that has a cursor.
     ///
     /// # Example: read page by page
     ///

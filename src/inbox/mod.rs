@@ -1267,16 +1267,26 @@ impl Inbox {
         self.claim_own(id, token, lease, held_fingerprint()).await
     }
 
-    /// Keeps a text under this id until it is [discarded](Self::discard), as a parked event without a body.
-    pub(crate) async fn keep(&self, id: &EventId, text: &str) -> Result<(), StoreError> {
+    /// Keeps a text under this id until it is [deleted](Self::delete_kept), as a parked event without a body. Returns
+    /// `false` if the id is held, or has a text already.
+    pub(crate) async fn keep(&self, id: &EventId, text: &str) -> Result<bool, StoreError> {
         let key = self.0.key(id);
         let token = Token::random();
-        self.claim_held(id, token, self.0.settings.lease).await?;
+        let state = self.claim_held(id, token, self.0.settings.lease).await?;
+        if !matches!(state, ClaimState::Fresh { .. }) {
+            return Ok(false);
+        }
         let parked = self.0.store.park(HeldClaim { key, token }, text);
         match self.in_time("park", parked).await? {
-            true => Ok(()),
-            false => Err(StoreError::unavailable("the id is held")),
+            true => Ok(true),
+            false => Err(StoreError::unavailable("the claim has ended")),
         }
+    }
+
+    /// Deletes the text that is kept under this id, if there is one.
+    pub(crate) async fn delete_kept(&self, id: &EventId) -> Result<(), StoreError> {
+        let discarded = self.0.store.discard(self.0.key(id), Duration::ZERO);
+        self.in_time("discard", discarded).await.map(drop)
     }
 
     /// Returns the first texts that are kept under ids after this one, in the order of the bytes of the ids.

@@ -119,8 +119,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns up to `limit` parked events of an endpoint, ordered by the bytes of their ids, that come after
-    /// this id. The default implementation returns an error. An `UnsubscribeService` without `current_address` needs
-    /// this method and [`discard`](Self::discard): otherwise, its pages have no boxes.
+    /// this id. The default implementation returns an error. An `UnsubscribeService` calls it for each link, unless it
+    /// has the function `current_address`: it keeps the changes of addresses as parked events without a body.
     fn parked(
         &self,
         endpoint: &str,

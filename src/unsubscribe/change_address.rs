@@ -19,6 +19,8 @@ use crate::{Error, ErrorKind, Outcome};
 const OPERATION: &str = "change_address";
 /// How many changes of addresses are read at once.
 const MOVES_AT_ONCE: usize = 1_000;
+/// How many changes of one address are looked at.
+const MOVES_OF_ADDRESS: usize = 100;
 
 impl UnsubscribeService {
     /// Gives a contact another address, as [`Contacts::change_address`](crate::contacts::Contacts::change_address)
@@ -39,8 +41,13 @@ impl UnsubscribeService {
     ///
     /// If the call fails, call it again. After an error with the outcome [`Unknown`](Outcome::Unknown) or
     /// [`Applied`](Outcome::Applied), the note stays, because the change may have been made. After any other, it is
-    /// deleted again. If the program is killed meanwhile, call it again, too: the note stays, and a click in old mail
-    /// would opt out an address that is perhaps not the person's.
+    /// deleted again, unless the store fails. If the program is killed meanwhile, call it again, too: the note stays, and a
+    /// click in old mail would opt out an address that is perhaps not the person's. If the further call has another new
+    /// address and succeeds, only this one counts.
+    ///
+    /// The store keeps the note, with both addresses, until [`forget_earlier_addresses`](Self::forget_earlier_addresses).
+    /// An opt-out without a link, by [`opt_out`](Self::opt_out), [`set_topics`](Self::set_topics) or a spam report, also
+    /// concerns the new address of whoever had this one last, even if somebody else has it now.
     ///
     /// The call continues if its future is dropped.
     ///
@@ -92,7 +99,8 @@ impl UnsubscribeService {
     /// this service has changed them: the newest change first, each address once.
     ///
     /// It reads all changes in the store, so it is for your support team, and not for each request. An address that
-    /// somebody else has taken over meanwhile is among them: ask before you erase a contact that is subscribed.
+    /// somebody else has taken over meanwhile is among them, so ask before you erase a contact that is subscribed. So is
+    /// the address of a change that was [perhaps not made](Self::change_address).
     ///
     /// # Errors
     ///
@@ -112,6 +120,7 @@ impl UnsubscribeService {
     ///
     /// let person = "ada@example.net";
     /// for earlier in service.earlier_addresses(person).await? {
+    ///     // Leave out an address that somebody else has now.
     ///     println!("{earlier}: {}", contacts.erase(&earlier).await?); // ada@example.com
     /// }
     /// println!("{person}: {}", contacts.erase(person).await?);
@@ -148,21 +157,60 @@ impl UnsubscribeService {
         let address = normalized_address(address.as_ref());
         // The oldest change first: without the newer ones, a further call would not find it.
         for (id, _) in self.moves_to(&address).await?.into_iter().rev() {
-            self.0.moves.discard(&id).await?;
+            self.0.moves.delete_kept(&id).await?;
         }
         Ok(())
     }
 
-    /// Notes a change in the store, and returns its id.
-    async fn note_move(&self, old: &str, new: &str) -> Result<EventId, StoreError> {
+    /// Notes a change in the store before it is made, and returns the time of the note.
+    async fn note_move(&self, old: &str, new: &str) -> Result<(Duration, Moved), StoreError> {
         let moved = Moved {
             old: normalized_address(old),
             new: Target::new(new, None).address,
+            is_made: false,
         };
-        let id = move_id(&moved.old, self.0.links.since_1970());
-        let text = serde_json::to_string(&moved).expect("two texts are valid JSON");
-        self.0.moves.keep(&id, &text).await?;
-        Ok(id)
+        let made_at = self.0.links.since_1970();
+        Ok((self.keep_move(made_at, &moved).await?, moved))
+    }
+
+    /// Notes that a change was made, in place of its first note. The notes of earlier calls that may have failed are
+    /// deleted, too: the person has tried again since, maybe with another address.
+    async fn confirm_move(&self, noted_at: Duration, moved: Moved) -> Result<(), StoreError> {
+        let noted = self.moves_from(&moved.old, Duration::ZERO, MOVES_OF_ADDRESS);
+        let noted = noted.await?.into_iter();
+        let moved = Moved {
+            is_made: true,
+            ..moved
+        };
+        self.keep_move(noted_at, &moved).await?;
+        for (made_at, earlier) in noted {
+            if made_at <= noted_at && !earlier.is_made {
+                let id = move_id(&moved.old, made_at);
+                self.0.moves.delete_kept(&id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a note under this time or, if the address has another one of that time, directly after it. Returns the time.
+    async fn keep_move(
+        &self,
+        mut made_at: Duration,
+        moved: &Moved,
+    ) -> Result<Duration, StoreError> {
+        let text = serde_json::to_string(moved).expect("two texts and a flag are valid JSON");
+        loop {
+            let id = move_id(&moved.old, made_at);
+            match self.0.moves.keep(&id, &text).await {
+                Ok(true) => return Ok(made_at),
+                Ok(false) => made_at += Duration::from_micros(1),
+                Err(error) => {
+                    // The store may have kept it, and not have responded in time.
+                    self.0.moves.delete_kept(&id).await.ok();
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// Returns the address that the person has now who had this one, as far as the store has noted it.
@@ -173,15 +221,16 @@ impl UnsubscribeService {
         // A day earlier: clocks differ, and a list may have been read before the change.
         let linked_at = linked.made_on.map(|day| DAY * day.saturating_sub(1));
         let start = linked_at.unwrap_or_default();
-        let moves = self.moves_from(&linked.address, start, 100).await?;
+        let moves = self.moves_from(&linked.address, start, MOVES_OF_ADDRESS);
+        let moves = moves.await?;
         let mut next = match linked_at {
-            Some(_) => moves.into_iter().next(),
+            Some(_) => first_made(moves),
             None => moves.into_iter().last(),
         };
         let mut current = None;
         while let Some((made_at, moved)) = next {
-            let moves = self.moves_from(&moved.new, made_at, 1).await?;
-            next = moves.into_iter().next();
+            let moves = self.moves_from(&moved.new, made_at, MOVES_OF_ADDRESS);
+            next = first_made(moves.await?);
             current = Some(moved.new);
         }
         Ok(current)
@@ -208,13 +257,16 @@ impl UnsubscribeService {
     async fn moves_to(&self, address: &str) -> Result<Vec<(EventId, String)>, StoreError> {
         let mut moves = self.all_moves().await?;
         moves.sort_by_key(|(made_at, ..)| *made_at);
-        // Of each address, where whoever had it at the time of the change is now.
-        let mut current: HashMap<String, String> = HashMap::new();
+        // Of each address, where whoever had it at the time of the change is now, or may be.
+        let mut current: HashMap<String, Vec<String>> = HashMap::new();
         let mut found = Vec::new();
-        for (_, id, Moved { old, new }) in moves.into_iter().rev() {
+        for (_, id, Moved { old, new, is_made }) in moves.into_iter().rev() {
             let new = normalized_address(&new);
-            let now = current.get(&new).cloned().unwrap_or(new);
-            if now == address {
+            let mut now = current.get(&new).cloned().unwrap_or_else(|| vec![new]);
+            if !is_made {
+                now.push(old.clone());
+            }
+            if now.iter().any(|now| now == address) {
                 found.push((id, old.clone()));
             }
             current.insert(old, now);
@@ -231,15 +283,15 @@ impl UnsubscribeService {
                 .moves
                 .kept_after(after.as_ref(), MOVES_AT_ONCE)
                 .await?;
-            let is_last = page.len() < MOVES_AT_ONCE;
-            after = page.last().map(|(id, _)| id.clone());
+            // A store may return fewer than it was asked for.
+            let Some((last, _)) = page.last() else {
+                return Ok(moves);
+            };
+            after = Some(last.clone());
             moves.extend(page.into_iter().filter_map(|(id, text)| {
                 let moved = serde_json::from_str(&text).ok()?;
                 Some((made_at(&id)?, id, moved))
             }));
-            if is_last {
-                return Ok(moves);
-            }
         }
     }
 }
@@ -249,6 +301,17 @@ impl UnsubscribeService {
 struct Moved {
     old: String,
     new: String,
+    /// Whether the change was certainly made.
+    #[serde(default)]
+    is_made: bool,
+}
+
+/// Returns the first of these changes that was certainly made, or else the last one: whoever calls again has given up the
+/// address of the call before.
+fn first_made(moves: Vec<(Duration, Moved)>) -> Option<(Duration, Moved)> {
+    let made = moves.iter().position(|(_, moved)| moved.is_made);
+    let place = made.unwrap_or(moves.len().saturating_sub(1));
+    moves.into_iter().nth(place)
 }
 
 /// Returns the id of a change: the changes of an address are in the order of their times.
@@ -299,16 +362,20 @@ impl AddressChange {
     async fn run(mut self) -> Result<Contact, ConsentError> {
         let service = self.service.clone();
         let noted = service.note_move(&self.old, &self.new).await;
-        let noted = noted.map_err(InboxError::from)?;
+        let (noted_at, noted) = noted.map_err(InboxError::from)?;
         let moved = self.change().await;
         let maybe_applied = match &moved {
             Ok(_) => true,
             Err(ConsentError::Service(error)) => error.outcome().may_be_applied(),
             Err(_) => false,
         };
-        if !maybe_applied {
+        if moved.is_ok() {
+            // If the store fails, the note stays one of a change that was maybe made.
+            service.confirm_move(noted_at, noted).await.ok();
+        } else if !maybe_applied {
             // If the store fails, a click opts out one address too many.
-            _ = service.0.moves.discard(&noted).await;
+            let id = move_id(&noted.old, noted_at);
+            service.0.moves.delete_kept(&id).await.ok();
         }
         moved
     }

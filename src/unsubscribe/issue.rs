@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::links::Target;
+use super::mail::mailbox;
 use super::service::{ConsentError, LEASE, OptOut, UnsubscribeService};
 use crate::Error;
 use crate::any_error::exit_after;
@@ -338,7 +339,7 @@ impl UnsubscribeService {
     ///
     /// # Panics
     ///
-    /// Panics outside of a Tokio runtime if it looks up a current address.
+    /// Panics outside of a Tokio runtime.
     ///
     /// # Example: in the handler of a webhook
     ///
@@ -594,8 +595,9 @@ fn bounce_id(address: &str) -> EventId {
     OptOut::id("bounce", address.trim(), None)
 }
 
+/// Whoever has reported mail as spam wants none at another tag of the mailbox, either.
 fn report_id(address: &str) -> EventId {
-    OptOut::id("spam", address.trim(), None)
+    OptOut::id("spam", &mailbox(address.trim()), None)
 }
 
 /// The id of the latest opt-in of an address.

@@ -161,14 +161,14 @@ impl UnsubscribeService {
     /// To give the visitor the same response whether or not the address is a contact, show the same page after each
     /// success. So that nobody floods a mailbox with your form, it succeeds without a mail if each of the topics was in
     /// a mail to this address in the last ten minutes, if the mailbox got five mails in a day, or if
-    /// [`record_bounce`](Self::record_bounce) remembers a spam report about mail to this address. A tag (`ada+news@`) and
-    /// another spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox for the
-    /// five. Dots and the other aliases that a provider may have are not seen through. A mail that may have been sent
-    /// before an error counts among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as
-    /// after a 503. So a page should say "please open the link in our mail", and not that one was sent just now. With the
-    /// feature `tracing`, a mail that is not sent because of the five or of a report is a warning, once a minute at most.
-    /// The store remembers hashes of the address for a day after the mail and for 30 days after the click, the number of a
-    /// link for four days after its click, and that of its form for 30 days.
+    /// [`record_bounce`](Self::record_bounce) remembers a spam report about mail to it. A tag (`ada+news@`) and another
+    /// spelling of the domain (`bücher.example`, `xn--bcher-kva.example`) do not make it another mailbox. Dots and the
+    /// other aliases that a provider may have are not seen through. A mail that may have been sent before an error counts
+    /// among the five: the [outcome](Error::outcome) of the error is `Unknown` or `Applied`, as after a 503. So a page
+    /// should say "please open the link in our mail", and not that one was sent just now. With the feature `tracing`, a
+    /// mail that is not sent because of the five or of a report is a warning, once a minute at most. The store remembers
+    /// hashes of the address for a day after the mail and for 30 days after the click, the number of a link for four days
+    /// after its click, and that of its form for 30 days.
     ///
     /// The call continues if its future is dropped, for example because the visitor went away.
     ///
@@ -635,7 +635,7 @@ pub(super) fn ids_of_day(
 
 /// Returns the address without its tag and with the domain as in the DNS, because `ada+1@` and `ada+2@` are most likely
 /// one mailbox. If they are two, they share a limit.
-fn mailbox(address: &str) -> String {
+pub(super) fn mailbox(address: &str) -> String {
     let Some((local, domain)) = address.rsplit_once('@') else {
         return address.to_owned();
     };

@@ -593,11 +593,11 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
         topic: Option<&str>,
     ) -> Result<(), InboxError> {
-        let address = Target::new(address.as_ref(), None).address;
+        let linked = Target::new(address.as_ref(), None);
         let (service, topic) = (self.clone(), topic.map(str::to_owned));
         let task = self.start(async move {
-            let person = service.person(Target::new(&address, None));
-            service.store(&person.await, topic.as_deref()).await
+            let stored = service.store(linked, &[topic.as_deref()]).await;
+            stored.map(drop)
         });
         let stored = task.await;
         Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
@@ -674,9 +674,8 @@ impl UnsubscribeService {
         opt_ins: &BTreeSet<String>,
         opt_outs: &BTreeSet<String>,
     ) -> Result<(), ConsentError> {
-        let person = self.person(Target::new(&address, None));
-        let names = opt_outs.iter().map(String::as_str);
-        let stored = self.store_all(&person.await, names).await;
+        let names: Vec<_> = opt_outs.iter().map(|name| Some(name.as_str())).collect();
+        let stored = self.store(Target::new(&address, None), &names).await;
         stored.map_err(InboxError::from)?;
         if opt_ins.is_empty() {
             return Ok(());
@@ -971,10 +970,7 @@ impl UnsubscribeService {
                 self.confirm_click(&confirmation, page, head).await
             }
             Link::Preferences(target) => match Submission::of(form, &self.0.topics) {
-                Some(submission) => {
-                    let person = self.person(target).await;
-                    self.submit(person, submission, head).await
-                }
+                Some(submission) => self.submit(target, submission, head).await,
                 None => self.status(StatusCode::BAD_REQUEST),
             },
             Link::Confirmation(_) => self.status(StatusCode::BAD_REQUEST),
@@ -1021,21 +1017,20 @@ impl UnsubscribeService {
 
     async fn submit(
         &self,
-        person: Person,
+        linked: Target,
         submission: Submission,
         head: Parts,
     ) -> Response<BytesBody> {
-        let topic = person.linked.topic.as_deref();
-        let stored = match &submission {
-            Submission::OneClick | Submission::LinkTopic => self.store(&person, topic).await,
-            Submission::Everything => self.store(&person, None).await,
-            Submission::Boxes(boxes) => self.store_all(&person, boxes.opt_outs()).await,
-        };
-        if stored.is_err() {
+        let topics = submission.opt_outs(linked.topic.as_deref());
+        let stored = self.store(linked.clone(), &topics).await;
+        drop(topics);
+        let Ok(person) = stored else {
+            let person = self.person(linked).await;
             let shown = self.shown(&person).await;
             let page = self.page(&person, &shown, Some(PageNotice::NotSaved));
             return unavailable_with(page);
-        }
+        };
+        let topic = person.linked.topic.as_deref();
         match submission {
             Submission::OneClick => self.status(StatusCode::OK),
             Submission::LinkTopic if topic.is_some() => {
@@ -1302,22 +1297,20 @@ impl UnsubscribeService {
         }
     }
 
-    async fn store_all(
-        &self,
-        person: &Person,
-        topics: impl Iterator<Item = &str>,
-    ) -> Result<(), StoreError> {
+    /// Stores the opt-outs from these topics, of which `None` is everything, for both addresses of a person. Returns the
+    /// person when each is stored, or waits already.
+    ///
+    /// The current address is looked up when those of the address in the link are stored: a change of the address is noted
+    /// before it looks for opt-outs that wait. So either this finds the new address, or the change finds the opt-out.
+    async fn store(&self, linked: Target, topics: &[Option<&str>]) -> Result<Person, StoreError> {
         for topic in topics {
-            self.store(person, Some(topic)).await?;
+            self.store_of(OptOut::new(&linked.address, *topic)).await?;
         }
-        Ok(())
-    }
-
-    /// Stores an opt-out from both addresses of a person. Returns when each is stored, or waits already.
-    async fn store(&self, person: &Person, topic: Option<&str>) -> Result<(), StoreError> {
-        let linked = &person.linked.address;
-        self.store_of(OptOut::new(linked, topic)).await?;
-        self.store_for_current(person, topic).await
+        let person = self.person(linked).await;
+        for topic in topics {
+            self.store_for_current(&person, *topic).await?;
+        }
+        Ok(person)
     }
 
     async fn store_for_current(
@@ -1330,15 +1323,18 @@ impl UnsubscribeService {
             Current::Linked => Ok(()),
             Current::Another(current) => self.store_of(OptOut::of_current(current, topic)).await,
             Current::Unknown => {
-                let kind = match self.0.current_address {
-                    Some(_) => Kind::CurrentAddress,
-                    None => Kind::MovedAddress,
+                let (kind, linked_on) = match self.0.current_address {
+                    Some(_) => (Kind::CurrentAddress, None),
+                    None => (Kind::MovedAddress, person.linked.made_on),
                 };
                 let opt_out = OptOut {
                     kind,
+                    linked_on,
                     ..OptOut::new(linked, topic)
                 };
-                let id = OptOut::id("current", linked, topic);
+                // The links of two days may concern two persons.
+                let day = linked_on.map_or_else(String::new, |day| day.to_string());
+                let id = OptOut::id(&format!("current{day}"), linked, topic);
                 // Nobody holds this id.
                 let envelope = opt_out.envelope(&id);
                 self.0.inbox.store_own(&id, &envelope).await.map(drop)
@@ -1368,7 +1364,10 @@ impl UnsubscribeService {
         if matches!(opt_out.kind, Kind::CurrentAddress) && self.0.current_address.is_none() {
             return Err("this process has no function `current_address`".into());
         }
-        let linked = Target::new(&opt_out.address, None);
+        let linked = Target {
+            made_on: opt_out.linked_on,
+            ..Target::new(&opt_out.address, None)
+        };
         if let Some(current) = self.current(&linked).await? {
             let topic = opt_out.topic.as_deref();
             let opt_out = OptOut {
@@ -2262,6 +2261,9 @@ pub(super) struct OptOut {
     /// When the person made it. `None` means when it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     made_at: Option<Timestamp>,
+    /// The day on which the link was made, if the store has to find the current address of whoever got it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    linked_on: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -2321,6 +2323,7 @@ impl OptOut {
             topic: topic.map(str::to_owned),
             kind: Kind::Address,
             made_at: None,
+            linked_on: None,
         }
     }
 
@@ -2567,6 +2570,15 @@ impl Form {
 }
 
 impl Submission {
+    /// Returns the topics that the visitor opts out of. `None` is everything.
+    fn opt_outs<'a>(&'a self, link_topic: Option<&'a str>) -> Vec<Option<&'a str>> {
+        match self {
+            Self::OneClick | Self::LinkTopic => vec![link_topic],
+            Self::Everything => vec![None],
+            Self::Boxes(boxes) => boxes.opt_outs().map(Some).collect(),
+        }
+    }
+
     fn of(form: &Form, topics: &[OfferedTopic]) -> Option<Self> {
         let value = |name| form.value(name);
         if value("List-Unsubscribe")

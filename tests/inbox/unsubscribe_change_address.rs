@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use audience::contacts::Contact;
 use audience::inbox::{MemoryStore, SqliteStore, Store};
@@ -22,6 +22,7 @@ use super::unsubscribe::{
 
 const OLD: &str = "ada@example.com";
 const NEW: &str = "ada@example.net";
+const TYPO: &str = "ada@exmaple.net";
 const WAITS: &str = "an opt-out of the old address waits to be sent; call again in a few minutes";
 /// The page offers the first one only.
 const TOPICS: [&str; 2] = ["news", "internal"];
@@ -292,10 +293,10 @@ async fn if_the_store_fails_after_the_change_the_error_says_that_the_change_was_
 }
 
 /// A service whose clock is this one.
-fn service_at(server: &MockServer, clock: &TestClock) -> UnsubscribeService {
+fn service_at(server: &MockServer, clock: &TestClock, store: MemoryStore) -> UnsubscribeService {
     let clock = clock.clone();
     let links = links().clock(move || clock.now());
-    UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new())
+    UnsubscribeService::builder(links, server.client().contacts(), store)
         .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
         .build()
 }
@@ -342,7 +343,7 @@ async fn after_two_changes_a_link_in_mail_to_each_earlier_address_opts_out_the_n
 async fn a_link_to_an_address_that_somebody_else_has_now_concerns_only_this_one() {
     let server = mock().await;
     let clock = TestClock::new();
-    let service = service_at(&server, &clock);
+    let service = service_at(&server, &clock, MemoryStore::new());
     let days = |days: u64| clock.advance(Duration::from_secs(days * 24 * 3_600));
     let link_at_that_time = || {
         let clock = clock.clone();
@@ -389,7 +390,7 @@ async fn a_link_to_an_address_that_somebody_else_has_now_concerns_only_this_one(
 async fn a_change_back_ends_what_was_noted() {
     let server = mock().await;
     let clock = TestClock::new();
-    let service = service_at(&server, &clock);
+    let service = service_at(&server, &clock, MemoryStore::new());
     let url = links().link(OLD);
     for (old, new) in [(OLD, NEW), (NEW, OLD)] {
         clock.advance(Duration::from_secs(1));
@@ -438,6 +439,65 @@ async fn a_change_that_was_maybe_made_stays_noted() {
     assert_eq!(service.earlier_addresses(NEW).await.unwrap(), [OLD]);
     click(&service, None).await;
     assert!(service.has_pending(NEW, ["news"]).await.unwrap());
+}
+
+#[tokio::test]
+async fn if_a_further_call_corrects_the_new_address_old_links_lead_to_the_correct_one() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).path("*/unsubscribe").times(1));
+
+    let failed = service.change_address(OLD, TYPO).await;
+    assert_eq!(of_call(failed.unwrap_err()).outcome(), Outcome::Unknown);
+    service.change_address(OLD, NEW).await.unwrap();
+    click(&service, Some("news")).await;
+
+    assert!(service.has_pending(NEW, ["news"]).await.unwrap());
+    assert!(!service.has_pending(TYPO, ["news"]).await.unwrap());
+    assert_eq!(service.earlier_addresses(NEW).await.unwrap(), [OLD]);
+    assert!(service.earlier_addresses(TYPO).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_change_that_did_not_end_hides_no_earlier_address() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.change_address(OLD, NEW).await.unwrap();
+    server.fault(Fault::status(503).path("*/unsubscribe").times(1));
+
+    let failed = service.change_address(NEW, TYPO).await;
+
+    assert_eq!(of_call(failed.unwrap_err()).outcome(), Outcome::Unknown);
+    assert_eq!(service.earlier_addresses(NEW).await.unwrap(), [OLD]);
+    let maybe = service.earlier_addresses(TYPO).await;
+    assert_eq!(maybe.unwrap(), [NEW, OLD]);
+    service.forget_earlier_addresses(NEW).await.unwrap();
+    assert!(service.earlier_addresses(TYPO).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_opt_out_whose_current_address_is_found_later_concerns_whoever_got_the_link() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let store = MemoryStore::new();
+    let service = service_at(&server, &clock, store.clone());
+    let today = || {
+        let since_1970 = clock.now().duration_since(UNIX_EPOCH).unwrap();
+        since_1970.as_secs() / (24 * 3_600)
+    };
+    let of_first_owner = today();
+    service.change_address(OLD, NEW).await.unwrap();
+    clock.advance(Duration::from_secs(3 * 24 * 3_600));
+    let of_second_owner = today();
+
+    for (day, expected) in [(of_second_owner, &[][..]), (of_first_owner, &["news"][..])] {
+        let data = format!(
+            r#"{{"address": "{OLD}", "topic": "news", "kind": "MovedAddress", "linked_on": {day}}}"#
+        );
+        store_opt_out(&store, 1_700_000_000, &data).await;
+        run_worker(&service).await;
+        assert_eq!(opt_outs(&server, NEW), expected);
+    }
 }
 
 #[tokio::test]

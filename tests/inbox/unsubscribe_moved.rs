@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::Timestamp;
-use audience::inbox::{MemoryStore, Store};
+use audience::inbox::{MemoryStore, Store, StoreError};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
 use audience::webhooks::{BounceType, Event, EventData, EventId, MailEvent};
@@ -170,6 +170,29 @@ async fn an_opt_out_is_stored_although_the_visitor_leaves_while_the_address_is_l
 
     assert!(left.is_none());
     assert!(service.has_pending(OTHER, ["news"]).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_address_is_looked_up_after_its_opt_out_is_stored_so_that_no_change_meanwhile_is_missed()
+{
+    let server = mock().await;
+    let (store, seen) = (MemoryStore::new(), Arc::new(Mutex::new(Vec::new())));
+    let (of_function, all_seen) = (store.clone(), Arc::clone(&seen));
+    let service = UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .current_address(move |_| {
+            let (store, seen) = (of_function.clone(), Arc::clone(&seen));
+            async move {
+                let backlog = store.backlog("unsubscribe").await?;
+                seen.lock().unwrap().push(backlog.waiting);
+                Ok::<_, StoreError>(None)
+            }
+        })
+        .build();
+
+    service.opt_out(OTHER, Some("news")).await.unwrap();
+    post(&service, &one_click_url(NEW, "news"), FORM, ONE_CLICK).await;
+
+    assert_eq!(*all_seen.lock().unwrap(), [1, 2]);
 }
 
 #[tokio::test]

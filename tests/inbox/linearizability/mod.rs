@@ -41,6 +41,9 @@ const WORKERS: usize = 3;
 const HOUR: i64 = 3_600_000_000;
 /// How far the store's clock may be from the one of the test.
 const UNCERTAINTY: i64 = 5_000;
+/// How long a call for events takes at least if a store with Postgres gives up its second statement: it has half of the
+/// time that is left.
+const SECOND_STATEMENT: i64 = 450_000;
 /// If the clock of the machine is set by more than this, the times of a round say nothing.
 const CLOCK_CHANGE: Duration = Duration::from_millis(20);
 
@@ -794,23 +797,31 @@ impl Record {
             lost.chain([operation(call, run(answer))])
         };
         let is_postgres = matches!(kind, Some(Kind::Postgres | Kind::SqlxPostgres));
+        let time = self.time.1 - self.time.0;
         let of_event = |answers: &Answers| {
             let answer = answers.iter().find(|(each, _)| *each == event);
             answer.map(|(_, answer)| *answer)
         };
-        let take = |token, lease, taken: Option<&Answers>| {
+        let take = |token, lease, limit: usize, taken: Option<&Answers>| {
             let call = Call::Take { token, lease };
-            let Some(taken) = taken else {
-                return Some(operation(call, Run::Lost));
+            let lost = operation(call, Run::Lost);
+            let is_twice = match taken.map(of_event) {
+                None => limit > 1 && lease < HOUR,
+                Some(Some(_)) => limit > 1 && lease <= time,
+                Some(None) => self.lost_connections > 0 || time >= SECOND_STATEMENT,
             };
-            let not_taken = self.is_quiet.then_some(Answer::NotTaken);
-            match of_event(taken).or(not_taken) {
-                Some(answer) => Some(operation(call, run(Some(answer)))),
-                // A second statement of the call looks for more events. What it took is not known if it was lost.
-                None => {
-                    (is_postgres && self.lost_connections > 0).then(|| operation(call, Run::Lost))
+            // A second statement of the call looks for more events, and may find one again whose lease is over. What it
+            // took is not known if it was lost, or took too long.
+            let second = (is_postgres && is_twice).then(|| lost.clone());
+            let first = match taken {
+                None => Some(lost),
+                Some(taken) => {
+                    let not_taken = self.is_quiet.then_some(Answer::NotTaken);
+                    let answer = of_event(taken).or(not_taken);
+                    answer.map(|answer| operation(call, run(Some(answer))))
                 }
-            }
+            };
+            second.into_iter().chain(first)
         };
         match (&self.request, &self.response) {
             (Request::For(each, _), _) if *each != event => Vec::new(),
@@ -829,7 +840,7 @@ impl Record {
                     && is_postgres
                 {
                     // A claim that took long is renewed, or if somebody else had the event since, made again.
-                    if self.time.1 - self.time.0 >= lease / 2 {
+                    if time >= lease / 2 {
                         for operation in &mut operations {
                             operation.then = Some(Call::Extend { token, lease });
                         }
@@ -852,12 +863,19 @@ impl Record {
                 let answer = of_event(listed).unwrap_or(Answer::NotListed);
                 vec![operation(Call::Parked, run(Some(answer)))]
             }
-            (Request::Take { token, lease, .. }, response) => {
+            (
+                Request::Take {
+                    token,
+                    lease,
+                    limit,
+                },
+                response,
+            ) => {
                 let taken = match response {
                     Some(Response::Several(taken)) => Some(taken),
                     _ => None,
                 };
-                take(*token, *lease, taken).into_iter().collect()
+                take(*token, *lease, *limit, taken).collect()
             }
             (
                 Request::CompleteAndTake {
@@ -890,7 +908,7 @@ impl Record {
                     })
                     .collect();
                 if *limit > 0 {
-                    operations.extend(take(*token, *lease, taken));
+                    operations.extend(take(*token, *lease, *limit, taken));
                 }
                 operations
             }
