@@ -400,7 +400,7 @@ mod erasure {
         let text = std::fs::read_to_string(&state).unwrap();
         std::fs::remove_file(&state).unwrap();
         assert!(!text.contains("ada@x.io") && text.contains("cem@x.io"));
-        let rows = "SELECT group_concat(id) FROM users ORDER BY id";
+        let rows = "SELECT group_concat(id) FROM (SELECT id FROM users ORDER BY id)";
         let rows = database.query_row(rows, [], |row| row.get(0)).unwrap();
         let status = erased.map_or_else(|error| audience::exit_status(&*error), |()| 0);
         (status, rows)

@@ -777,7 +777,7 @@ async fn the_page_shows_an_opt_out_that_was_acknowledged_and_is_not_sent_yet() {
     is_down.store(true, Ordering::SeqCst);
     let page = get(&service, &url).await;
     assert_eq!(page.status, StatusCode::OK);
-    assert!(!page.body.contains("checkbox") && page.body.contains("value=\"all\""));
+    assert!(!page.body.contains("type=\"checkbox\"") && page.body.contains("value=\"all\""));
 }
 
 #[tokio::test]
