@@ -789,7 +789,8 @@ pub enum RowOutcome {
     Valid,
     /// The row was not sent: the import stopped before it, the service could not be reached, the row alone is too large
     /// for the service or was refused with a 400 or by a firewall, or an earlier row of the same address was not sent or
-    /// has an unknown outcome.
+    /// has an unknown outcome. All rows of a batch have this outcome, too, if it was refused without one of the codes
+    /// `validation_error`, `already_exists` and `quota_exceeded`, such as with a 404 at a wrong base URL.
     NotSent,
     /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were tried only
     /// if the service responded to the other rows in the same request, or if the row, or an earlier one of its address in

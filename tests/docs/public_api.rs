@@ -33,7 +33,7 @@ fn the_public_api_is_the_one_in_the_committed_text() {
     let added: Vec<_> = current_lines.difference(&frozen_lines).collect();
     assert!(
         removed.is_empty() && added.is_empty(),
-        "the public API changed. If that is meant, name it in CHANGELOG.md and run this test with UPDATE_PUBLIC_API=1.\n\
+        "the public API changed. If that is meant, run this test with UPDATE_PUBLIC_API=1.\n\
          removed: {removed:#?}\nadded: {added:#?}"
     );
 }
