@@ -846,6 +846,12 @@ impl Record {
                         }
                         let earlier = answer.map_or(Run::Lost, |_| Run::Earlier);
                         operations.push(operation(*call, earlier));
+                        // The renewal is a statement of its own: another claim with this token may come in between.
+                        let mut renewal = operation(Call::Extend { token, lease }, Run::Lost);
+                        if answer.is_some() {
+                            renewal.time.to = self.time.1 + UNCERTAINTY;
+                        }
+                        operations.push(renewal);
                     }
                     // The claim of a caller that does not wait for it any more is ended.
                     if answer.is_none() {
