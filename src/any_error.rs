@@ -68,7 +68,8 @@ pub fn visitor_status(error: &(dyn StdError + 'static)) -> Option<StatusCode> {
 /// crate.
 ///
 /// It is for a program of your support team whose calls return any error, for example as a `Box<dyn Error>`. The first
-/// error that it finds decides. Everything that [`Error::explanation`] says about its text is true for this one, too.
+/// error that it finds decides. Everything that [`Error::explanation`] says about its text is true for this one, too. But
+/// after an error of `UnsubscribeService::set_topics`, each "no" is stored, and the text does not say so.
 ///
 /// Some wrapped errors are not found: see [`exit_status`].
 ///

@@ -81,8 +81,9 @@ pub enum Erasure {
     Emptied,
     /// The service has no contact with this address. It may be misspelled.
     NoContact,
-    /// Nothing was done, because another row of the table has the address. Only `Contacts::erase_rows` returns this
-    /// (feature `import`).
+    /// Nothing was done, because somebody else has the address. Only `Contacts::erase_rows` (feature `import`) returns
+    /// this, if another row of the table has it, and `UnsubscribeService::erase` (feature `unsubscribe`), if the contact
+    /// of an earlier address is subscribed.
     Kept,
 }
 
@@ -122,7 +123,7 @@ impl fmt::Display for Erasure {
                 "not deleted, but opted out and without names and properties; ask the support of the service to delete the address"
             }
             Self::NoContact => "there is no contact with this address; check the spelling",
-            Self::Kept => "kept, because another row of the table has the address",
+            Self::Kept => "kept, because somebody else has the address",
         })
     }
 }

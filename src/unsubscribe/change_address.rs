@@ -11,7 +11,7 @@ use super::links::Target;
 use super::mail::DAY;
 use super::service::{ConsentError, OptOut, UnsubscribeService};
 use crate::client::{CallOptions, opaque_debug};
-use crate::contacts::{Contact, normalized_address};
+use crate::contacts::{Contact, Erasure, normalized_address};
 use crate::inbox::{InboxError, StoreError};
 use crate::webhooks::EventId;
 use crate::{Error, ErrorKind, Outcome};
@@ -106,26 +106,18 @@ impl UnsubscribeService {
     ///
     /// Returns [`InboxError::Store`] if the store fails.
     ///
-    /// # Example: erase a person
+    /// # Example: all addresses of a person
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use audience::inbox::MemoryStore;
     /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
     /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
-    /// # let contacts = server.client().contacts();
     /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
-    /// # let service = UnsubscribeService::builder(links, contacts.clone(), MemoryStore::new()).build();
+    /// # let service = UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new()).build();
     /// service.change_address("ada@example.com", "ada@example.net").await?;
     ///
-    /// let person = "ada@example.net";
-    /// for earlier in service.earlier_addresses(person).await? {
-    ///     // Leave out an address that somebody else has now.
-    ///     println!("{earlier}: {}", contacts.erase(&earlier).await?); // ada@example.com
-    /// }
-    /// println!("{person}: {}", contacts.erase(person).await?);
-    /// service.forget_earlier_addresses(person).await?;
-    /// # assert!(service.earlier_addresses(person).await?.is_empty());
+    /// assert_eq!(service.earlier_addresses("ada@example.net").await?, ["ada@example.com"]);
     /// # Ok(()) }
     /// ```
     pub async fn earlier_addresses(
@@ -143,9 +135,64 @@ impl UnsubscribeService {
         Ok(earlier)
     }
 
+    /// Erases the contact of a person and those of the [`earlier_addresses`](Self::earlier_addresses), as
+    /// [`Contacts::erase`](crate::contacts::Contacts::erase) does, and then
+    /// [forgets](Self::forget_earlier_addresses) these. Returns each address, and what was done with it: the person's
+    /// own is the last.
+    ///
+    /// An earlier address whose contact is subscribed is [`Kept`](Erasure::Kept): most likely, another person has it by
+    /// now. If not, call [`Contacts::erase`](crate::contacts::Contacts::erase) for it.
+    ///
+    /// # Errors
+    ///
+    /// - [`ConsentError::Service`] with an error of [`Contacts::erase`](crate::contacts::Contacts::erase) or
+    ///   [`Contacts::find`](crate::contacts::Contacts::find).
+    /// - [`ConsentError::Store`] if the store fails.
+    ///
+    /// Call it again then: the contacts that were deleted by then are [`NoContact`](Erasure::NoContact).
+    ///
+    /// # Example: "Please erase me"
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new()).build();
+    /// service.change_address("ada@example.com", "ada@example.net").await?;
+    ///
+    /// let erased = service.erase("ada@example.net").await?;
+    /// for (address, erasure) in &erased {
+    ///     println!("{address}: {erasure}");
+    /// }
+    /// # assert_eq!(erased.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn erase(
+        &self,
+        address: impl AsRef<str>,
+    ) -> Result<Vec<(String, Erasure)>, ConsentError> {
+        let contacts = &self.0.contacts;
+        let address = normalized_address(address.as_ref());
+        let mut erased = Vec::new();
+        for earlier in self.earlier_addresses(&address).await? {
+            let contact = contacts.find(&earlier).await?;
+            let erasure = match contact.is_some_and(|contact| !contact.unsubscribed) {
+                true => Erasure::Kept,
+                false => contacts.erase(&earlier).await?,
+            };
+            erased.push((earlier, erasure));
+        }
+        let erasure = contacts.erase(&address).await?;
+        self.forget_earlier_addresses(&address).await?;
+        erased.push((address, erasure));
+        Ok(erased)
+    }
+
     /// Deletes the changes from which [`earlier_addresses`](Self::earlier_addresses) knows the earlier addresses. From
-    /// then on, a link in mail to one of them opts out this address only. Call it when the person was erased, or if the
-    /// address was mistyped.
+    /// then on, a link in mail to one of them opts out this address only. Call it if the address was mistyped.
+    /// [`erase`](Self::erase) does it, too.
     ///
     /// # Errors
     ///

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use audience::contacts::Contact;
+use audience::contacts::{Contact, Erasure};
 use audience::inbox::{MemoryStore, SqliteStore, Store};
-use audience::mock::{Fault, MockServer};
+use audience::mock::dialect::ContactDeletion;
+use audience::mock::{Dialect, Fault, MockServer};
 use audience::unsubscribe::{ConsentError, OfferedTopic, UnsubscribeService};
 use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use futures_util::{FutureExt, future};
@@ -512,4 +513,47 @@ async fn an_opt_out_whose_current_address_the_store_did_not_find_in_time_is_foun
     run_worker(&service).await;
 
     assert_eq!(opt_outs(&server, NEW), ["news"]);
+}
+
+async fn a_person_is_erased_with_each_earlier_address(store: impl Store) {
+    const NEWEST: &str = "ada@example.org";
+    steady_time::begin();
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).topic("news", true);
+    let server = server.seed_contact(OLD).start().await;
+    let service = service(&server, store);
+    service.change_address(OLD, NEW).await.unwrap();
+    service.change_address(NEW, NEWEST).await.unwrap();
+    // Another person has this address now.
+    service.subscribe(NEW, ["news"]).await.unwrap();
+
+    server.fault(Fault::status(503).path("*/ada@example.org").times(1));
+    let failed = service.erase(NEWEST).await;
+    let erased = service.erase(" Ada@example.org").await.unwrap();
+
+    assert_eq!(
+        of_call(failed.unwrap_err()).status(),
+        Some(StatusCode::SERVICE_UNAVAILABLE)
+    );
+    let erased: Vec<_> = erased
+        .iter()
+        .map(|(address, erasure)| (&**address, *erasure))
+        .collect();
+    let expected = [
+        (NEW, Erasure::Kept),
+        (OLD, Erasure::NoContact),
+        (NEWEST, Erasure::Deleted),
+    ];
+    assert_eq!(erased, expected);
+    assert!(!server.contact(NEW).unwrap().unsubscribed);
+    assert!(server.contact(OLD).is_none() && server.contact(NEWEST).is_none());
+    assert!(service.earlier_addresses(NEWEST).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_person_is_erased_with_each_earlier_address_but_none_that_somebody_else_has() {
+    with_each_store!(a_person_is_erased_with_each_earlier_address);
 }
