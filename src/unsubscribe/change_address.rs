@@ -24,8 +24,8 @@ const MOVES_OF_ADDRESS: usize = 100;
 
 impl UnsubscribeService {
     /// Gives a contact another address, as [`Contacts::change_address`](crate::contacts::Contacts::change_address)
-    /// does, and returns the contact of the new address. No opt-out that this service has acknowledged and has not sent
-    /// yet stays at the old address alone.
+    /// does, and returns the contact of the new address: no opt-in moves. No opt-out that this service has acknowledged and
+    /// has not sent yet stays at the old address alone.
     ///
     /// 1. It notes the change in the store. Links in mail that was sent before name the old address: from then on, each
     ///    click on them opts out both addresses ([the guide](crate::guides::unsubscribe#after-a-new-address)).

@@ -537,8 +537,7 @@ impl SqliteStore {
     /// # Ok(()) }
     /// ```
     pub fn in_memory() -> Result<Self, StoreError> {
-        let (connection, busy_timeout) = (connect_in_memory()?, Duration::ZERO);
-        start(connection, None, busy_timeout, Arc::new(SystemClock))
+        Self::builder().in_memory()
     }
 }
 
@@ -652,12 +651,9 @@ impl SqliteStoreBuilder {
     /// # use audience::webhooks::EventId;
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let folder = std::env::temp_dir().join(format!("audience-clock-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder)?;
-    /// # let path = folder.join("inbox.db");
     /// # let id = EventId::try_from("evt_1")?;
     /// let server = MockServer::start().await;
-    /// let store = SqliteStore::builder().clock(server.clock()).open(&path)?;
+    /// let store = SqliteStore::builder().clock(server.clock()).in_memory()?;
     /// let inbox = Inbox::builder(store).build()?;
     /// if let Claim::Fresh(lease) = inbox.claim(&id).await? {
     ///     lease.complete().await?;
@@ -666,7 +662,6 @@ impl SqliteStoreBuilder {
     /// server.advance(Duration::from_secs(73 * 3_600)).await;
     ///
     /// assert!(matches!(inbox.claim(&id).await?, Claim::Fresh(_))); // it was forgotten
-    /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok(()) }
     /// ```
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
@@ -696,6 +691,16 @@ impl SqliteStoreBuilder {
             Err(error) if is_full(&error) && give_up_reserve(path) => self.open_file(path),
             opened => opened,
         }
+    }
+
+    /// Opens a store without a file, for tests: see [`SqliteStore::in_memory`]. Of the settings, only the
+    /// [clock](Self::clock) counts.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`SqliteStore::in_memory`].
+    pub fn in_memory(self) -> Result<SqliteStore, StoreError> {
+        start(connect_in_memory()?, None, Duration::ZERO, self.clock)
     }
 
     fn open_file(&self, path: &Path) -> Result<SqliteStore, StoreError> {

@@ -40,8 +40,12 @@ impl SampleEvent {
         let json = json!({"type": event_type.as_str(), "data": data});
         let mut event =
             NewEvent::parse(json).expect("a type of the table and an object are an event");
-        // All events are about the same mail: two events may differ only in their ids (interface section 6.5).
-        event.identify("sample");
+        // All are about the same sent mail: two events may differ only in their ids (interface section 6.5). But a mail
+        // is received once, so a receiver may have its id as a key.
+        match event_type {
+            EventType::Received => event.identify(&id),
+            _ => event.identify("sample"),
+        }
         let sample = Self {
             body: event.envelope(&id, created_at),
             id,

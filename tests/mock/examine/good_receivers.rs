@@ -9,16 +9,17 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use audience::mock::{Check, Verdict};
-use audience::webhooks::{VerifiedEvent, Verifier};
+use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{FromRef, RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::faulty_receiver::FaultyReceiver;
-use super::{assert_all_passed, event_of, examine, verifier};
+use super::{assert_all_passed, event_of, examine, found, verifier};
 use support::receivers::{Framework, Receiver};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,4 +155,33 @@ async fn axum_receiver() -> (String, String) {
         format!("http://{address}/hook"),
         format!("http://{address}/count"),
     )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_may_have_the_id_of_a_received_mail_as_a_key() {
+    let mails: Arc<Mutex<HashMap<String, String>>> = Arc::default();
+    let (hook_mails, verifier) = (Arc::clone(&mails), verifier());
+    let hook = async move |headers: HeaderMap, body: Bytes| {
+        let event = match verifier.verify_event(&headers, body) {
+            Ok(event) => event,
+            Err(error) => return error.status(),
+        };
+        let EventData::Received(mail) = &event.data else {
+            return StatusCode::OK;
+        };
+        let mut mails = hook_mails.lock().unwrap();
+        let id = event.id.to_string();
+        let of_mail = mails.entry(mail.inbound_id.clone()).or_insert(id.clone());
+        match *of_mail == id {
+            true => StatusCode::OK,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    };
+    let router = axum::Router::new().route("/hook", post(hook));
+    let url = format!("http://{}/hook", support::serve(router).await);
+
+    let examination = examine(url).await;
+
+    assert_eq!(found(&examination), [], "{examination}");
+    assert!(mails.lock().unwrap().len() > 1);
 }
