@@ -166,15 +166,15 @@ pub fn find_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> 
 /// | 75 | running it again may help and does no harm: [`Error::may_repeat`] is true, or a store is unavailable or full. It is `EX_TEMPFAIL` of `sysexits.h` |
 /// | 1 | an opt-in failed, even if it was not sent: the person has to be asked again |
 /// | 1 | a mail or another call that must not be sent twice may have been applied, unless an issue sent it |
+/// | 4 | the contact, topic or segment of a call does not exist: [`Error::is_not_found`] |
+/// | 2 | no request can name the address of a call, for example because it is empty |
 /// | 1 | anything else: somebody has to look at it |
 ///
 /// The errors of imports, syncs, exports and issues count as their [`Error`], and as retryable also after a lost
 /// response, even of a mail: the next run sends nothing twice that must not be. An import, a sync or an issue that ran to
 /// its end may have left something undone: call `finished()` of its report to get the error of that.
 ///
-/// The program `audience` uses the same statuses. It tells two cases of 1 apart: it ends with 4 if a contact, topic or
-/// segment does not exist, and with 2 if the command line or a variable is invalid, for example an empty address. The
-/// guide [For your support team](crate::guides::support) has a function that does so for a call of your tool.
+/// The program `audience` uses the same statuses, and 2 also if the command line or a variable is invalid.
 ///
 /// An error of another crate, such as that of your database, has the status 1: only you know whether it passes.
 ///
@@ -228,6 +228,8 @@ pub fn exit_status(error: &(dyn StdError + 'static)) -> u8 {
 fn status_of_call(error: &Error) -> u8 {
     match error.is_retryable() && !error.may_repeat() {
         true => FAILED,
+        false if error.is_not_found() => NOT_FOUND,
+        false if error.kind() == ErrorKind::Input && error.is_malformed_contact() => INVALID,
         false => status_of_job(error),
     }
 }
@@ -318,9 +320,12 @@ pub(crate) fn exit_after(error: &(dyn StdError + 'static)) -> ExitCode {
 }
 
 const FAILED: u8 = 1;
+/// Whoever started the program has to correct something.
+const INVALID: u8 = 2;
 /// Everything was done, but rows were refused or contacts left out.
 #[cfg(feature = "import")]
 pub(crate) const REFUSED: u8 = 3;
+pub(crate) const NOT_FOUND: u8 = 4;
 const TRY_AGAIN: u8 = 75;
 pub(crate) const STOPPED: u8 = 143;
 

@@ -9,15 +9,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-pub(super) use crate::any_error::REFUSED;
 use crate::any_error::STOPPED;
+pub(super) use crate::any_error::{NOT_FOUND, REFUSED};
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
 use crate::terminal::{controls, print, printable};
 use crate::{Error, ErrorCode, ErrorKind, Outcome, exit_status, signals};
-
-/// The exit status if the contact, topic or segment does not exist, or the event is not parked.
-pub(super) const NOT_FOUND: u8 = 4;
 
 /// Why the program could not do what it was asked to.
 #[derive(Debug)]
@@ -154,10 +151,7 @@ impl From<&Error> for Failure {
             code: code.map_or_else(|| error.kind().to_string(), str::to_owned),
             status: error.status().map(|status| status.as_u16()),
             outcome: (!error.is_of_report()).then(|| error.outcome()),
-            exit_code: match error.is_not_found() {
-                true => NOT_FOUND,
-                false => exit_status(error),
-            },
+            exit_code: exit_status(error),
             ..failure
         }
     }
@@ -168,10 +162,7 @@ impl From<&TopicsError> for Failure {
         let failure = Self::from(error.error());
         Self {
             outcome: Some(error.form_outcome()),
-            exit_code: match failure.exit_code {
-                NOT_FOUND => NOT_FOUND,
-                _ => exit_status(error),
-            },
+            exit_code: exit_status(error),
             ..failure
         }
     }
