@@ -914,7 +914,12 @@ async fn the_exit_status_of_a_job_says_whether_running_it_again_may_help_and_doe
         143,
     ));
     let missing = contacts.retrieve("bob@example.com").await.unwrap_err();
-    found.push(("no contact", missing.into(), 1));
+    found.push(("no contact", missing.into(), 4));
+    let missing = contacts.unsubscribe("bob@example.com").await.unwrap_err();
+    let missing = ConsentError::Service(missing);
+    found.push(("no contact of a visitor", missing.into(), 4));
+    let unnamed = contacts.retrieve(" ").await.unwrap_err();
+    found.push(("an address that no request can name", unnamed.into(), 2));
     let down = || InboxError::Store(StoreError::unavailable("down"));
     let unusable = || InboxError::Store(StoreError::unusable("no table"));
     found.push(("a store that is down", down().into(), 75));
