@@ -325,6 +325,7 @@ const INVALID: u8 = 2;
 /// Everything was done, but rows were refused or contacts left out.
 #[cfg(feature = "import")]
 pub(crate) const REFUSED: u8 = 3;
+/// The contact, topic or segment does not exist, or the event is not parked.
 pub(crate) const NOT_FOUND: u8 = 4;
 const TRY_AGAIN: u8 = 75;
 pub(crate) const STOPPED: u8 = 143;

@@ -162,7 +162,6 @@ impl From<&TopicsError> for Failure {
         let failure = Self::from(error.error());
         Self {
             outcome: Some(error.form_outcome()),
-            exit_code: exit_status(error),
             ..failure
         }
     }

@@ -125,14 +125,8 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
     ) -> Result<Vec<String>, InboxError> {
         let address = normalized_address(address.as_ref());
-        let moves = self.moves_to(&address).await?.into_iter();
-        let mut earlier: Vec<String> = Vec::new();
-        for old in moves.map(|(_, old)| old) {
-            if old != address && !earlier.contains(&old) {
-                earlier.push(old);
-            }
-        }
-        Ok(earlier)
+        let moves = self.moves_to(&address).await?;
+        Ok(others(&moves, &address))
     }
 
     /// Erases the contact of a person and those of the [`earlier_addresses`](Self::earlier_addresses), as
@@ -175,8 +169,9 @@ impl UnsubscribeService {
     ) -> Result<Vec<(String, Erasure)>, ConsentError> {
         let contacts = &self.0.contacts;
         let address = normalized_address(address.as_ref());
+        let moves = self.moves_to(&address).await?;
         let mut erased = Vec::new();
-        for earlier in self.earlier_addresses(&address).await? {
+        for earlier in others(&moves, &address) {
             let contact = contacts.find(&earlier).await?;
             let erasure = match contact.is_some_and(|contact| !contact.unsubscribed) {
                 true => Erasure::Kept,
@@ -185,7 +180,7 @@ impl UnsubscribeService {
             erased.push((earlier, erasure));
         }
         let erasure = contacts.erase(&address).await?;
-        self.forget_earlier_addresses(&address).await?;
+        self.forget(moves).await?;
         erased.push((address, erasure));
         Ok(erased)
     }
@@ -202,8 +197,14 @@ impl UnsubscribeService {
         address: impl AsRef<str>,
     ) -> Result<(), InboxError> {
         let address = normalized_address(address.as_ref());
+        let moves = self.moves_to(&address).await?;
+        self.forget(moves).await
+    }
+
+    /// Deletes these changes, of which the newest comes first.
+    async fn forget(&self, moves: Vec<(EventId, String)>) -> Result<(), InboxError> {
         // The oldest change first: without the newer ones, a further call would not find it.
-        for (id, _) in self.moves_to(&address).await?.into_iter().rev() {
+        for (id, _) in moves.into_iter().rev() {
             self.0.moves.delete_kept(&id).await?;
         }
         Ok(())
@@ -223,8 +224,7 @@ impl UnsubscribeService {
     /// Notes that a change was made, in place of its first note. The notes of earlier calls that may have failed are
     /// deleted, too: the person has tried again since, maybe with another address.
     async fn confirm_move(&self, noted_at: Duration, moved: Moved) -> Result<(), StoreError> {
-        let noted = self.moves_from(&moved.old, Duration::ZERO, MOVES_OF_ADDRESS);
-        let noted = noted.await?.into_iter();
+        let noted = self.moves_from(&moved.old, Duration::ZERO).await?;
         let moved = Moved {
             is_made: true,
             ..moved
@@ -268,16 +268,14 @@ impl UnsubscribeService {
         // A day earlier: clocks differ, and a list may have been read before the change.
         let linked_at = linked.made_on.map(|day| DAY * day.saturating_sub(1));
         let start = linked_at.unwrap_or_default();
-        let moves = self.moves_from(&linked.address, start, MOVES_OF_ADDRESS);
-        let moves = moves.await?;
+        let moves = self.moves_from(&linked.address, start).await?;
         let mut next = match linked_at {
             Some(_) => first_made(moves),
             None => moves.into_iter().last(),
         };
         let mut current = None;
         while let Some((made_at, moved)) = next {
-            let moves = self.moves_from(&moved.new, made_at, MOVES_OF_ADDRESS);
-            next = first_made(moves.await?);
+            next = first_made(self.moves_from(&moved.new, made_at).await?);
             current = Some(moved.new);
         }
         Ok(current)
@@ -288,20 +286,18 @@ impl UnsubscribeService {
         &self,
         address: &str,
         after: Duration,
-        limit: usize,
     ) -> Result<Vec<(Duration, Moved)>, StoreError> {
         let after = move_id(address, after);
-        let kept = self.0.moves.kept_after(Some(&after), limit).await?;
-        let moves = kept.into_iter().filter_map(|(id, text)| {
-            let made_at = made_at(&id)?;
-            let is_of_address = id == move_id(address, made_at);
-            is_of_address.then(|| Some((made_at, serde_json::from_str(&text).ok()?)))?
+        let kept = self.0.moves.kept_after(Some(&after), MOVES_OF_ADDRESS);
+        let of_address = kept.await?.into_iter().filter_map(|(id, text)| {
+            let made_at = made_at(&id).filter(|made_at| id == move_id(address, *made_at))?;
+            Some((made_at, serde_json::from_str(&text).ok()?))
         });
-        Ok(moves.collect())
+        Ok(of_address.collect())
     }
 
     /// Returns the changes that lead to this address, the newest first: their ids and the earlier addresses.
-    async fn moves_to(&self, address: &str) -> Result<Vec<(EventId, String)>, StoreError> {
+    async fn moves_to(&self, address: &str) -> Result<Vec<(EventId, String)>, InboxError> {
         let mut moves = self.all_moves().await?;
         moves.sort_by_key(|(made_at, ..)| *made_at);
         // Of each address, where whoever had it at the time of the change is now, or may be.
@@ -351,6 +347,17 @@ struct Moved {
     /// Whether the change was certainly made.
     #[serde(default)]
     is_made: bool,
+}
+
+/// Returns the earlier addresses of these changes, each once and without this one.
+fn others(moves: &[(EventId, String)], address: &str) -> Vec<String> {
+    let mut others: Vec<String> = Vec::new();
+    for (_, old) in moves {
+        if old != address && !others.contains(old) {
+            others.push(old.clone());
+        }
+    }
+    others
 }
 
 /// Returns the first of these changes that was certainly made, or else the last one: whoever calls again has given up the
@@ -411,18 +418,15 @@ impl AddressChange {
         let noted = service.note_move(&self.old, &self.new).await;
         let (noted_at, noted) = noted.map_err(InboxError::from)?;
         let moved = self.change().await;
-        let maybe_applied = match &moved {
-            Ok(_) => true,
-            Err(ConsentError::Service(error)) => error.outcome().may_be_applied(),
-            Err(_) => false,
-        };
-        if moved.is_ok() {
+        match &moved {
             // If the store fails, the note stays one of a change that was maybe made.
-            service.confirm_move(noted_at, noted).await.ok();
-        } else if !maybe_applied {
-            // If the store fails, a click opts out one address too many.
-            let id = move_id(&noted.old, noted_at);
-            service.0.moves.delete_kept(&id).await.ok();
+            Ok(_) => _ = service.confirm_move(noted_at, noted).await,
+            Err(ConsentError::Service(error)) if error.outcome().may_be_applied() => {}
+            Err(_) => {
+                // If the store fails, a click opts out one address too many.
+                let id = move_id(&noted.old, noted_at);
+                _ = service.0.moves.delete_kept(&id).await;
+            }
         }
         moved
     }

@@ -596,7 +596,7 @@ impl UnsubscribeService {
         let linked = Target::new(address.as_ref(), None);
         let (service, topic) = (self.clone(), topic.map(str::to_owned));
         let task = self.start(async move {
-            let stored = service.store(linked, &[topic.as_deref()]).await;
+            let stored = service.store(&linked, &[topic.as_deref()]).await;
             stored.map(drop)
         });
         let stored = task.await;
@@ -675,7 +675,7 @@ impl UnsubscribeService {
         opt_outs: &BTreeSet<String>,
     ) -> Result<(), ConsentError> {
         let names: Vec<_> = opt_outs.iter().map(|name| Some(name.as_str())).collect();
-        let stored = self.store(Target::new(&address, None), &names).await;
+        let stored = self.store(&Target::new(&address, None), &names).await;
         stored.map_err(InboxError::from)?;
         if opt_ins.is_empty() {
             return Ok(());
@@ -1022,15 +1022,13 @@ impl UnsubscribeService {
         head: Parts,
     ) -> Response<BytesBody> {
         let topics = submission.opt_outs(linked.topic.as_deref());
-        let stored = self.store(linked.clone(), &topics).await;
-        drop(topics);
-        let Ok(person) = stored else {
+        let Ok(person) = self.store(&linked, &topics).await else {
             let person = self.person(linked).await;
             let shown = self.shown(&person).await;
             let page = self.page(&person, &shown, Some(PageNotice::NotSaved));
             return unavailable_with(page);
         };
-        let topic = person.linked.topic.as_deref();
+        let topic = linked.topic.as_deref();
         match submission {
             Submission::OneClick => self.status(StatusCode::OK),
             Submission::LinkTopic if topic.is_some() => {
@@ -1302,11 +1300,11 @@ impl UnsubscribeService {
     ///
     /// The current address is looked up when those of the address in the link are stored: a change of the address is noted
     /// before it looks for opt-outs that wait. So either this finds the new address, or the change finds the opt-out.
-    async fn store(&self, linked: Target, topics: &[Option<&str>]) -> Result<Person, StoreError> {
+    async fn store(&self, linked: &Target, topics: &[Option<&str>]) -> Result<Person, StoreError> {
         for topic in topics {
             self.store_of(OptOut::new(&linked.address, *topic)).await?;
         }
-        let person = self.person(linked).await;
+        let person = self.person(linked.clone()).await;
         for topic in topics {
             self.store_for_current(&person, *topic).await?;
         }
