@@ -15,6 +15,8 @@ use audience::contacts::Erasure;
 use audience::import::{SyncContacts, SyncRow, SyncState};
 use audience::mock::{Fault, MockServer};
 #[cfg(unix)]
+use support::cancellation::until;
+#[cfg(unix)]
 use support::say_skipped;
 #[cfg(unix)]
 use support::trace_log::Log;
@@ -996,6 +998,16 @@ async fn the_address_in_the_table_is_erased_too_even_if_no_run_has_sent_it() {
     assert!(!state.contains("a@x.io"), "{state}");
 }
 
+/// Returns when a request names this in its path.
+#[cfg(unix)]
+async fn until_asked_for(server: &MockServer, name: &str) {
+    let asked = || {
+        let requests = server.requests();
+        requests.iter().any(|request| request.path.contains(name))
+    };
+    until(asked).await;
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_signal_stops_an_erasure_and_the_rows_before_it_are_erased() {
@@ -1008,13 +1020,7 @@ async fn a_signal_stops_an_erasure_and_the_rows_before_it_are_erased() {
     let erasing = nights.contacts.erase_rows(nights.state.open(), rows);
     let erasing = erasing.stop_when(async move { _ = stopped.await });
     let running = tokio::spawn(erasing.into_future());
-    let has_begun = || {
-        let requests = nights.server.requests();
-        requests.iter().any(|request| request.path.contains("c2"))
-    };
-    while !has_begun() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_asked_for(&nights.server, "c2").await;
 
     stop.send(()).unwrap();
     let results = in_time(running).await.unwrap().unwrap();
@@ -1048,13 +1054,7 @@ async fn an_erasure_that_was_killed_is_repeated_and_nobody_is_left_out() {
     let rows = || [(4, "d@x.io"), (3, "c2@x.io")];
     let erasing = nights.contacts.erase_rows(nights.state.open(), rows());
     let running = tokio::spawn(erasing.into_future());
-    let has_begun = || {
-        let requests = nights.server.requests();
-        requests.iter().any(|request| request.path.contains("c2"))
-    };
-    while !has_begun() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_asked_for(&nights.server, "c2").await;
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     nights.server.clear_faults();
