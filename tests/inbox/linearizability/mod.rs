@@ -776,7 +776,6 @@ impl Record {
             Operation {
                 call,
                 run,
-                then: None,
                 start: self.order.0,
                 time: Span::new(self.time.0 - UNCERTAINTY, last + UNCERTAINTY),
             }
@@ -841,9 +840,6 @@ impl Record {
                 {
                     // A claim that took long is renewed, or if somebody else had the event since, made again.
                     if time >= lease / 2 {
-                        for operation in &mut operations {
-                            operation.then = Some(Call::Extend { token, lease });
-                        }
                         let earlier = answer.map_or(Run::Lost, |_| Run::Earlier);
                         operations.push(operation(*call, earlier));
                         // The renewal is a statement of its own: another claim with this token may come in between.

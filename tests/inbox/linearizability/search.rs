@@ -23,8 +23,6 @@ use super::specification::{Answer, Call, Entry, Span, State, outcomes};
 pub(crate) struct Operation {
     pub(crate) call: Call,
     pub(crate) run: Run,
-    /// What the store may do in the same step, after it.
-    pub(crate) then: Option<Call>,
     /// The place of its start among all starts and ends.
     pub(crate) start: u64,
     /// The time of the store's clock.
@@ -137,7 +135,7 @@ fn equal_before(operations: &[Operation]) -> Vec<Option<usize>> {
     let lost = |at: &usize| operations[*at].run == Run::Lost;
     let is_equal = |at: usize, other: usize| {
         let (at, other) = (&operations[at], &operations[other]);
-        (at.call, at.then, at.time.to) == (other.call, other.then, other.time.to)
+        (at.call, at.time.to) == (other.call, other.time.to)
     };
     let before = |at: usize| {
         (0..at)
@@ -205,17 +203,12 @@ impl Search<'_> {
                     }
                     Run::Earlier | Run::Lost => false,
                 };
-                let then = operation.then.iter();
-                let further = then.flat_map(|call| outcomes(&after, call, operation.time));
-                let further = further.map(|(_, further)| further);
-                let further = further.filter(|further| has_effect(&after, further));
-                let further: Vec<_> = further.collect();
-                let all = std::iter::once(after).chain(further);
-                for after in all.filter(|after| is_last || has_effect(state, after)) {
-                    match is_last || self.may_choose > 0 {
-                        true => choices.push((at, after)),
-                        false => self.lacked_choices = true,
-                    }
+                if !is_last && !has_effect(state, &after) {
+                    continue;
+                }
+                match is_last || self.may_choose > 0 {
+                    true => choices.push((at, after)),
+                    false => self.lacked_choices = true,
                 }
             }
         }
@@ -412,7 +405,6 @@ fn operation(start: u64, end: u64, call: Call, answer: impl Into<Option<Answer>>
     Operation {
         call,
         run,
-        then: None,
         start,
         time: Span::new(time(start), time(last)),
     }
