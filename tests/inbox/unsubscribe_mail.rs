@@ -126,7 +126,9 @@ async fn a_click_subscribes_once_and_nothing_happens_before_it(store: impl Store
     let [link] = &*sent_links(&server) else {
         panic!("one mail");
     };
-    assert!(!link.contains("ada") && !link.contains("news"), "{link}");
+    // A token can have three given letters by chance.
+    assert!(!link.contains("internal"), "{link}");
+    assert!(!link.contains("ada@") && !link.contains("ada%40"), "{link}");
     assert_eq!(service.pending().await.unwrap(), 0);
     let page = get(&service, link).await;
     assert_eq!(page.status, StatusCode::OK);

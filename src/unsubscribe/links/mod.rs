@@ -59,7 +59,6 @@ const NONCE_LENGTH: usize = 24;
 /// let mail = Email::new().from("news@example.com").to("ada@example.com").subject("News");
 /// let mail = mail.headers(links.headers("ada@example.com", "news"));
 /// let mail = mail.member("text", format!("Your preferences: {}", links.link("ada@example.com")));
-/// # assert!(!links.link("ada@example.com").contains("ada"));
 /// # Ok::<(), audience::ConfigError>(())
 /// ```
 #[derive(Clone)]

@@ -254,7 +254,8 @@ fn no_part_of_the_address_or_the_topic_can_be_read_in_a_token() {
     let token = topic_token(&links, "ada.lovelace@example.com", "newsletter");
 
     let bytes = BASE64.decode(&token).unwrap();
-    for part in ["ada", "love", "example", "news", "letter"] {
+    // Long enough that no day's token has them by chance.
+    for part in ["lovelace", "example", "newsletter"] {
         assert!(!token.to_ascii_lowercase().contains(part), "{token}");
         assert!(
             !bytes
