@@ -249,13 +249,11 @@ fn an_authenticated_token_with_another_version_is_refused() {
 
 #[test]
 fn no_part_of_the_address_or_the_topic_can_be_read_in_a_token() {
-    let links = links(&[SECRET]);
-
-    let token = topic_token(&links, "ada.lovelace@example.com", "newsletter");
+    // Always the same day, and so the same token: one of some hundreds has three given letters by chance.
+    let token = topic_token(&links_on(0), "ada.lovelace@example.com", "newsletter");
 
     let bytes = BASE64.decode(&token).unwrap();
-    // Long enough that no day's token has them by chance.
-    for part in ["lovelace", "example", "newsletter"] {
+    for part in ["ada", "love", "example", "news", "letter"] {
         assert!(!token.to_ascii_lowercase().contains(part), "{token}");
         assert!(
             !bytes
