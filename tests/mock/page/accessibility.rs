@@ -14,6 +14,13 @@ use super::{Receivers, get, send_mail, server_with};
 use crate::receiver::Receiver;
 
 const VIEWS: [&str; 5] = ["events", "requests", "contacts", "mail", "audience"];
+/// Color schemes and widths.
+const SCREENS: [(&str, u32); 4] = [
+    ("light", 1400),
+    ("dark", 1400),
+    ("light", 390),
+    ("dark", 390),
+];
 
 /// Starts a mock whose page shows every kind of mark, and receivers that run as long as the test.
 fn server_with_everything(receivers: &Receivers) -> (MockServer, [Receiver; 2]) {
@@ -77,14 +84,15 @@ fn open_all(page: &mut Page, view: &str) {
 /// Rules for `:hover` apply to everything if `isHovered`.
 const LOW_CONTRAST: &str = r#"
 (isHovered) => {
-  if (isHovered) {
-    const [sheet] = document.styleSheets;
-    [...sheet.cssRules].forEach((rule, index) => {
-      if (!rule.selectorText?.includes(":hover")) return;
-      sheet.deleteRule(index);
-      sheet.insertRule(rule.cssText.replaceAll(":hover", ":not(._)"), index);
-    });
-  }
+  const [sheet] = document.styleSheets;
+  const replace = (index, text) => {
+    sheet.deleteRule(index);
+    sheet.insertRule(text, index);
+  };
+  const forHovered = isHovered
+    ? [...sheet.cssRules].map((rule, index) => [index, rule.cssText]).filter(([, text]) => text.includes(":hover"))
+    : [];
+  for (const [index, text] of forHovered) replace(index, text.replaceAll(":hover", ":not(._)"));
   const parse = (text) => {
     const [red, green, blue, alpha = 1] = text.match(/[\d.]+/g).map(Number);
     return { red, green, blue, alpha };
@@ -125,6 +133,7 @@ const LOW_CONTRAST: &str = r#"
     check(field, getComputedStyle(field).color, "the text of a field");
     if (field.placeholder) check(field, getComputedStyle(field, "::placeholder").color, field.placeholder);
   }
+  for (const [index, text] of forHovered) replace(index, text);
   return { found: [...new Set(found.map(String))], count };
 }"#;
 
@@ -142,33 +151,26 @@ pub(super) fn assert_contrast(page: &mut Page, place: &str, at_least: i64) {
 fn every_text_has_a_contrast_of_4_5_in_light_and_dark() {
     let receivers = Receivers::new();
     let (server, _running) = server_with_everything(&receivers);
-    let Some(mut page) = Page::blank(&server) else {
+    let Some(mut page) = Page::open(&server) else {
         return;
     };
-    for (scheme, width) in [
-        ("light", 1400),
-        ("dark", 1400),
-        ("light", 390),
-        ("dark", 390),
-    ] {
-        page.color_scheme(scheme);
-        page.viewport(width, 900);
-        for view in VIEWS {
-            page.go("");
-            open_all(&mut page, view);
+    for view in VIEWS {
+        open_all(&mut page, view);
+        for (scheme, width) in SCREENS {
+            page.screen(scheme, width);
             assert_contrast(&mut page, &format!("{view}, {scheme}, {width}"), 30);
         }
-        page.go("#controls");
-        for dialog in [
-            "fault-dialog",
-            "delivery-fault-dialog",
-            "event-dialog",
-            "reset-dialog",
-        ] {
-            page.eval(&format!("document.getElementById('{dialog}').showModal()"));
-        }
-        for is_bad in [false, true] {
-            page.eval(&format!("{{ const message = document.getElementById('message'); message.textContent = 'Done'; message.classList.toggle('bad', {is_bad}); }}"));
+    }
+    page.go("#controls");
+    for dialog in ["fault", "delivery-fault", "event", "reset"] {
+        page.eval(&format!(
+            "document.getElementById('{dialog}-dialog').showModal()"
+        ));
+    }
+    for is_bad in [false, true] {
+        page.eval(&format!("{{ const message = document.getElementById('message'); message.textContent = 'Done'; message.classList.toggle('bad', {is_bad}); }}"));
+        for (scheme, width) in SCREENS {
+            page.screen(scheme, width);
             assert_contrast(&mut page, &format!("dialogs, {scheme}, {width}"), 30);
         }
     }
@@ -253,35 +255,36 @@ fn axe_finds_nothing_in_light_and_dark() {
     };
     let receivers = Receivers::new();
     let (server, _running) = server_with_everything(&receivers);
-    let Some(mut page) = Page::blank(&server) else {
+    let Some(mut page) = Page::open(&server) else {
         return;
     };
-    for (scheme, width) in [("light", 1400), ("dark", 390)] {
-        page.color_scheme(scheme);
-        page.viewport(width, 900);
-        page.go("");
-        for view in VIEWS {
-            let place = format!("{view}, {scheme}, {width}");
-            page.eval(&format!("location.hash = '#{view}'"));
-            page.wait_for(&format!("document.querySelector('#view-{view} li')"));
+    for view in VIEWS {
+        page.eval(&format!("location.hash = '#{view}'"));
+        page.wait_for(&format!("document.querySelector('#view-{view} li')"));
+        assert_axe_finds_nothing(&mut page, &axe, view);
+        open_all(&mut page, view);
+        for (scheme, width) in [SCREENS[0], SCREENS[3]] {
+            page.screen(scheme, width);
+            let place = format!("{view}, open, {scheme}, {width}");
             assert_axe_finds_nothing(&mut page, &axe, &place);
-            open_all(&mut page, view);
-            assert_axe_finds_nothing(&mut page, &axe, &format!("{place}, open"));
         }
-        for dialog in ["fault", "event", "reset"] {
-            page.eval(&format!(
-                "document.getElementById('{dialog}-dialog').showModal()"
-            ));
+    }
+    for dialog in ["fault", "event", "reset"] {
+        page.eval(&format!(
+            "document.getElementById('{dialog}-dialog').showModal()"
+        ));
+        for (scheme, width) in [SCREENS[0], SCREENS[3]] {
+            page.screen(scheme, width);
             assert_axe_finds_nothing(&mut page, &axe, &format!("{dialog}, {scheme}, {width}"));
-            page.eval(&format!(
-                "document.getElementById('{dialog}-dialog').close()"
-            ));
         }
-        page.open_description();
-        assert_axe_finds_nothing(
-            &mut page,
-            &axe,
-            &format!("the description, {scheme}, {width}"),
-        );
+        page.eval(&format!(
+            "document.getElementById('{dialog}-dialog').close()"
+        ));
+    }
+    page.open_description();
+    for (scheme, width) in [SCREENS[0], SCREENS[3]] {
+        page.screen(scheme, width);
+        let place = format!("the description, {scheme}, {width}");
+        assert_axe_finds_nothing(&mut page, &axe, &place);
     }
 }

@@ -164,6 +164,12 @@ impl Page {
         self.send("Emulation.setEmulatedMedia", &json!({"features": scheme}));
     }
 
+    /// Sets the color scheme of the system, and the width.
+    pub(super) fn screen(&mut self, scheme: &str, width: u32) {
+        self.color_scheme(scheme);
+        self.viewport(width, 900);
+    }
+
     /// Evaluates an expression in the page and returns its value.
     #[track_caller]
     pub(super) fn eval(&mut self, expression: &str) -> Value {
