@@ -1,6 +1,6 @@
 //! A client for the contacts API of a mail-sending service, a verifier and an inbox for its webhooks, and a mock of the
-//! whole service for your tests. The page [`interface`] describes the service and explains its words, such as contact,
-//! topic, answer, broadcast, segment, engagement and opt-out.
+//! whole service for your tests. The page [`interface`] describes the service. [First steps] ends with its words, such as
+//! contact, topic, answer, broadcast, segment and opt-out.
 //!
 //! # Contacts
 //!
@@ -25,12 +25,12 @@
 //! ```
 //!
 //! - [`contacts`]: create, retrieve, update, list, subscribe and unsubscribe contacts, and stream all pages of a list.
-//! - [`emails`]: send mail, as far as the interface shows how.
+//! - [`emails`]: send mail. The interface does not show the fields of a mail, so they are our reading.
 //! - [`rule`]: filter a list by properties and engagement.
 //! - [`Error`]: find out what went wrong, and whether a change may have been made anyway.
 //! - [`RetryPolicy`]: set how often and how long requests are retried.
 //! - [`Client::request`]: send requests to endpoints for which this crate has no method.
-//! - [`blocking`]: wait for any call without an async runtime.
+//! - [`blocking`]: wait for a client's calls without an async runtime.
 //!
 //! # Import and export
 //!
@@ -42,12 +42,13 @@
 //!
 //! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery. It returns an
 //! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] has
-//! extractors for axum and actix-web, a layer for tower, and four rules for a receiver.
+//! extractors for axum and actix-web, a layer for tower, and the rules for a receiver.
 //!
 //! The service may deliver an event several times and to several machines. Events arrive in any order. With the feature
 //! `inbox`, an [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory
-//! for tests. If your handler fails, it runs again. [Receiving webhooks] lists the rare cases in which it runs again
-//! after a success, and [Webhooks in production] shows how to exclude them.
+//! for tests. If your handler fails, it runs again at the next delivery, and the service gives up after ten. A worker
+//! retries, and then parks the event. [Receiving webhooks] lists the rare cases in which a handler runs again after a
+//! success, and [Webhooks in production] shows how to exclude most of them.
 //!
 //! With the feature `serve`, [`serve`] runs the web server of such a receiver with its workers, until SIGTERM.
 //!
@@ -92,7 +93,7 @@
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
 //! | `rustls-no-provider` | | `rustls` without cryptography, which your program installs: [see below](#a-faster-build) |
 //! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); `rustls` is used if it is on, too |
-//! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
+//! | `blocking` | | [`blocking`]: `.wait()` on every call and stream of a client, on imports and on exports, for programs without an async runtime |
 //! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
 //! | `cli` | | `audience`: a program for contacts, lists and webhooks, [from a shell][Importing a list], and with `inbox-sqlite`, `inbox-postgres` or `inbox-redis` for parked events |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |

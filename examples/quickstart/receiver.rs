@@ -15,18 +15,18 @@ use tokio::net::TcpListener;
 
 pub(crate) struct Receiver {
     address: SocketAddr,
-    inbox: Arc<Inbox>,
+    received: Arc<Received>,
 }
 
 /// The state of the handler. The extractor [`VerifiedEvent`] takes the verifier from it.
 #[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
-    inbox: Arc<Inbox>,
+    received: Arc<Received>,
 }
 
 #[derive(Default)]
-struct Inbox {
+struct Received {
     bounces: AtomicU32,
     log: Mutex<Vec<String>>,
 }
@@ -40,17 +40,17 @@ impl Receiver {
             .secret("2026", secret)
             .clock(clock)
             .build()?;
-        let inbox = Arc::new(Inbox::default());
+        let received = Arc::new(Received::default());
         let app = App {
             verifier,
-            inbox: Arc::clone(&inbox),
+            received: Arc::clone(&received),
         };
         let router = Router::new().route("/hook", post(hook)).with_state(app);
 
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(Self { address, inbox })
+        Ok(Self { address, received })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -59,15 +59,16 @@ impl Receiver {
 
     /// One line for each event that the endpoint accepted.
     pub(crate) fn log(&self) -> Vec<String> {
-        let log = self.inbox.log.lock();
+        let log = self.received.log.lock();
         log.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(inbox): State<Arc<Inbox>>, event: VerifiedEvent) -> StatusCode {
+/// Runs only for verified deliveries: the extractor rejects all others. Duplicates are not dropped here: for that, pass
+/// the delivery to an [`Inbox`](audience::inbox::Inbox).
+async fn hook(State(received): State<Arc<Received>>, event: VerifiedEvent) -> StatusCode {
     let text = match &event.data {
-        EventData::Bounced(_) if inbox.bounces.fetch_add(1, Ordering::Relaxed) < 2 => {
+        EventData::Bounced(_) if received.bounces.fetch_add(1, Ordering::Relaxed) < 2 => {
             return StatusCode::SERVICE_UNAVAILABLE;
         }
         EventData::Bounced(mail) => {
@@ -76,10 +77,12 @@ async fn hook(State(inbox): State<Arc<Inbox>>, event: VerifiedEvent) -> StatusCo
         }
         EventData::Opened(mail) => format!("{} opened {:?}", mail.to, mail.subject),
         EventData::Received(mail) => format!("{} wrote {:?}", mail.from, mail.text),
+        // Such as a complaint without its address. It must not be acknowledged.
+        data if data.is_incomplete() => return StatusCode::INTERNAL_SERVER_ERROR,
         _ => event.event_type().to_string(),
     };
     let line = format!("verified {}: {text}", event.id.as_str());
-    let log = inbox.log.lock();
+    let log = received.log.lock();
     log.unwrap_or_else(PoisonError::into_inner).push(line);
     StatusCode::OK
 }

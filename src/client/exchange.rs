@@ -291,8 +291,8 @@ fn unreadable(encoding: &str) -> Error {
     })
 }
 
-/// Returns whether a body says that the request failed: it is an object with something in `error` or `errors`, or with
-/// `false` in `success` or `ok`.
+/// Returns whether a body says that the request failed: it is an object with something in `error` or `errors`, with
+/// `false` in `success` or `ok`, or with the number of an error status in `code` or `status`.
 fn reports_error(body: &[u8]) -> bool {
     // Members are read one by one. Text that is not UTF-8, or a value that Rust cannot represent, must not hide an error.
     let text = String::from_utf8_lossy(without_mark(body));
@@ -318,7 +318,13 @@ fn reports_error(body: &[u8]) -> bool {
         Some(Err(_)) => true,
     };
     let is_denied = |name| matches!(read(name), Some(Ok(Value::Bool(false))));
-    ["error", "errors"].into_iter().any(has_error) || ["success", "ok"].into_iter().any(is_denied)
+    let is_error_status = |name| match read(name) {
+        Some(Ok(Value::Number(status))) => (400..600).contains(&status.as_u64().unwrap_or(0)),
+        _ => false,
+    };
+    ["error", "errors"].into_iter().any(has_error)
+        || ["success", "ok"].into_iter().any(is_denied)
+        || ["code", "status"].into_iter().any(is_error_status)
 }
 
 /// Decodes a response body.

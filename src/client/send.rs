@@ -284,8 +284,10 @@ impl Shared {
         limit: AttemptLimit,
         attempt: u32,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
+        let mut refusal = None;
         let work = async {
-            let (response, redirected_to) = self.send_and_follow(request, url).await?;
+            let (response, redirected_to) =
+                self.send_and_follow(request, url, &mut refusal).await?;
             if response.status().is_success() {
                 Ok(response)
             } else {
@@ -296,7 +298,10 @@ impl Shared {
         // One timer for the timeout and the deadline. reqwest's own timer would need three more allocations.
         let mut result = match timeout_at(limit.end, span.run(work)).await {
             Ok(result) => result,
-            Err(_) => Err(FailedAttempt::timed_out(limit.message())),
+            Err(_) => Err(match refusal {
+                Some(response) => self.refused(response, None, request),
+                None => FailedAttempt::timed_out(limit.message()),
+            }),
         };
         span.ended(&result);
         if let Some(on_attempt) = &self.on_attempt {
@@ -339,16 +344,19 @@ impl Shared {
 
     /// Sends a request once, and again for each redirect that is [followed](redirect). Reads the last response, with
     /// any status. If that is a redirect, also returns what an error says about it.
+    ///
+    /// `refusal` is for a response without its body, as in [`send_once`](Self::send_once).
     async fn send_and_follow(
         &self,
         request: &Request,
         url: &Url,
+        refusal: &mut Option<http::Response<Bytes>>,
     ) -> Result<(http::Response<Bytes>, Option<String>), FailedAttempt> {
         let mut followed = 0;
         let mut target = None;
         loop {
             let url = target.as_ref().unwrap_or(url);
-            let response = self.send_once(request, url).await?;
+            let response = self.send_once(request, url, refusal).await?;
             match redirect(&request.method, &response, url, followed) {
                 Some(Ok(next)) => target = Some(next),
                 Some(Err(unfollowed)) => return Ok((response, Some(unfollowed))),
@@ -359,10 +367,14 @@ impl Shared {
     }
 
     /// Sends a request once and reads the complete response, with any status.
+    ///
+    /// A transient status decides about a retry, and the head says how long to wait. After a 429, the clones wait, too, and
+    /// nothing was applied. So such a response is in `refusal` without its body, while the body is read: it may never end.
     async fn send_once(
         &self,
         request: &Request,
         url: &Url,
+        refusal: &mut Option<http::Response<Bytes>>,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let mut response = self
             .http
@@ -373,6 +385,12 @@ impl Shared {
         if response.url() != url {
             return Err(FailedAttempt::followed_redirect());
         }
+        if is_transient(response.status()) {
+            let mut head = http::Response::new(Bytes::new());
+            *head.status_mut() = response.status();
+            head.headers_mut().clone_from(response.headers());
+            *refusal = Some(head);
+        }
         let body = match self.read_body(&mut response).await {
             // The body does not decompress or is too long. The status still counts.
             Err(failed)
@@ -380,8 +398,6 @@ impl Shared {
             {
                 Bytes::new()
             }
-            // The status decides about a retry, and the head says how long to wait. After a 429, the clones wait, too, and
-            // nothing was applied.
             Err(_) if is_transient(response.status()) => Bytes::new(),
             body => body?,
         };

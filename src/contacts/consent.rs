@@ -516,27 +516,13 @@ impl Consent {
         match contacts.response_surely(&self.address, options).await {
             Ok(response) => Ok(is_left(response.value()).then_some(response)),
             // Nothing is known of its reason. A lost opt-out would be worse than a lost reason.
-            Err(error) if error.is_malformed_contact() && !self.shows_spam_report(&error) => {
+            Err(error)
+                if error.is_malformed_contact() && !shows_spam_report(&error, &self.address) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(error.at(self.operation().name)),
         }
-    }
-
-    /// Returns whether the contact in a body that cannot be read as one has certainly reported spam.
-    fn shows_spam_report(&self, error: &Error) -> bool {
-        #[derive(Deserialize)]
-        struct Shown {
-            email: String,
-            unsubscribe_reason: String,
-        }
-
-        let body = error.body().map(without_mark);
-        let shown = body.and_then(|body| serde_json::from_slice::<Shown>(body).ok());
-        shown.is_some_and(|shown| {
-            let is_own = !are_different(&shown.email, &self.address);
-            is_own && shown.unsubscribe_reason == "complaint"
-        })
     }
 
     /// Sends the change and, if the contact in the response is no proof, retrieves the contact. `is_repeated` says that
@@ -728,6 +714,24 @@ pub(super) fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_top
 }
 
 /// A response that has the contact in a member.
+/// Returns whether a contact that cannot be read as one has certainly reported spam.
+pub(crate) fn shows_spam_report(error: &Error, address: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Shown {
+        email: String,
+        unsubscribe_reason: String,
+    }
+
+    if !error.is_malformed_contact() {
+        return false;
+    }
+    let body = error.body().map(without_mark);
+    let shown = body.and_then(|body| serde_json::from_slice::<Shown>(body).ok());
+    shown.is_some_and(|shown| {
+        !are_different(&shown.email, address) && shown.unsubscribe_reason == "complaint"
+    })
+}
+
 #[derive(Deserialize)]
 struct Wrapped<'a> {
     #[serde(borrow)]

@@ -101,6 +101,8 @@ pub(crate) use change_address::may_be_own;
 pub use confirm::ConfirmOptIn;
 #[cfg(feature = "import")]
 pub(crate) use consent::may_be_missing;
+#[cfg(any(feature = "import", feature = "unsubscribe"))]
+pub(crate) use consent::shows_spam_report;
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use delete::DeleteContact;

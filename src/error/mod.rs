@@ -1839,9 +1839,12 @@ impl ApiError {
         !is_transient(self.status) && self.code.as_ref().or(self.implied.as_ref()) == Some(code)
     }
 
-    /// Returns whether a contact, topic or segment that the request names does not exist.
+    /// Returns whether a contact, topic or segment that the request names does not exist. A redirect and a refusal
+    /// of the key say nothing about that, whatever their code is.
     fn is_not_found(&self) -> bool {
-        self.has_target && self.is(&ErrorCode::NotFound)
+        let is_answered =
+            !self.status.is_redirection() && !matches!(self.status.as_u16(), 401 | 407);
+        self.has_target && is_answered && self.is(&ErrorCode::NotFound)
     }
 
     /// Returns whether a 404 most likely comes from somewhere other than the endpoint.

@@ -60,6 +60,34 @@ fn an_explanation_advises_a_retry_only_if_it_may_help_and_never_of_an_opt_in() {
 }
 
 #[test]
+fn an_explanation_of_an_opt_in_asks_the_person_again_unless_a_correction_has_to_come_first() {
+    let again = "; ask the person again before you repeat an opt-in";
+    let unreadable = Error::decode("the response is not JSON at line 1 column 1");
+    let unreadable = unreadable.with_outcome(Outcome::Unknown).at("subscribe");
+    let invalid = Error::input("the address is empty").at("subscribe");
+
+    let text = unreadable.explanation();
+
+    assert!(!unreadable.is_retryable());
+    assert!(text.ends_with(again), "{text}");
+    assert_eq!(invalid.explanation(), "the address is empty");
+}
+
+#[test]
+fn an_explanation_says_that_a_mail_was_not_sent_only_if_a_retry_may_help() {
+    let refused = |status| {
+        let refused = Error::refused(ApiError::new(status, None, ""));
+        refused.at("send_email").explanation()
+    };
+
+    let limited = refused(StatusCode::TOO_MANY_REQUESTS);
+    let key = refused(StatusCode::UNAUTHORIZED);
+
+    assert!(limited.contains("; the mail was not sent"), "{limited}");
+    assert!(!key.contains("; the mail was not sent"), "{key}");
+}
+
+#[test]
 fn an_explanation_says_what_to_do_about_a_refusal_without_a_slug_and_an_unreadable_response() {
     let unreadable = |outcome| {
         let error = Error::decode("the response is not JSON at line 1 column 1");

@@ -1381,8 +1381,8 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => true,
         Err(error) => return Err(error),
         Ok(found) if !found.is_file() => false,
-        Ok(found) if found.len() == 0 => true,
-        // A file of somebody else may be large, and is read only up to the first error.
+        // A file of somebody else may be large, and is read only up to the first error. An empty file is the start of a
+        // record.
         Ok(_) => {
             let mut file = BufReader::new(File::open(path)?);
             let mut start = file.fill_buf()?.iter().zip(RECORD_START);

@@ -23,7 +23,7 @@ use crate::address::address_problem;
 use crate::client::{AttemptWatch as _, CallOptions, TakesOptions};
 use crate::contacts::{
     BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason, may_be_missing,
-    normalized_address,
+    normalized_address, shows_spam_report,
 };
 use crate::error::shortened;
 use crate::{ApiError, Error, ErrorCode, ErrorKind, Missing, Outcome};
@@ -511,23 +511,27 @@ impl Batch<'_> {
         if !has(to_send, &EVERYTHING) {
             return Ok(());
         }
-        match self.retrieve(address).await {
-            // The "no" of a topic may be its default, so it is sent: nobody knows whether it is an answer.
-            Ok(Some(contact)) if contact.is_opted_out() => {
-                let is_known = |opt_out: &mut OptOut| matches!(opt_out, OptOut::Everything(_));
-                for opt_out in to_send.extract_if(.., is_known) {
-                    // As if it had been sent, which is what an earlier run may have done.
-                    self.note_sent(row, &opt_out);
+        let is_opted_out = match self.retrieve(address).await {
+            Ok(Some(contact)) => contact.is_opted_out(),
+            Ok(None) => {
+                if may_be_gone {
+                    to_send.clear();
                 }
+                false
             }
-            Ok(Some(_)) => {}
-            Ok(None) if may_be_gone => to_send.clear(),
-            Ok(None) => {}
-            // Nothing is known of its opt-outs.
-            Err(error) if error.is_malformed_contact() => {}
+            // Nothing else is known of its opt-outs.
+            Err(error) if error.is_malformed_contact() => shows_spam_report(&error, address),
             Err(error) => {
                 to_send.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
                 return Err(error);
+            }
+        };
+        if is_opted_out {
+            // The "no" of a topic may be its default, so it is sent: nobody knows whether it is an answer.
+            let is_known = |opt_out: &mut OptOut| matches!(opt_out, OptOut::Everything(_));
+            for opt_out in to_send.extract_if(.., is_known) {
+                // As if it had been sent, which is what an earlier run may have done.
+                self.note_sent(row, &opt_out);
             }
         }
         Ok(())
@@ -1066,8 +1070,11 @@ impl Look<'_> {
         let contact = self.batch.look_at(&self.before.address).await?;
         let mut findings = match &contact {
             Some(contact) => {
-                let known = opt_outs_of(contact, false, &[]);
-                entry.left.retain(|opt_out| !has(&known, opt_out));
+                // The "no" of a topic may be its default, so it is sent.
+                if contact.is_opted_out() {
+                    let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
+                    entry.left.retain(is_topic);
+                }
                 self.findings(contact)
             }
             None => {

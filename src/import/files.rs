@@ -75,12 +75,9 @@ impl Contacts {
     ) -> ImportFiles {
         let files = files.into_iter();
         let files = files.map(|(path, input)| ListFile::new(path.as_ref().to_owned(), input));
-        let mut files: Vec<_> = files.collect();
-        // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
-        files.sort_by_key(|file| !file.input.opts_out_all());
         ImportFiles {
             contacts: self.clone(),
-            files,
+            files: files.collect(),
             corrected: Vec::new(),
             concurrency: DEFAULT_CONCURRENCY,
             work: Work::Send,
@@ -424,6 +421,7 @@ impl ImportFiles {
 
 impl ImportFiles {
     /// Puts the corrected rejects in place of the files that they are from. A verification looks at both.
+    /// Afterwards, the files are in the order of the import.
     pub(crate) fn replace_files(&mut self) -> Result<(), Error> {
         let mut originals: Vec<ListFile> = Vec::new();
         for folder in std::mem::take(&mut self.corrected) {
@@ -444,6 +442,7 @@ impl ImportFiles {
             self.files = originals;
             self.files.iter_mut().for_each(ListFile::rename_rejects);
         }
+        // Again, because a caller may have opted out all of a file since it was opened. The sort is stable.
         self.files.sort_by_key(|file| !file.input.opts_out_all());
         Ok(())
     }

@@ -183,8 +183,9 @@ impl Fault {
     /// Creates a fault that responds with `status` and does not apply the request, unless [`applied`](Self::applied)
     /// is set.
     ///
-    /// An error status has an error body like the service's, unless [`body`](Self::body) sets another. Its slug is made
-    /// from the name of the status, such as `service_unavailable`, or is `fault` if the status has no name.
+    /// An error status has an error body like the service's, unless [`body`](Self::body) sets another. The slug of a 402,
+    /// 403 or 404 is the one in section 7 of the interface, such as `quota_exceeded`. Any other is made from the name of the
+    /// status, such as `service_unavailable`, or is `fault` if the status has no name.
     ///
     /// # Panics
     ///
@@ -948,8 +949,14 @@ fn named_status(status: u16) -> StatusCode {
     StatusCode::from_u16(status).expect("a fault has a status from 200 to 999")
 }
 
-/// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.
+/// Returns the slug of a status: the one in the interface, section 7, if the status has exactly one there for all requests.
+/// Otherwise its name in lowercase letters and underscores, or `fault` if it has no name.
 fn slug_of_status(status: u16) -> String {
+    match status {
+        402 => return "quota_exceeded".to_owned(),
+        403 => return "key_not_permitted".to_owned(),
+        _ => {}
+    }
     let name = named_status(status).canonical_reason().unwrap_or("fault");
     name.chars()
         .filter_map(|character| match character {
@@ -1616,6 +1623,9 @@ mod tests {
     #[test]
     fn the_slug_of_a_status_has_only_lowercase_letters_and_underscores() {
         assert_eq!(slug_of_status(503), "service_unavailable");
+        assert_eq!(slug_of_status(402), "quota_exceeded");
+        assert_eq!(slug_of_status(403), "key_not_permitted");
+        assert_eq!(slug_of_status(404), "not_found");
         assert_eq!(slug_of_status(418), "im_a_teapot");
         assert_eq!(slug_of_status(799), "fault");
         for status in 400..=999 {

@@ -57,7 +57,7 @@ use crate::causes::with_causes;
 use crate::client::{CallOptions, in_current_span};
 use crate::contacts::{
     ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, normalized_address,
-    two_answers,
+    shows_spam_report, two_answers,
 };
 use crate::inbox::{
     Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker, is_endpoint,
@@ -2434,7 +2434,10 @@ impl OptOut {
     async fn has_reported_spam(&self, contacts: &Contacts) -> bool {
         let find = contacts.find(&self.address).retry(RetryPolicy::none());
         let found = find.deadline(RETRIEVE_DEADLINE).await;
-        found.is_ok_and(|found| found.is_some_and(|contact| contact.has_reported_spam()))
+        match found {
+            Ok(found) => found.is_some_and(|contact| contact.has_reported_spam()),
+            Err(error) => shows_spam_report(&error, &self.address),
+        }
     }
 
     /// Returns `false` if the opt-out was accepted, and there is no contact, or none that can be read.

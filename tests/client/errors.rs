@@ -283,6 +283,20 @@ async fn a_code_proves_nothing_while_the_service_is_not_available() {
 }
 
 #[tokio::test]
+async fn a_redirect_or_a_refusal_of_the_key_never_means_that_a_contact_is_missing() {
+    for status in [304, 401, 407] {
+        let body = json!({"code": "not_found", "message": "API key not found"});
+        let error = refusal(status, body.to_string()).await;
+
+        assert!(!error.is_not_found(), "{status}");
+        assert_eq!(error.missing(), None, "{status}");
+        let server = respond_with(self::status(status).set_body_json(body)).await;
+        let found = contacts(server.uri()).find(ADA).await;
+        assert_eq!(found.unwrap_err().status().unwrap(), status);
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_repeats_the_request_or_leads_to_documentation_has_no_slug() {
     for name in [
         "email",

@@ -376,6 +376,10 @@ async fn an_empty_page_ends_a_list_unless_it_reports_an_error() {
         (json!({"success": false, "data": []}), false),
         (json!({"data": null, "error": {"message": "busy"}}), false),
         (json!({"data": null, "errors": ["busy"]}), false),
+        (json!({"data": [], "code": 0, "status": 200}), true),
+        (json!({"data": [], "code": "ok", "status": "ok"}), true),
+        (json!({"data": [], "code": 503}), false),
+        (json!({"data": null, "status": 500}), false),
         (json!({"next": null}), false),
     ] {
         let last = ok(&end);

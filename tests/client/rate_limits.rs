@@ -323,6 +323,43 @@ async fn the_wait_that_a_503_asks_for_counts_although_its_body_breaks_off() {
     }
 }
 
+/// Calls a server that sends a status with a wait of 600 s and the start of a body, and then nothing more.
+async fn call_that_stalls(status: u16) -> (Client, Error) {
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nretry-after: 600\r\ncontent-length: 100\r\n\r\n{{\"error\""
+    );
+    let mut timeout = Duration::from_secs(1);
+    loop {
+        let server = ScriptedServer::start([bytes(&*head).then_hang()]).await;
+        let client = builder(server.url()).retry(RetryPolicy::none());
+        let client = client.build().unwrap();
+        let call = client.contacts().subscribe(ADA).timeout(timeout);
+        let error = call.await.unwrap_err();
+        // A busy machine may not have read the head in that time.
+        if error.kind() != ErrorKind::Timeout || timeout > Duration::from_secs(60) {
+            return (client, error);
+        }
+        timeout *= 4;
+    }
+}
+
+#[tokio::test]
+async fn a_status_whose_body_stalls_counts_with_the_wait_that_it_asks_for() {
+    let (client, limited) = call_that_stalls(429).await;
+    let held_back = client.contacts().retrieve(ADA);
+    let held_back = held_back.deadline(Duration::from_secs(20));
+    let held_back = in_time(held_back).await.unwrap_err();
+
+    assert!(limited.is_rate_limited(), "{limited}");
+    assert_eq!(limited.outcome(), Outcome::Refused);
+    assert_held_back(&held_back, 600);
+
+    let (_, overloaded) = call_that_stalls(503).await;
+
+    assert_eq!(overloaded.status().unwrap(), 503);
+    assert_eq!(overloaded.retry_after(), Some(Duration::from_secs(600)));
+}
+
 #[tokio::test]
 async fn a_429_does_not_hold_back_another_client() {
     let (server, _client) = client_after(rate_limited("50")).await;

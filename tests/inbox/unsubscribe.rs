@@ -2170,6 +2170,25 @@ async fn a_2xx_response_ends_the_opt_out_of_a_contact_that_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn a_spam_report_keeps_its_reason_although_its_contact_cannot_be_read() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.report_spam(ADA);
+    let body = format!(
+        r#"{{"email": "{ADA}", "unsubscribe_reason": "complaint", "topics": {{"news": "yes"}}}}"#
+    );
+    server.fault(Fault::status(200).body(body).method("GET"));
+
+    post_form(&service, &links().link(ADA), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    let sent = server.requests().into_iter();
+    let sent: Vec<_> = sent.filter(|request| request.method == "POST").collect();
+    assert!(sent.is_empty(), "{sent:?}");
+}
+
+#[tokio::test]
 async fn a_contact_that_was_maybe_created_is_opted_out_later_and_a_refused_one_is_forgotten() {
     for (status, pending) in [(422, 0), (503, 1)] {
         let server = mock().await;

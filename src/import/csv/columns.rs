@@ -1097,12 +1097,20 @@ mod tests {
 
     #[test]
     fn a_mapping_of_groups_may_have_quotation_marks_around_the_names() {
-        let quoted = r#"groups:"News: weekly, daily":a, "say, ""hi""":b,5" disk:c,"Best" news:d"#;
-        let escaped = r#"groups:News\: weekly\, daily:a,say\, \"hi\":b,5\" disk:c,\"Best\" news:d"#;
+        for (quoted, escaped) in [
+            (
+                r#"groups:"News: weekly, daily":a, "say, ""hi""":b,5" disk:c,"Best" news:d"#,
+                r#"groups:News\: weekly\, daily:a,say\, \"hi\":b,5\" disk:c,\"Best\" news:d"#,
+            ),
+            (
+                r#"groups:"say, \"hi\"":a,"C:\\":b"#,
+                r#"groups:say\, \"hi\":a,C\:\\:b"#,
+            ),
+        ] {
+            let column: Column = quoted.parse().unwrap();
 
-        let column: Column = quoted.parse().unwrap();
-
-        assert_eq!(column, escaped.parse().unwrap());
+            assert_eq!(column, escaped.parse().unwrap(), "{quoted}");
+        }
     }
 
     #[test]

@@ -573,3 +573,26 @@ async fn a_row_is_sent_again_after_an_older_one_of_its_address_whose_outcome_is_
     let ann = server.contact("ann@x.io").unwrap();
     assert_eq!(ann.first_name.as_deref(), Some("New"));
 }
+
+#[tokio::test]
+async fn a_strict_row_that_was_refused_stays_so_after_an_older_one_of_its_address_that_is_sent_again()
+ {
+    let (server, journal) = (MockServer::start().await, JournalPath::new());
+    let rows = || {
+        let strict = NewContact::new(" Ann@X.io").on_conflict(OnConflict::Error);
+        [NewContact::new("ann@x.io"), strict]
+    };
+    let entries = [
+        json!({"email": "ann@x.io"}),
+        json!({"email": "ann@x.io", "status": "already_exists"}),
+    ];
+    let body = json!({"data": entries}).to_string();
+    server.fault(Fault::wrong_body(body).path("/contacts/batch").times(1));
+
+    let first = with_journal(contacts(&server).import(rows()), &journal).await;
+    let second = with_journal(contacts(&server).import(rows()), &journal).await;
+
+    assert_eq!(counts(&first), [0, 0, 0, 1, 0, 1]);
+    assert_eq!((second.refused(), second.unknown()), (1, 0));
+    assert_eq!(batches(&server).last().unwrap(), &["ann@x.io"]);
+}

@@ -755,6 +755,28 @@ async fn a_corrected_address_does_not_stand_for_one_whose_contact_existed_and_la
 }
 
 #[tokio::test]
+async fn a_corrected_address_does_not_stand_for_a_strict_row_that_was_refused_for_another_reason() {
+    let folder = Folder::new("files-verify-strict");
+    let server = MockServer::start().await;
+    let list = "email,on_conflict,unsubscribed\nada@x.io,error,yes\n";
+    let files = [folder.file("a.csv", list)];
+    let corrected = [folder.path("corrected")];
+    let entry = json!({"email": "ada@x.io", "status": "validation_error"});
+    let refused = Fault::wrong_body(json!({"data": [entry]}).to_string());
+    server.fault(refused.path("/contacts/batch").times(1));
+    import_to(&server, &files, &corrected[0], &[]).await;
+    // Another program has created the contact without the opt-out.
+    server.seed_contact("ada@x.io");
+    correct(&corrected[0], "ada@x.io", "cy@x.io");
+    import_to(&server, &files, &folder.path("rejects"), &corrected).await;
+
+    let verify = import(&server, &files).corrected(&corrected[0]).verify();
+    let report = in_time(verify).await.unwrap();
+
+    assert_eq!((report.valid(), report.opt_out_missing()), (1, 1));
+}
+
+#[tokio::test]
 async fn a_verification_refuses_corrected_rejects_with_a_row_that_the_import_has_applied() {
     let folder = Folder::new("files-verify-applied");
     let server = MockServer::start().await;

@@ -1114,6 +1114,22 @@ async fn an_address_that_was_refused_is_looked_up_once_before_it_is_left_if_a_ru
 }
 
 #[tokio::test]
+async fn a_topic_whose_default_is_no_is_opted_out_of_at_an_old_address_too() {
+    let nights = Nights::new().await;
+    nights.server.topic("beta", false);
+    nights.run(&[row(1, "t@x.io")]).await;
+    let no_beta = ImportRow::new(contact("t at x.io")).opt_out(topic("beta"));
+
+    let (_, calls) = nights.run(&[SyncRow::new(1, no_beta)]).await;
+
+    let expected = "POST /t@x.io/unsubscribe beta".to_owned();
+    assert!(calls.contains(&expected), "{calls:?}");
+    nights.server.topic("beta", true);
+    let old = nights.contacts.retrieve("t@x.io").await.unwrap();
+    assert!(!old.topics["beta"]);
+}
+
+#[tokio::test]
 async fn the_opt_out_of_a_row_whose_new_address_is_refused_goes_to_the_old_one() {
     let bad = "t at x.io";
     let no_news = || SyncRow::new(1, ImportRow::new(contact(bad)).opt_out(topic("news")));
@@ -1420,6 +1436,22 @@ async fn the_opt_out_of_a_contact_that_cannot_be_read_is_sent() {
 }
 
 #[tokio::test]
+async fn a_spam_report_keeps_its_reason_although_its_contact_cannot_be_read() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.server.report_spam("a@x.io");
+    let body = r#"{"email":"a@x.io","unsubscribe_reason":"complaint","topics":{"news":"yes"}}"#;
+    let malformed = Fault::status(200).body(body);
+    nights.server.fault(malformed.path("/contacts/a%40x.io"));
+
+    let (report, calls) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    assert_eq!(calls, ["GET /a@x.io"]);
+    assert!(report.is_complete(), "{report}");
+    assert_eq!(reason_of(&nights, "a@x.io"), "complaint");
+}
+
+#[tokio::test]
 async fn the_first_night_of_a_table_keeps_the_reasons_that_the_service_has() {
     let nights = Nights::new().await;
     for name in ["a@x.io", "b@x.io"] {
@@ -1596,6 +1628,108 @@ async fn an_unreadable_row_that_is_not_subscribed_opts_out_and_one_that_is_delet
 
     assert_eq!((report.opted_out(), report.changes().refused()), (1, 2));
     assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn a_yes_is_told_although_the_opt_out_before_it_was_sent_for_an_unreadable_row() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let fails = Fault::status(501).path("/contacts/*/unsubscribe");
+    nights.server.fault(fails);
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.server.clear_faults();
+    let unreadable = SyncRow::new(1, ImportRow::unreadable("half a row"));
+    nights.run(&[unreadable]).await;
+    assert!(nights.is_opted_out("a@x.io"));
+
+    let (report, _) = nights.run(&[row(1, "a@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent_keys(), ["1"]);
+}
+
+/// Night 2: row 1 has another address, after a click on a link at its old one, and the opt-out of the new one fails.
+async fn click_that_has_not_moved(second_night: SyncRow) -> Nights {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let link = nights.contacts.unsubscribe("a@x.io");
+    link.reason(OptOutReason::Preferences).await.unwrap();
+    let fails = Fault::status(501).path("/contacts/b@x.io/unsubscribe");
+    nights.server.fault(fails);
+    nights.run(&[second_night]).await;
+    nights.server.clear_faults();
+    assert!(!nights.is_opted_out("b@x.io"));
+    nights
+}
+
+#[tokio::test]
+async fn a_row_that_was_deleted_after_a_click_and_is_back_is_told_as_an_opt_in_that_is_not_sent() {
+    for others in [vec![], vec![row(2, "b@x.io")]] {
+        let nights = click_that_has_not_moved(row(1, "b@x.io")).await;
+        let with_others = |first: SyncRow| [vec![first], others.clone()].concat();
+        let deleted = row(1, "b@x.io").deleted(true);
+        nights.run(&with_others(deleted)).await;
+        assert!(nights.is_opted_out("b@x.io"));
+
+        let (report, _) = nights.run(&with_others(row(1, "b@x.io"))).await;
+
+        let told = report.opt_ins_not_sent_keys();
+        assert!(told.contains(&"1".to_owned()), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn a_click_and_a_no_of_the_table_that_the_sync_sends_late_are_not_told_as_one_of_the_service()
+{
+    let no = row(1, "b@x.io").subscribed(false);
+    let nights = click_that_has_not_moved(no).await;
+
+    let table = [row(1, "b@x.io")];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert!(nights.is_opted_out("b@x.io"));
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(report.opted_out_at_service().is_empty(), "{report}");
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_topic_at_the_service_that_moves_with_one_of_the_table_is_no_opt_in() {
+    let nights = Nights::new().await;
+    let no_news = |address: &str| {
+        let contact = ImportRow::new(contact(address));
+        SyncRow::new(1, contact.opt_out(topic("news")))
+    };
+    nights.run(&[no_news("a@x.io")]).await;
+    let no_offers = nights.contacts.set_topic("a@x.io", "offers", false);
+    no_offers.await.unwrap();
+
+    let (report, _) = nights.run(&[no_news("b@x.io")]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 0, "{report}");
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!b.topics["news"] && !b.topics["offers"]);
+}
+
+#[tokio::test]
+async fn the_topic_of_a_row_without_a_key_stays_at_the_old_address_that_is_left_a_night_later() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    // The opt-out of the topic is sent, and the one that leaves the address fails.
+    let fails = Fault::status(501).path("/contacts/a@x.io/unsubscribe");
+    nights.server.fault(fails.after(1));
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic("news"));
+    let moved = row(1, "b@x.io");
+    nights
+        .run(&[moved.clone(), SyncRow::new("", no_news)])
+        .await;
+    nights.server.clear_faults();
+    let a = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(!a.topics["news"] && !a.unsubscribed);
+
+    nights.run(&[moved]).await;
+
+    assert!(nights.is_opted_out("a@x.io"));
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(b.topics["news"] && !b.unsubscribed);
 }
 
 #[tokio::test]

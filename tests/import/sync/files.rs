@@ -1295,6 +1295,29 @@ async fn a_state_from_which_no_row_can_be_removed_stays_as_it_is_and_half_a_new_
 
 #[cfg(unix)]
 #[tokio::test]
+async fn a_state_that_cannot_be_written_after_no_contact_was_erased_is_an_error_that_changed_nothing()
+ {
+    let nights = Nights::new().await;
+    let table = [row(1, "a@x.io"), row(2, "a@x.io")];
+    nights.run(&table).await;
+    let [first, second] = table;
+    nights.run(&[first.deleted(true), second]).await;
+    let new = nights.state.0.with_extension("sync.new");
+
+    fs::create_dir(&new).unwrap();
+    let error = nights.erase([1]).await.unwrap_err();
+    fs::remove_dir(&new).unwrap();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Config, Outcome::NotSent)
+    );
+    let kept = nights.erase([1]).await.unwrap();
+    assert_eq!(kept, [("a@x.io".to_owned(), Erasure::Kept)]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn nobody_is_erased_while_a_sync_uses_the_state_or_after_one_has_changed_it() {
     let nights = Nights::new().await;
     let opened = nights.state.open();

@@ -385,6 +385,20 @@ async fn an_opt_out_that_the_sync_sends_for_a_row_without_a_key_is_not_told_as_o
 }
 
 #[tokio::test]
+async fn a_row_without_a_key_and_with_a_no_to_a_topic_does_not_hide_an_opt_out_at_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.unsubscribe("a@x.io").await.unwrap();
+    let topic = OptOut::Topic("news".to_owned());
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic);
+
+    let table = [row(1, "a@x.io"), SyncRow::new("", no_news)];
+    let (report, _) = nights.run_with(&table, SyncContacts::checks_list).await;
+
+    assert_eq!(report.opted_out_at_service(), ["1"]);
+}
+
+#[tokio::test]
 async fn each_key_is_told_once_in_the_order_of_the_table_and_written_back_it_costs_one_look() {
     let nights = Nights::new().await;
     let mut table = [row(9, "a@x.io"), row(2, "b@x.io"), row(5, "b@x.io")];

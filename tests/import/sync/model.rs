@@ -169,10 +169,8 @@ impl Reference {
             }
             let known = before.get_mut(key).unwrap();
             for opt_out in &table[key].no {
-                let is_out = match opt_out.as_str() {
-                    EVERYTHING => !contact.reason.is_empty(),
-                    topic => contact.no.contains(topic),
-                };
+                // The "no" of a topic may be its default.
+                let is_out = opt_out == EVERYTHING && !contact.reason.is_empty();
                 if !is_out && !known.no.contains(opt_out) {
                     calls += self.opt_out(&address, opt_out, "manual");
                     known.no.insert(opt_out.clone());

@@ -286,8 +286,11 @@ async fn a_row_with_a_property_that_is_nested_too_deeply_is_a_reject_with_its_ke
     let nights = Nights::new().await;
     nights.run(&[row(7, "a@x.io")]).await;
     let rejects = nights.state.0.with_extension("deep.csv");
-    for depth in [101, 126, 127] {
-        let nest = |inner, _| serde_json::Value::Array(vec![inner]);
+    for (depth, is_list) in [(101, true), (126, true), (127, true), (101, false)] {
+        let nest = |inner: serde_json::Value, _| match is_list {
+            true => serde_json::json!([inner]),
+            false => serde_json::json!({"a": inner}),
+        };
         let deep = (0..depth).fold(serde_json::Value::Null, nest);
         let row = |key: u64, address: &str| {
             let contact = contact(address).property("plan", deep.clone());
