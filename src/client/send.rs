@@ -299,7 +299,7 @@ impl Shared {
         let mut result = match timeout_at(limit.end, span.run(work)).await {
             Ok(result) => result,
             Err(_) => Err(match refusal {
-                Some(response) => self.refused(response, None, request),
+                Some(response) => self.refused(*response, None, request),
                 None => FailedAttempt::timed_out(limit.message()),
             }),
         };
@@ -350,15 +350,15 @@ impl Shared {
         &self,
         request: &Request,
         url: &Url,
-        refusal: &mut Option<http::Response<Bytes>>,
+        refusal: &mut Option<Box<http::Response<Bytes>>>,
     ) -> Result<(http::Response<Bytes>, Option<String>), FailedAttempt> {
         let mut followed = 0;
         let mut target = None;
         loop {
-            let url = target.as_ref().unwrap_or(url);
+            let url = target.as_deref().unwrap_or(url);
             let response = self.send_once(request, url, refusal).await?;
             match redirect(&request.method, &response, url, followed) {
-                Some(Ok(next)) => target = Some(next),
+                Some(Ok(next)) => target = Some(Box::new(next)),
                 Some(Err(unfollowed)) => return Ok((response, Some(unfollowed))),
                 None => return Ok((response, None)),
             }
@@ -374,7 +374,7 @@ impl Shared {
         &self,
         request: &Request,
         url: &Url,
-        refusal: &mut Option<http::Response<Bytes>>,
+        refusal: &mut Option<Box<http::Response<Bytes>>>,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let mut response = self
             .http
@@ -389,7 +389,7 @@ impl Shared {
             let mut head = http::Response::new(Bytes::new());
             *head.status_mut() = response.status();
             head.headers_mut().clone_from(response.headers());
-            *refusal = Some(head);
+            *refusal = Some(Box::new(head));
         }
         let body = match self.read_body(&mut response).await {
             // The body does not decompress or is too long. The status still counts.
