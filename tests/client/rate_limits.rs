@@ -464,6 +464,31 @@ async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
 }
 
 #[tokio::test]
+async fn a_retry_goes_before_calls_that_have_not_begun() {
+    let server = audience::mock::MockServer::builder().seed_contact("bob@example.com");
+    let server = server.seed_contact(ADA).start().await;
+    let failure = audience::mock::Fault::status(503).path("/contacts/bob@example.com");
+    server.fault(failure.times(1));
+    let client = server.client_builder().retry(fast_retries());
+    let client = client.requests_per_second(2).build().unwrap();
+    let contacts = client.contacts();
+    let call = contacts.retrieve("bob@example.com").into_future();
+    let others = [ADA; 30].map(|address| contacts.retrieve(address).into_future());
+    let others = futures_util::future::join_all(others);
+
+    let retrieved = tokio::select! {
+        biased;
+        retrieved = call => retrieved.unwrap(),
+        _ = others => panic!("the call was not finished before 30 others"),
+    };
+
+    assert_eq!(retrieved.email, "bob@example.com");
+    let requests = server.requests();
+    let paths = requests.iter().map(|request| &request.path);
+    assert_eq!(paths.filter(|path| path.contains("bob")).count(), 2);
+}
+
+#[tokio::test]
 async fn a_call_that_has_begun_is_finished_before_the_next_one_begins() {
     // Otherwise, a machine that stands still between a response and the next request would let another call begin.
     steady_time::begin();
@@ -522,6 +547,32 @@ async fn calls_that_nobody_polls_do_not_slow_down_the_others() {
     }
 
     assert!(forgotten.pop().unwrap().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_polls_is_not_sent_if_its_turn_and_its_deadline_are_over_by_then() {
+    let server = respond_with(ok(contact())).await;
+    let client = builder(server.uri()).requests_per_second(2);
+    let contacts = client.build().unwrap().contacts();
+    // The turn of the call cannot come before all of them have had theirs, or are dropped.
+    let earlier = [ADA; 120].map(|ada| Box::pin(contacts.retrieve(ada).into_future()));
+    let mut earlier = Vec::from(earlier);
+    for call in &mut earlier {
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+    }
+    let limit = Duration::from_millis(20);
+    let call = contacts.retrieve(ADA).deadline(limit);
+    let mut call = Box::pin(call.into_future());
+    assert!(futures_util::poll!(call.as_mut()).is_pending());
+
+    drop(earlier);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let error = call.await.unwrap_err();
+
+    let found = (error.kind(), error.outcome(), error.attempts());
+    assert_eq!(found, (ErrorKind::Timeout, Outcome::NotSent, 0));
+    let text = error.to_string();
+    assert!(text.contains("the limit of requests per second"), "{text}");
 }
 
 #[tokio::test]

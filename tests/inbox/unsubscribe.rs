@@ -21,7 +21,7 @@ use audience::unsubscribe::{
 };
 use audience::webhooks::EventId;
 use audience::webhooks::tower::BytesBody;
-use audience::{Client, ErrorKind, RetryPolicy, Timestamp};
+use audience::{Client, ErrorKind, Outcome, RetryPolicy, Timestamp};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -1616,6 +1616,26 @@ async fn a_form_of_your_own_whose_no_is_stored_does_not_say_that_nothing_was_cha
     let text = audience::explanation(&failed.await.unwrap_err()).unwrap();
 
     assert!(!text.contains("nothing was changed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_form_of_your_own_whose_second_yes_is_refused_says_that_the_first_may_be_recorded() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(400).path("*/subscribe").after(1));
+
+    let failed = service.set_topics(ADA, [("news", true), ("offers", true)]);
+    let failed = failed.await.unwrap_err();
+
+    assert!(
+        matches!(&failed, ConsentError::Service(error) if error.outcome() == Outcome::Unknown),
+        "{failed}"
+    );
+    let text = audience::explanation(&failed).unwrap();
+    assert!(
+        text.contains("a part of the change may have been made"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use http::StatusCode;
 use support::{DatabaseFile, in_time, steady_time};
 use tokio::task::JoinHandle;
 
+use super::deliveries::{FailingStore, unavailable};
 use super::faulty_store::FaultyStore;
 use super::memory_conformance::TestClock;
 use super::unsubscribe::{
@@ -215,6 +216,48 @@ async fn a_click_during_a_change_that_fails_reaches_the_new_contact_and_the_call
     future::join_all(cases).await;
 }
 
+/// The request to this path fails, in a service whose application does not know the new address yet.
+async fn a_click_during_a_change_that_fails_is_copied(path: &str, status: u16, is_copied: bool) {
+    let server = mock().await;
+    let client = server.client_builder().retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .current_address(|_| future::ready(Ok::<Option<String>, std::io::Error>(None)))
+        .build();
+    let failure = Fault::status(status).method("POST").delayed_by(SLOW);
+    server.fault(failure.path(format!("*{path}")).times(1));
+    let call = tokio::spawn(service.change_address(OLD, NEW).into_future());
+    while !server
+        .requests()
+        .iter()
+        .any(|request| request.method == "POST" && request.path.ends_with(path))
+    {
+        assert!(!call.is_finished(), "the call ended earlier");
+        tokio::task::yield_now().await;
+    }
+
+    click(&service, Some("news")).await;
+    assert!(!call.is_finished());
+    let failed = of_call(call.await.unwrap().unwrap_err());
+
+    assert_eq!(failed.status().unwrap(), status);
+    assert_eq!(failed.outcome() == Outcome::Unknown, is_copied);
+    assert!(service.has_pending(OLD, ["news"]).await.unwrap());
+    let is_stored = service.has_pending(NEW, ["news"]).await;
+    assert_eq!(is_stored.unwrap(), is_copied);
+}
+
+#[tokio::test]
+async fn a_click_during_a_change_that_fails_is_stored_for_the_new_address_unless_nothing_was_changed()
+ {
+    let cases = [("/unsubscribe", 503, true), ("/contacts", 402, false)];
+    let cases = cases.map(|(path, status, is_copied)| {
+        a_click_during_a_change_that_fails_is_copied(path, status, is_copied)
+    });
+    future::join_all(cases).await;
+}
+
 #[tokio::test]
 async fn a_topic_that_the_service_no_longer_has_is_looked_for_if_the_call_names_it() {
     let server = mock().await;
@@ -301,7 +344,7 @@ async fn if_the_store_fails_after_the_change_the_error_says_that_the_change_was_
 }
 
 /// A service whose clock is this one.
-fn service_at(server: &MockServer, clock: &TestClock, store: MemoryStore) -> UnsubscribeService {
+fn service_at(server: &MockServer, clock: &TestClock, store: impl Store) -> UnsubscribeService {
     let clock = clock.clone();
     let links = links().clock(move || clock.now());
     UnsubscribeService::builder(links, server.client().contacts(), store)
@@ -392,6 +435,24 @@ async fn a_link_to_an_address_that_somebody_else_has_now_concerns_only_this_one(
     for address in [NEW, "bob@example.com"] {
         assert_eq!(service.earlier_addresses(address).await.unwrap(), [OLD]);
     }
+}
+
+#[tokio::test]
+async fn of_two_changes_at_the_same_time_the_second_one_counts() {
+    let server = mock().await;
+    // The clock stands still.
+    let service = service_at(&server, &TestClock::new(), MemoryStore::new());
+    service.change_address(OLD, NEW).await.unwrap();
+    // Somebody else has the old address now, and moves, too.
+    service.subscribe(OLD, ["news"]).await.unwrap();
+    let moved = service.change_address(OLD, "bob@example.com").await;
+    assert_eq!(moved.unwrap().email, "bob@example.com");
+
+    service.opt_out(OLD, Some("news")).await.unwrap();
+
+    let of_bob = service.has_pending("bob@example.com", ["news"]).await;
+    assert!(of_bob.unwrap());
+    assert!(!service.has_pending(NEW, ["news"]).await.unwrap());
 }
 
 #[tokio::test]
@@ -499,6 +560,33 @@ async fn an_opt_out_whose_current_address_is_found_later_concerns_whoever_got_th
         store_opt_out(&store, 1_700_000_000, &data).await;
         run_worker(&service).await;
         assert_eq!(opt_outs(&server, NEW), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_click_for_which_the_store_cannot_look_at_once_concerns_whoever_got_the_link() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let store = FailingStore::new(MemoryStore::new());
+    let service = service_at(&server, &clock, store.clone());
+    let link_now = || {
+        let clock = clock.clone();
+        links().clock(move || clock.now()).link(OLD)
+    };
+    let of_first_owner = link_now();
+    service.change_address(OLD, NEW).await.unwrap();
+    clock.advance(Duration::from_secs(3 * 24 * 3_600));
+    let of_second_owner = link_now();
+
+    for (url, is_of_new) in [(of_second_owner, false), (of_first_owner, true)] {
+        store.fail(&["parked"], unavailable);
+        let reply = post(&service, &url, FORM, ONE_CLICK).await;
+        store.recover();
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(service.pending().await.unwrap(), 2);
+        run_worker(&service).await;
+
+        assert_eq!(server.contact(NEW).unwrap().unsubscribed, is_of_new);
     }
 }
 
