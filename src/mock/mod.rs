@@ -1268,8 +1268,9 @@ impl MockServer {
     ///
     /// The builder's configuration is kept, and its seeds are restored. Everything else is removed: contacts, sent
     /// mail, faults, requests, attempts, and pending and running deliveries. The clock returns to its start. Only the
-    /// numbers of events and mails continue: their ids are never used twice, so that a receiver that still runs does not
-    /// mistake a new event or mail for one it has seen. The ids of contacts begin again: no event contains one.
+    /// numbers of events, mails, attempts and faults continue: the ids of events and mails are never used twice, so that a
+    /// receiver that still runs does not mistake a new one for one it has seen. The ids of contacts begin again: no event
+    /// contains one.
     ///
     /// # Example: one server for several cases
     ///

@@ -54,8 +54,11 @@ pub(super) struct FaultyStore {
     store: MemoryStore,
     fault: Fault,
     is_down: Arc<AtomicBool>,
-    /// Whether it gives up every third call, and every other one that took events, and accepts each event again.
+    /// Whether it gives up every third call, and every other one that took events, accepts each event again, and finds no
+    /// events in its first take after it was down.
     is_hasty: bool,
+    /// Whether a call was given up while it was down, and no events were taken since.
+    was_down: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
     /// How many of the next calls say that it is full.
     full_calls: Arc<AtomicUsize>,
@@ -78,6 +81,7 @@ impl FaultyStore {
             fault,
             is_down: Arc::default(),
             is_hasty: false,
+            was_down: Arc::default(),
             calls: Arc::default(),
             full_calls: Arc::default(),
             claim_delay: Duration::ZERO,
@@ -142,6 +146,7 @@ impl FaultyStore {
     fn check(&self) -> Result<(), StoreError> {
         assert!(!self.is(Fault::Panics), "a bug in the store");
         if self.is_down.load(Ordering::SeqCst) {
+            self.was_down.store(true, Ordering::SeqCst);
             return Err(StoreError::unavailable("connection refused"));
         }
         let full_calls = self.full_calls.load(Ordering::SeqCst);
@@ -345,6 +350,10 @@ impl Store for FaultyStore {
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
         self.check()?;
+        if self.is_hasty && self.was_down.swap(false, Ordering::SeqCst) {
+            // The call that was given up still holds them.
+            return Ok(Vec::new());
+        }
         let mut take = Take::new(
             self.endpoint(take.endpoint),
             take.token,

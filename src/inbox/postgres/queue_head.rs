@@ -288,6 +288,10 @@ mod tests {
         heads.begin("main", Search::FULL).end(None, 0);
 
         assert!(guess.is_guess && after_an_event.is_guess && !is_worth);
+        // Some minutes ago, even if the test takes long.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let since = now.as_secs_f64() - guess.from;
+        assert!(since > 0.0 && since < 86_400.0, "{since}");
         assert!(after_an_event.from < 50.0 && after_an_event.from > 49.9);
         assert!(!heads.search("main").is_guess);
     }

@@ -154,6 +154,26 @@ async fn an_awaited_advance_ends_when_the_clock_is_set_back() {
 }
 
 #[tokio::test]
+async fn an_awaited_advance_goes_on_when_the_clock_is_set_to_where_it_ends() {
+    let server = stopped_server().await;
+    let (url, received, permits) = blocked_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = server.send_event(json!({"type": "email.opened"}));
+
+    let moved = async {
+        received.acquire().await.unwrap().forget();
+        let advance = server.advance(Duration::from_secs(100));
+        server.set_clock(START + 100);
+        permits.add_permits(1);
+        advance.await;
+        server.now().as_unix()
+    };
+    let (_, now) = tokio::join!(sent, moved);
+
+    assert_eq!(now, START + 100);
+}
+
+#[tokio::test]
 async fn an_awaited_advance_ends_when_the_server_is_dropped() {
     let silent = raw_receiver(|mut stream| async move {
         let _ = stream.read_to_end(&mut Vec::new()).await;

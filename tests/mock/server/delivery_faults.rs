@@ -265,6 +265,19 @@ async fn no_fault_is_left_after_a_clear_or_a_reset() {
 }
 
 #[tokio::test]
+async fn a_fault_after_a_reset_has_another_number_than_each_before_it() {
+    let server = stopped_server().await;
+
+    for number in 1..=2 {
+        server.delivery_fault(DeliveryFault::stale());
+
+        let (_, faults) = call(&server, "GET", "delivery-faults", Value::Null).await;
+        assert_eq!(faults["data"][0]["number"], number);
+        server.reset();
+    }
+}
+
+#[tokio::test]
 async fn an_event_that_is_held_back_disappears_with_its_endpoint() {
     let server = stopped_server().await;
     let receiver = Receiver::start([]).await;

@@ -591,6 +591,18 @@ async fn a_503_to_half_of_a_body_shows_nothing_if_it_has_retry_after() {
 }
 
 #[test]
+fn a_response_is_read_up_to_the_end_of_its_headers() {
+    let response = b"HTTP/1.1 503 X\r\nRetry-After: 120\r\n\r\nbody";
+    let head = response.len() - b"body".len();
+
+    for length in 0..=response.len() {
+        let is_complete = has_headers(&response[..length]);
+
+        assert_eq!(is_complete, length >= head, "{length}");
+    }
+}
+
+#[test]
 fn the_status_is_read_from_a_status_line_and_from_nothing_else() {
     assert_eq!(status_of(b"HTTP/1.1 200 OK\r\n"), Some(200));
     assert_eq!(status_of(b"HTTP/1.0 401"), Some(401));
