@@ -713,7 +713,6 @@ pub(super) fn with_proof(refusal: Error, is_absent: Result<bool, Error>, has_top
     }
 }
 
-/// A response that has the contact in a member.
 /// Returns whether a contact that cannot be read as one has certainly reported spam.
 pub(crate) fn shows_spam_report(error: &Error, address: &str) -> bool {
     #[derive(Deserialize)]
@@ -732,6 +731,7 @@ pub(crate) fn shows_spam_report(error: &Error, address: &str) -> bool {
     })
 }
 
+/// A response that has the contact in a member.
 #[derive(Deserialize)]
 struct Wrapped<'a> {
     #[serde(borrow)]

@@ -522,14 +522,13 @@ impl Batch<'_> {
             // Nothing else is known of its opt-outs.
             Err(error) if error.is_malformed_contact() => shows_spam_report(&error, address),
             Err(error) => {
-                to_send.retain(|opt_out| matches!(opt_out, OptOut::Topic(_)));
+                to_send.retain(OptOut::is_topic);
                 return Err(error);
             }
         };
         if is_opted_out {
             // The "no" of a topic may be its default, so it is sent: nobody knows whether it is an answer.
-            let is_known = |opt_out: &mut OptOut| matches!(opt_out, OptOut::Everything(_));
-            for opt_out in to_send.extract_if(.., is_known) {
+            for opt_out in to_send.extract_if(.., |opt_out| !opt_out.is_topic()) {
                 // As if it had been sent, which is what an earlier run may have done.
                 self.note_sent(row, &opt_out);
             }
@@ -711,8 +710,7 @@ impl Batch<'_> {
                 return SentBatch::new(vec![RowOutcome::Valid], None);
             }
         }
-        let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
-        let retrieved = match opt_outs.iter().any(is_topic) {
+        let retrieved = match opt_outs.iter().any(OptOut::is_topic) {
             true => self.retrieve_with_topics(address).await,
             false => self.retrieve(address).await,
         };
@@ -1072,8 +1070,7 @@ impl Look<'_> {
             Some(contact) => {
                 // The "no" of a topic may be its default, so it is sent.
                 if contact.is_opted_out() {
-                    let is_topic = |opt_out: &OptOut| matches!(opt_out, OptOut::Topic(_));
-                    entry.left.retain(is_topic);
+                    entry.left.retain(OptOut::is_topic);
                 }
                 self.findings(contact)
             }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::csv::CsvRows;
 use super::journal::Journal;
 use super::report::RowOutcome;
-use super::row::{EVERYTHING, ImportRow, OptOut, has};
+use super::row::{EVERYTHING, ImportRow, has};
 use crate::ErrorCode;
 use crate::contacts::{NewContact, normalized_address};
 
@@ -64,11 +64,14 @@ struct Correction {
 
 impl Correction {
     fn new(row: &ImportRow) -> Self {
-        let is_topic = |opt_out: &&OptOut| matches!(opt_out, OptOut::Topic(_));
         Self {
             address: normalized_address(row.address()),
             opts_out: has(row.opt_outs(), &EVERYTHING),
-            topics: row.opt_outs().iter().filter(is_topic).count(),
+            topics: row
+                .opt_outs()
+                .iter()
+                .filter(|opt_out| opt_out.is_topic())
+                .count(),
         }
     }
 

@@ -420,8 +420,8 @@ impl ImportFiles {
 }
 
 impl ImportFiles {
-    /// Puts the corrected rejects in place of the files that they are from. A verification looks at both.
-    /// Afterwards, the files are in the order of the import.
+    /// Puts the corrected rejects in place of the files that they are from, and the files into the order of the import. A
+    /// verification looks at both.
     pub(crate) fn replace_files(&mut self) -> Result<(), Error> {
         let mut originals: Vec<ListFile> = Vec::new();
         for folder in std::mem::take(&mut self.corrected) {

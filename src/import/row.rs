@@ -678,6 +678,12 @@ pub(super) fn is_among(addresses: &[String], address: &str) -> bool {
 /// The opt-out of a row that is not subscribed, or deleted.
 pub(super) const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Manual);
 
+impl OptOut {
+    pub(super) fn is_topic(&self) -> bool {
+        matches!(self, Self::Topic(_))
+    }
+}
+
 /// Returns whether an opt-out of the same things is among these, for whatever reason.
 pub(super) fn has(opt_outs: &[OptOut], wanted: &OptOut) -> bool {
     opt_outs.iter().any(|opt_out| match (opt_out, wanted) {

@@ -2517,7 +2517,7 @@ impl Second {
         let to_leave = entry.to_leave.iter();
         let of_others = to_leave.flat_map(|address| self.writer.sent_to(address));
         // An opt-out of everything has a reason, which says whether the person has made it since.
-        let topics = of_others.filter(|opt_out| matches!(opt_out, OptOut::Topic(_)));
+        let topics = of_others.filter(OptOut::is_topic);
         topics.collect()
     }
 }

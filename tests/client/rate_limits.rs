@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use audience::contacts::Contacts;
 use audience::{Client, Error, ErrorKind, Outcome, RetryPolicy};
 use wiremock::{MockServer, ResponseTemplate};
 
@@ -441,6 +442,17 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_its_turn_to_the_next_one()
     assert_eq!(received(&server).await.len(), 2);
 }
 
+/// Returns the result of a call, and panics if it ends after 30 calls that begin later.
+async fn before_others<T>(call: impl Future<Output = T>, contacts: &Contacts) -> T {
+    let others = [ADA; 30].map(|address| contacts.retrieve(address).into_future());
+    let others = futures_util::future::join_all(others);
+    tokio::select! {
+        biased;
+        result = call => result,
+        _ = others => panic!("the call was not finished before 30 others"),
+    }
+}
+
 #[tokio::test]
 async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
     let server = audience::mock::MockServer::builder().topic("news", true);
@@ -450,14 +462,8 @@ async fn the_further_requests_of_a_call_go_before_calls_that_have_not_begun() {
     let call = contacts
         .confirm_opt_in("bob@example.com", ["news"])
         .into_future();
-    let others = [ADA; 30].map(|address| contacts.retrieve(address).into_future());
-    let others = futures_util::future::join_all(others);
 
-    let confirmed = tokio::select! {
-        biased;
-        confirmed = call => confirmed.unwrap(),
-        _ = others => panic!("the call was not finished before 30 others"),
-    };
+    let confirmed = before_others(call, &contacts).await.unwrap();
 
     assert!(confirmed.topics["news"]);
     assert!(server.contact("bob@example.com").unwrap().topics["news"]);
@@ -473,14 +479,8 @@ async fn a_retry_goes_before_calls_that_have_not_begun() {
     let client = client.requests_per_second(2).build().unwrap();
     let contacts = client.contacts();
     let call = contacts.retrieve("bob@example.com").into_future();
-    let others = [ADA; 30].map(|address| contacts.retrieve(address).into_future());
-    let others = futures_util::future::join_all(others);
 
-    let retrieved = tokio::select! {
-        biased;
-        retrieved = call => retrieved.unwrap(),
-        _ = others => panic!("the call was not finished before 30 others"),
-    };
+    let retrieved = before_others(call, &contacts).await.unwrap();
 
     assert_eq!(retrieved.email, "bob@example.com");
     let requests = server.requests();

@@ -69,12 +69,23 @@ async fn change_until_last_request(
     service: &UnsubscribeService,
     fault: Fault,
 ) -> JoinHandle<Result<Contact, ConsentError>> {
-    server.fault(fault.path("*/unsubscribe").times(1));
+    change_until_request(server, service, "/unsubscribe", fault).await
+}
+
+/// The same for the first request to a path that ends so.
+async fn change_until_request(
+    server: &MockServer,
+    service: &UnsubscribeService,
+    path: &str,
+    fault: Fault,
+) -> JoinHandle<Result<Contact, ConsentError>> {
+    let fault = fault.method("POST").path(format!("*{path}"));
+    server.fault(fault.times(1));
     let call = tokio::spawn(service.change_address(OLD, NEW).into_future());
     while !server
         .requests()
         .iter()
-        .any(|request| request.path.ends_with("/unsubscribe"))
+        .any(|request| request.method == "POST" && request.path.ends_with(path))
     {
         assert!(!call.is_finished(), "the call ended earlier");
         tokio::task::yield_now().await;
@@ -225,17 +236,8 @@ async fn a_click_during_a_change_that_fails_is_copied(path: &str, status: u16, i
         .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
         .current_address(|_| future::ready(Ok::<Option<String>, std::io::Error>(None)))
         .build();
-    let failure = Fault::status(status).method("POST").delayed_by(SLOW);
-    server.fault(failure.path(format!("*{path}")).times(1));
-    let call = tokio::spawn(service.change_address(OLD, NEW).into_future());
-    while !server
-        .requests()
-        .iter()
-        .any(|request| request.method == "POST" && request.path.ends_with(path))
-    {
-        assert!(!call.is_finished(), "the call ended earlier");
-        tokio::task::yield_now().await;
-    }
+    let failure = Fault::status(status).delayed_by(SLOW);
+    let call = change_until_request(&server, &service, path, failure).await;
 
     click(&service, Some("news")).await;
     assert!(!call.is_finished());

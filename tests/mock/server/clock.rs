@@ -1,11 +1,13 @@
 //! The clock: running, advanced and set.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use audience::Timestamp;
 use audience::mock::MockServer;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
+use tokio::sync::Semaphore;
 
 use support::cancellation::{for_each_number_of_polls, poll_times, until};
 use support::in_time;
@@ -13,6 +15,14 @@ use support::in_time;
 use super::raw_receiver::{blocked_receiver, raw_receiver};
 use super::{FIVE_HOURS, START, offsets, stopped_server};
 use crate::receiver::{Receiver, SECRET};
+
+/// Returns a server, whose receiver counts the deliveries and responds to each with a permit.
+async fn server_with_blocked_receiver() -> (MockServer, Arc<Semaphore>, Arc<Semaphore>) {
+    let server = stopped_server().await;
+    let (url, received, permits) = blocked_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    (server, received, permits)
+}
 
 #[tokio::test]
 async fn a_running_clock_follows_the_system_clock() {
@@ -66,9 +76,7 @@ async fn the_clock_moves_without_being_awaited() {
 
 #[tokio::test]
 async fn a_clock_set_during_an_advance_ends_at_the_set_time() {
-    let server = stopped_server().await;
-    let (url, received, permits) = blocked_receiver().await;
-    server.webhook_endpoint(&url, SECRET);
+    let (server, received, permits) = server_with_blocked_receiver().await;
     let sent = server.send_event(json!({"type": "email.opened"}));
 
     let moved = async {
@@ -85,9 +93,7 @@ async fn a_clock_set_during_an_advance_ends_at_the_set_time() {
 
 #[tokio::test]
 async fn send_event_waits_for_the_attempt_even_if_the_clock_is_set_back() {
-    let server = stopped_server().await;
-    let (url, received, permits) = blocked_receiver().await;
-    server.webhook_endpoint(&url, SECRET);
+    let (server, received, permits) = server_with_blocked_receiver().await;
     let sent = async {
         server.send_event(json!({"type": "email.opened"})).await;
         server.attempts().len()
@@ -108,9 +114,7 @@ async fn send_event_waits_for_the_attempt_even_if_the_clock_is_set_back() {
 
 #[tokio::test]
 async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_was_set_back() {
-    let server = stopped_server().await;
-    let (url, received, permits) = blocked_receiver().await;
-    server.webhook_endpoint(&url, SECRET);
+    let (server, received, permits) = server_with_blocked_receiver().await;
     let opened = json!({"type": "email.opened"});
 
     let set_back = async {
@@ -136,9 +140,7 @@ async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_wa
 
 #[tokio::test]
 async fn an_awaited_advance_ends_when_the_clock_is_set_back() {
-    let server = stopped_server().await;
-    let (url, received, permits) = blocked_receiver().await;
-    server.webhook_endpoint(&url, SECRET);
+    let (server, received, permits) = server_with_blocked_receiver().await;
     let sent = server.send_event(json!({"type": "email.opened"}));
 
     let set_back = async {
@@ -155,9 +157,7 @@ async fn an_awaited_advance_ends_when_the_clock_is_set_back() {
 
 #[tokio::test]
 async fn an_awaited_advance_goes_on_when_the_clock_is_set_to_where_it_ends() {
-    let server = stopped_server().await;
-    let (url, received, permits) = blocked_receiver().await;
-    server.webhook_endpoint(&url, SECRET);
+    let (server, received, permits) = server_with_blocked_receiver().await;
     let sent = server.send_event(json!({"type": "email.opened"}));
 
     let moved = async {
