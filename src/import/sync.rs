@@ -1714,7 +1714,7 @@ impl Plan {
         writer.record(started.collect()).await
     }
 
-    /// Takes the rows to send, in three parts.
+    /// Takes the rows to send, in four parts.
     fn source(
         &mut self,
         reader: EntryReader,
@@ -1738,8 +1738,12 @@ impl Plan {
             tasks: None,
             uncounted: uncounted.clone(),
         };
-        let first = std::mem::take(&mut self.first);
-        Source::from_iter(first).then(second).then(third)
+        let (looks, opt_outs): (Vec<_>, Vec<_>) = std::mem::take(&mut self.first)
+            .into_iter()
+            .partition(|row| matches!(row.task_kind(), Some(TaskKind::Look(_))));
+        // All rows look at the addresses that they had before one of these is opted out for another row.
+        let first = Source::from_iter(looks).then(opt_outs.into_iter());
+        first.then(second).then(third)
     }
 
     /// Returns the keys of the rows that are subscribed after an opt-out, and whether it was one of everything.
@@ -2029,9 +2033,6 @@ impl Plan {
         self.add_opt_ins_of_takers();
         self.forget_wanted();
         self.update_entries();
-        // Rows look at the addresses that they had before these are opted out for other rows.
-        self.first
-            .sort_by_key(|row| !matches!(row.task_kind(), Some(TaskKind::Look(_))));
         Ok(())
     }
 

@@ -150,9 +150,10 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// A token is checked before the body is read, so strangers store nothing. For one address, at most three opt-outs for
 /// each topic and four for everything wait in the store, however often somebody clicks. Usually it is one of each.
-/// Another one waits if the process of an opt-in died, if the current address could not be looked up, or while a contact
-/// is created. While [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out) fails, the store has a record for each
-/// opt-out that was sent, at most one in a second.
+/// Another one waits if the process of an opt-in died, if somebody opted out at this address and at an earlier one, if
+/// the current address could not be looked up, or while a contact is created. While
+/// [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out) fails, the store has a record for each opt-out that was
+/// sent, at most one in a second.
 ///
 /// Up to 50 forms of an address opt in in a day. After that, the opt-outs of a form are stored as always, and the page
 /// says to try again later.
@@ -1334,8 +1335,7 @@ impl UnsubscribeService {
                 let day = linked_on.map_or_else(String::new, |day| day.to_string());
                 let id = OptOut::id(&format!("current{day}"), linked, topic);
                 // Nobody holds this id.
-                let envelope = opt_out.envelope(&id);
-                self.0.inbox.store_own(&id, &envelope).await.map(drop)
+                self.store_under(&id, &opt_out).await.map(drop)
             }
         }
     }
@@ -1381,15 +1381,31 @@ impl UnsubscribeService {
     pub(super) async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
         let (id, spare_id) = OptOut::ids(&opt_out.address, opt_out.topic.as_deref()).into();
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        loop {
-            // An opt-in takes less time, and the opt-out must come after it. If the id is held for longer, the process
-            // that sends the opt-in has died. Nobody holds the other id.
-            let id = if Instant::now() < end { &id } else { &spare_id };
-            if self.0.inbox.store_own(id, &opt_out.envelope(id)).await? {
+        let is_for_new_address = matches!(opt_out.kind, Kind::NewAddress);
+        // An opt-in takes less time, and the opt-out must come after it. If the id is held for longer, the process that
+        // sends the opt-in has died. Nobody holds the other id.
+        while Instant::now() < end {
+            if is_for_new_address {
+                // One that waits under this id may end as soon as the worker finds no contact. This one must not.
+                let held = self.0.inbox.hold_own(&id).await?;
+                if held.is_some() || self.0.inbox.has_own(&id).await? {
+                    let stored = self.store_under(&spare_id, &opt_out).await;
+                    if let Some(token) = held {
+                        self.0.inbox.end_hold(&id, token).await;
+                    }
+                    return stored.map(drop);
+                }
+            } else if self.store_under(&id, &opt_out).await? {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
         }
+        self.store_under(&spare_id, &opt_out).await.map(drop)
+    }
+
+    /// Stores an opt-out under this id, unless it waits already. Returns `false` if the id is held.
+    async fn store_under(&self, id: &EventId, opt_out: &OptOut) -> Result<bool, StoreError> {
+        self.0.inbox.store_own(id, &opt_out.envelope(id)).await
     }
 
     /// Returns what the page shows: what the service has, and what was acknowledged and is not sent yet.

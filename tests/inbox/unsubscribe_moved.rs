@@ -580,6 +580,25 @@ async fn an_opt_out_of_a_current_address_that_stays_no_contact_ends_after_a_few_
 }
 
 #[tokio::test]
+async fn an_opt_out_at_a_new_address_before_one_at_the_old_address_does_not_end_that_one() {
+    let server = mock_before_the_change().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.store());
+    service.opt_out(NEW, Some("news")).await.unwrap();
+    post(&service, &one_click_url(OLD, "news"), FORM, ONE_CLICK).await;
+    // The service does not have the new address yet.
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!service.may_send(NEW, "news").await.unwrap());
+
+    server.client().contacts().create(NEW).await.unwrap();
+    clock.advance(Duration::from_secs(5));
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(!gets_news(&server, NEW));
+    assert_eq!(service.pending().await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn an_outage_does_not_count_for_an_opt_out_of_a_current_address_that_is_no_contact_yet() {
     let server = mock_before_the_change().await;
     let clock = TestClock::new();

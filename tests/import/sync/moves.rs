@@ -154,6 +154,28 @@ async fn an_opt_out_while_the_new_contact_is_created_goes_to_it() {
 }
 
 #[tokio::test]
+async fn no_contact_is_opted_out_before_all_old_addresses_were_looked_at() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "c@x.io")]).await;
+    // A row could take this run's opt-out of another row for the person's.
+    let slow = Fault::delay(Duration::from_secs(1)).path("/contacts/a@x.io");
+    nights.server.fault(slow.times(1));
+    let was_opted_out = async {
+        while !nights.calls().iter().any(|call| call == "GET /a@x.io") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        nights.is_opted_out("c@x.io")
+    };
+
+    let table = [row(1, "b@x.io"), row(2, "c@x.io").deleted(true)];
+    let ((report, _), was_opted_out) = tokio::join!(nights.run(&table), was_opted_out);
+
+    assert!(report.is_complete(), "{report}");
+    assert!(!was_opted_out && nights.is_opted_out("c@x.io"));
+}
+
+#[tokio::test]
 async fn an_opt_out_before_the_old_address_is_left_goes_to_the_new_contact() {
     let faults = [
         // The retrieve just before the opt-out of the old address.
