@@ -999,7 +999,10 @@ impl Unsubscribe {
                             (true, _) => format!("{email} was unsubscribed\n"),
                             (false, None) => format!("{email} was unsubscribed already\n"),
                             (false, Some(reason)) => {
-                                format!("{email} was unsubscribed already: {reason}\n")
+                                format!(
+                                    "{email} was unsubscribed already: {}\n",
+                                    printable(reason.as_str())
+                                )
                             }
                         }
                     });

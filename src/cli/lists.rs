@@ -17,7 +17,7 @@ use super::contacts::{Filter, on_conflict};
 use super::output::{
     Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say,
 };
-use super::{Confirmation, Service};
+use super::{Confirmation, Connection, Service};
 use crate::causes::with_causes;
 use crate::contacts::{ListContacts, OnConflict};
 use crate::export::{
@@ -145,25 +145,19 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let mut import = options.set_up(connection.contacts.import_files(files))?;
     import.replace_files()?;
     for rejects in import.rejects() {
-        check_trial(Some(rejects), &options.service)?;
         options.input.check_rejects(rejects, None)?;
     }
     import
         .check_paths()
         .map_err(|error| Failure::usage(error.explanation()))?;
+    for rejects in import.rejects() {
+        check_replaced(rejects, &options.service)?;
+    }
     for (path, input) in import.inputs() {
         if !output.json && (options.dry_run || !options.confirmation.yes) {
             show_columns(path, input);
         }
-        // A seed file says which topics there are.
-        if let Some(server) = &connection.server
-            && options.service.mock == Some(None)
-        {
-            let columns = input.columns().map(|(_, column)| column);
-            for topic in columns.flat_map(Column::topics) {
-                server.topic(topic, true);
-            }
-        }
+        add_topics(&connection, &options.service, input, &[]);
     }
     import.check()?;
     if options.sends() {
@@ -205,19 +199,35 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     options.finish(&report, error.as_ref(), is_misspelled, to_continue, output)
 }
 
-/// Checks that a trial with the mock does not replace the rejects of a run at the service.
-fn check_trial(rejects: Option<&Path>, service: &Service) -> Result<(), Failure> {
-    let has_rejects = |path: &&Path| {
-        let file = std::fs::metadata(path);
-        file.is_ok_and(|file| file.is_file() && file.len() > 0)
-    };
-    match rejects.filter(has_rejects) {
-        Some(path) if service.mock.is_some() => Err(Failure::usage(format!(
-            "{} exists, and --mock replaces no file; choose another file for --rejects",
-            path.display()
-        ))),
-        _ => Ok(()),
+/// Adds the topics of the columns, and further ones, to an embedded mock without a seed file. Such a file says which topics
+/// there are.
+fn add_topics(connection: &Connection, service: &Service, input: &CsvInput, more: &[String]) {
+    if let Some(server) = &connection.server
+        && service.mock == Some(None)
+    {
+        let columns = input.columns().map(|(_, column)| column);
+        for topic in columns.flat_map(Column::topics).chain(more) {
+            server.topic(topic, true);
+        }
     }
+}
+
+/// Checks that the file that the rejects are to replace has only the rejects of an earlier run, and that a trial with the
+/// mock replaces none.
+fn check_replaced(rejects: &Path, service: &Service) -> Result<(), Failure> {
+    let file = std::fs::metadata(rejects);
+    if !file.is_ok_and(|file| file.is_file() && file.len() > 0) {
+        return Ok(());
+    }
+    let problem = match CsvInput::open(rejects) {
+        _ if service.mock.is_some() => "--mock replaces no file",
+        Ok(file) if file.is_rejects() => return Ok(()),
+        _ => "it has no rejects of an earlier run",
+    };
+    Err(Failure::usage(format!(
+        "{} exists, and {problem}; choose another file for --rejects",
+        rejects.display()
+    )))
 }
 
 impl CsvFile {
@@ -484,7 +494,9 @@ impl ImportOptions {
         to_continue: Option<&str>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
-        output.result(report, |report| self.summary(report, error, is_misspelled))?;
+        output.result(report, |report| {
+            self.summary(report, error, is_misspelled, to_continue.is_some())
+        })?;
         let with_hint = |failure: Failure| match to_continue {
             Some(command) => failure.note(&format!("to continue: {command}")),
             None if !self.sends() => failure,
@@ -519,8 +531,15 @@ impl ImportOptions {
     }
 
     /// Returns what was not applied and what to do about it, then the summary line.
-    fn summary(&self, report: &ImportReport, error: Option<&Error>, is_misspelled: bool) -> String {
-        let mut lines = refused(report, is_misspelled);
+    fn summary(
+        &self,
+        report: &ImportReport,
+        error: Option<&Error>,
+        is_misspelled: bool,
+        can_continue: bool,
+    ) -> String {
+        let mut lines = refused(report, is_misspelled, can_continue);
+        let has_folder = self.rejects.as_ref().is_some_and(|path| path.is_dir());
         let has_rejects = match self.verify {
             true => report.opt_out_missing() + report.refused() > 0,
             false => report.refused_by_code().next().is_some() || is_misspelled,
@@ -530,7 +549,7 @@ impl ImportOptions {
         let is_to_continue =
             report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
         // Nothing is left to continue: the mock is gone, and has no journals.
-        let is_trial = self.service.mock.is_some() && !self.more.is_empty();
+        let is_trial = self.service.mock.is_some() && has_folder;
         // It may name the original file, which is then not one of the files to import.
         let without_opt_out_all = match self.opt_out_all.is_empty() {
             true => "",
@@ -546,11 +565,11 @@ impl ImportOptions {
                 "fix these rows before the import; {} says what is wrong",
                 path.display()
             )),
-            Some(path) if self.more.is_empty() && is_misspelled => lines.push(format!(
+            Some(path) if !has_folder && is_misspelled => lines.push(format!(
                 "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with other --rejects{without_opt_out_all}",
                 path.display()
             )),
-            Some(path) if self.more.is_empty() => lines.push(format!(
+            Some(path) if !has_folder => lines.push(format!(
                 "fix the rows in {} and import that file with the same options, but other --rejects{without_opt_out_all}",
                 path.display()
             )),
@@ -559,10 +578,13 @@ impl ImportOptions {
             Some(folder) => lines.push(recipe(is_misspelled, folder, self.corrected.len())),
         }
         if report.quota_exceeded() {
-            lines.push(
-                "the plan's contact ceiling is reached; raise it, then continue with --resume"
-                    .to_owned(),
-            );
+            lines.push(format!(
+                "the plan's contact ceiling is reached; raise it, then {}",
+                match can_continue {
+                    true => "continue with --resume",
+                    false => "import all rows again",
+                }
+            ));
         }
         if report.unknown() > 0 && self.sends() {
             lines.push(format!(
@@ -633,21 +655,21 @@ const SEE_REJECTS: &str = "use --rejects FILE to see these rows";
 
 /// Returns how many rows were refused, by reason, and how many have an opt-out that failed. The next run sends it, unless
 /// a topic is misspelled.
-fn refused(report: &ImportReport, is_misspelled: bool) -> Vec<String> {
+fn refused(report: &ImportReport, is_misspelled: bool, can_continue: bool) -> Vec<String> {
     let by_code = report.refused_by_code();
     let mut lines: Vec<_> = by_code
         .map(|(code, count)| format!("refused: {count:>8}  {code}"))
         .collect();
     if report.opt_out_failed() > 0 {
         let count = report.opt_out_failed();
+        let next = match can_continue {
+            true => "the next run with the same journal or state file sends it",
+            false => "only another run with all rows sends it",
+        };
         lines.push(match report.is_stopped() {
             _ if is_misspelled => format!("opt-out failed: {count}"),
-            true => format!(
-                "opt-out not recorded yet: {count}; the next run with the same journal or state file sends it"
-            ),
-            false => format!(
-                "opt-out failed: {count}; the next run with the same journal or state file sends it again"
-            ),
+            true => format!("opt-out not recorded yet: {count}; {next}"),
+            false => format!("opt-out failed: {count}; {next} again"),
         });
     }
     lines
@@ -750,7 +772,10 @@ Example:
 /// Sends the changes of the table since the last run. Prints the meaning of each column if it asks or in a dry run, and
 /// then what was done.
 pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
-    check_trial(options.rejects.as_deref(), &options.service)?;
+    if let Some(rejects) = &options.rejects {
+        options.input.check_rejects(rejects, None)?;
+        check_replaced(rejects, &options.service)?;
+    }
     // A mistake is said before the state is created, if the table can be read twice.
     let is_file = options.input.is_file();
     if is_file {
@@ -763,6 +788,8 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         true => options.open()?,
         false => options.open_checked(output)?,
     };
+    let checked = &options.checks_topic;
+    add_topics(&connection, &options.service, &input, checked);
     let delimiter = input.delimiter_char();
     let rows = input.rows()?.map(sync_row);
     if !options.dry_run {
@@ -895,7 +922,7 @@ impl SyncOptions {
     }
 
     fn summary(&self, report: &SyncReport) -> String {
-        let mut lines = refused(report.changes(), false);
+        let mut lines = refused(report.changes(), false, true);
         if report.opt_ins_not_sent() > 0 {
             let count = report.opt_ins_not_sent();
             lines.push(format!(

@@ -13,7 +13,8 @@
 //!
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
 //! current one cannot be looked up, an event is stored that makes the worker do so. The contact of the current one may
-//! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too.
+//! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too. It has an
+//! id of its own, so that it does not end with another opt-out of that address.
 //!
 //! If the application records the opt-outs, each one that was sent is stored a second time, under another endpoint, and
 //! then leaves the first one. So a record that fails is retried alone, and no opt-in waits for it. If the process dies
@@ -148,8 +149,8 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 ///
 /// # Flooding
 ///
-/// A token is checked before the body is read, so strangers store nothing. For one address, at most three opt-outs for
-/// each topic and four for everything wait in the store, however often somebody clicks. Usually it is one of each.
+/// A token is checked before the body is read, so strangers store nothing. For one address, at most four opt-outs for
+/// each topic and five for everything wait in the store, however often somebody clicks. Usually it is one of each.
 /// Another one waits if the process of an opt-in died, if somebody opted out at this address and at an earlier one, if
 /// the current address could not be looked up, or while a contact is created. While
 /// [`record_opt_out`](UnsubscribeServiceBuilder::record_opt_out) fails, the store has a record for each opt-out that was
@@ -1199,7 +1200,7 @@ impl UnsubscribeService {
         sending: impl Future<Output = Result<Contact, ConsentError>>,
         of_page: Option<Consent>,
     ) -> Result<Contact, ConsentError> {
-        // An opt-out that waits for the first of the holds is stored under the spare id after as much time.
+        // An opt-out that waits for the first of the holds is stored under another id after as much time.
         let latest = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
         let mut held = Vec::new();
         let has_waited = self.hold_all(address, topics, &mut held).await;
@@ -1268,9 +1269,13 @@ impl UnsubscribeService {
     ) -> Result<bool, ConsentError> {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
         let ids = names.chain([None]);
-        let ids = ids.map(|topic| OptOut::ids(address, topic).into());
-        let (ids, mut spare_ids): (Vec<_>, Vec<_>) = ids.unzip();
-        spare_ids.push(OptOut::id_of_new_contact(address));
+        let ids = ids.map(|topic| {
+            let [id, others @ ..] = OptOut::ids(address, topic);
+            (id, others)
+        });
+        let (ids, others): (Vec<_>, Vec<_>) = ids.unzip();
+        let mut other_ids = others.concat();
+        other_ids.push(OptOut::id_of_new_contact(address));
         let end = Instant::now() + OPT_IN_PATIENCE;
         let mut has_waited = false;
         for id in ids {
@@ -1290,7 +1295,7 @@ impl UnsubscribeService {
                 tokio::time::sleep(POLL).await;
             }
         }
-        match self.has_any(&spare_ids).await? {
+        match self.has_any(&other_ids).await? {
             true => Err(ConsentError::OptedOut),
             false => Ok(has_waited),
         }
@@ -1353,7 +1358,11 @@ impl UnsubscribeService {
         {
             return Ok(());
         }
-        Ok(self.store_for_current(&person, None).await?)
+        // An id would stay held if the caller's future were dropped.
+        let service = self.clone();
+        let task = self.start(async move { service.store_for_current(&person, None).await });
+        let stored = task.await;
+        Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
     }
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
@@ -1379,28 +1388,48 @@ impl UnsubscribeService {
 
     /// Stores an opt-out, unless it waits already.
     pub(super) async fn store_of(&self, opt_out: OptOut) -> Result<(), StoreError> {
-        let (id, spare_id) = OptOut::ids(&opt_out.address, opt_out.topic.as_deref()).into();
+        let [id, spare_id, id_of_new_address] =
+            OptOut::ids(&opt_out.address, opt_out.topic.as_deref());
+        let is_of_new_address = matches!(opt_out.kind, Kind::NewAddress);
+        let other_id = match is_of_new_address {
+            true => id_of_new_address,
+            false => spare_id,
+        };
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        let is_for_new_address = matches!(opt_out.kind, Kind::NewAddress);
-        // An opt-in takes less time, and the opt-out must come after it. If the id is held for longer, the process that
-        // sends the opt-in has died. Nobody holds the other id.
+        // An opt-in holds the first id. It takes less time, and the opt-out must come after it. If the id is held for
+        // longer, the process that sends the opt-in has died. Nobody holds the other ids.
         while Instant::now() < end {
-            if is_for_new_address {
-                // One that waits under this id may end as soon as the worker finds no contact. This one must not.
-                let held = self.0.inbox.hold_own(&id).await?;
-                if held.is_some() || self.0.inbox.has_own(&id).await? {
-                    let stored = self.store_under(&spare_id, &opt_out).await;
-                    if let Some(token) = held {
-                        self.0.inbox.end_hold(&id, token).await;
-                    }
-                    return stored.map(drop);
-                }
-            } else if self.store_under(&id, &opt_out).await? {
+            let is_stored = match is_of_new_address {
+                true => self.store_beside(&id, &other_id, &opt_out).await?,
+                false => self.store_under(&id, &opt_out).await?,
+            };
+            if is_stored {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
         }
-        self.store_under(&spare_id, &opt_out).await.map(drop)
+        self.store_under(&other_id, &opt_out).await.map(drop)
+    }
+
+    /// Stores an opt-out under `own_id` while no opt-in can hold `id`. Returns `false` if one holds it.
+    async fn store_beside(
+        &self,
+        id: &EventId,
+        own_id: &EventId,
+        opt_out: &OptOut,
+    ) -> Result<bool, StoreError> {
+        let inbox = &self.0.inbox;
+        if let Some(token) = inbox.hold_own(id).await? {
+            let stored = self.store_under(own_id, opt_out).await;
+            inbox.end_hold(id, token).await;
+            return stored.map(|_| true);
+        }
+        if !inbox.has_own(id).await? {
+            return Ok(false);
+        }
+        self.store_under(own_id, opt_out).await?;
+        // If the opt-out that waited ended before that, an opt-in may have begun that has not seen this one.
+        inbox.has_own(id).await
     }
 
     /// Stores an opt-out under this id, unless it waits already. Returns `false` if the id is held.
@@ -2369,15 +2398,18 @@ impl OptOut {
         OptOutRecord::new(&self.address, self.topic.as_deref(), made_at)
     }
 
-    /// Returns the id under which an opt-out waits, and the id under which it waits if the first stays held.
-    pub(super) fn ids(address: &str, topic: Option<&str>) -> [EventId; 2] {
-        ["out", "out2"].map(|kind| Self::id(kind, address, topic))
+    /// Returns all ids under which an opt-out of a person waits: the usual one, the one if that stays held, and the one of
+    /// a person who had another address before. The last has an id of its own, because the others end as soon as the
+    /// worker finds no contact.
+    pub(super) fn ids(address: &str, topic: Option<&str>) -> [EventId; 3] {
+        ["out", "out2", "out_new"].map(|kind| Self::id(kind, address, topic))
     }
 
     /// Returns all ids under which an opt-out of everything waits.
-    fn ids_of_all(address: &str) -> [EventId; 3] {
-        let [id, spare_id] = Self::ids(address, None);
-        [id, spare_id, Self::id_of_new_contact(address)]
+    fn ids_of_all(address: &str) -> Vec<EventId> {
+        let mut ids = Self::ids(address, None).to_vec();
+        ids.push(Self::id_of_new_contact(address));
+        ids
     }
 
     /// Returns the id under which the opt-out waits that is sent if a confirmation does not end.

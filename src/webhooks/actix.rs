@@ -9,7 +9,8 @@
 //! Do not use another extractor that reads the body in the same handler: the first one consumes it.
 //!
 //! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
-//! it is missing, every delivery is rejected with 500.
+//! it is missing, every delivery is rejected with 500. With several verifiers, use one of these forms for all of them:
+//! a `web::Data<Verifier>` of the application is taken before a `Verifier` of the resource.
 //!
 //! The verifier limits [slow and hostile senders](super#slow-and-hostile-senders), but the server reads the headers:
 //! see `HttpServer::client_request_timeout` (default: 5 s).

@@ -21,7 +21,8 @@ use crate::string_enum::string_enum;
 /// An event ([interface section 6.2](crate::interface#6.2)).
 ///
 /// It serializes to the JSON of the delivery, so it can be stored in a queue. Members that this
-/// version of the crate does not know are lost; to keep them, store the bytes from
+/// version of the crate does not know are lost, and data that is kept as
+/// [JSON text](EventData::Unknown) is written as a string; to keep both, store the bytes from
 /// [`authenticate`](super::Verifier::authenticate).
 ///
 /// It does not implement [`Deserialize`](serde::Deserialize): a handler that takes `Json<Event>` would
@@ -265,9 +266,10 @@ macro_rules! define_event_data {
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,
-                /// The data, unchanged; null if it is missing. If a member occurs more than once, the
-                /// last one is kept. Data that a [`Value`] cannot represent (nested too deeply, a number
-                /// out of range, half a surrogate pair) is kept as its JSON text.
+                /// The data; null if it is missing. If a member occurs more than once, the last one is kept, and a
+                /// number that is neither an integer of 64 bits nor exactly an `f64` is rounded. Data that a [`Value`]
+                /// cannot represent (nested too deeply, a number out of range, half a surrogate pair) is kept as its
+                /// JSON text. [`VerifiedEvent::body`](crate::webhooks::VerifiedEvent::body) has the original.
                 data: Value,
             },
         }

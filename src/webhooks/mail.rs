@@ -8,8 +8,9 @@ use crate::string_enum::string_enum;
 /// The `data` of an event about a sent message, for one recipient ([interface section 6.3](crate::interface#6.3)).
 ///
 /// Only `email_id` and `to` must be in the JSON, because they identify the message and its recipient. A `to` that is empty
-/// or white space counts as missing. Another member that is missing, `null` or no string is empty or `None`. In an [`Event`](super::Event), half a surrogate pair in another
-/// member, such as at the end of a text that was cut, is read as U+FFFD.
+/// or white space counts as missing. Another member that is missing, `null` or no string is empty or `None`. In an
+/// [`Event`](super::Event), half a surrogate pair in another member, such as at the end of a text that was cut, is read
+/// as U+FFFD.
 ///
 /// # Example: data for your own test
 ///

@@ -771,6 +771,40 @@ fn a_trial_with_the_mock_leaves_no_state_behind() {
 }
 
 #[test]
+fn a_trial_with_the_mock_has_the_topics_of_the_table() {
+    let folder = Folder::new("sync-mock-topics");
+    let table = "id,email,weekly,offers\n1,ada@example.com,no,yes\n";
+    let file = folder.file("users.csv", table);
+    let maps = ["--map", "weekly=topic:weekly", "--map", "offers=ignore"];
+    let checks = ["--checks-topic", "offers", "--key", "id", "--mock", "--yes"];
+
+    let ended = end(&mut audience(
+        [&["sync", &file], &maps[..], &checks].concat(),
+    ));
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn rejects_replace_no_other_file_than_the_rejects_of_the_last_night() {
+    let folder = Folder::new("sync-rejects-other-file");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    let other = folder.file("other.csv", TABLE);
+
+    let ended = end(&mut audience_at(
+        &server,
+        &sync(&file, &["--rejects", &other]),
+    ));
+
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let said = format!("{other} exists, and it has no rejects of an earlier run");
+    assert!(ended.stderr.contains(&said), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), TABLE);
+    assert!(changes(&server).is_empty());
+}
+
+#[test]
 fn a_trial_with_the_mock_leaves_the_rejects_of_the_last_night() {
     let folder = Folder::new("rejects-mock");
     let file = folder.file("users.csv", TABLE);

@@ -113,6 +113,24 @@ fn a_genuine_delivery_with_half_a_surrogate_pair_or_a_huge_number_is_shown() {
 }
 
 #[test]
+fn a_delivery_is_verified_however_long_it_is_and_the_diagnosis_names_the_limit() {
+    let folder = Folder::new("long");
+    // Spaces after the JSON belong to the body.
+    let text = BODY.to_owned() + &" ".repeat(3 * 1024 * 1024);
+    let body = folder.file("body.json", &text);
+    let run = |command| {
+        let headers = headers_of(&folder, SECRET, Duration::ZERO, &text);
+        webhooks(&[command, &body, "--headers", &headers])
+    };
+
+    let (verified, diagnosis) = (run("verify"), run("diagnose"));
+
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert_eq!(diagnosis.code, Some(1), "{diagnosis:?}");
+    assert!(diagnosis.stdout.contains("2097152"), "{diagnosis:?}");
+}
+
+#[test]
 fn a_forged_delivery_is_exit_status_1_and_the_diagnosis_names_the_secret_that_fits() {
     let folder = Folder::new("diagnose");
     let body = folder.file("body.json", BODY);

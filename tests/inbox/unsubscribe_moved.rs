@@ -580,6 +580,31 @@ async fn an_opt_out_of_a_current_address_that_stays_no_contact_ends_after_a_few_
 }
 
 #[tokio::test]
+async fn an_opt_out_by_an_old_link_during_an_opt_in_of_the_new_address_is_sent_after_it() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    service.opt_out(NEW, Some("news")).await.unwrap();
+    run_worker(&service).await;
+    server.clear_requests();
+    server.fault(Fault::delay(Duration::from_secs(1)).times(1));
+    let url = one_click_url(OLD, "news");
+    let click = async {
+        while server.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let reply = post(&service, &url, FORM, ONE_CLICK).await;
+        run_worker(&service).await;
+        reply
+    };
+
+    let (subscribed, reply) = tokio::join!(service.subscribe(NEW, ["news"]), click);
+
+    assert!(subscribed.unwrap().topics["news"]);
+    assert_eq!(reply.status, StatusCode::OK);
+    assert!(!gets_news(&server, NEW));
+}
+
+#[tokio::test]
 async fn an_opt_out_at_a_new_address_before_one_at_the_old_address_does_not_end_that_one() {
     let server = mock_before_the_change().await;
     let clock = TestClock::new();

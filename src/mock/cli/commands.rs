@@ -608,9 +608,10 @@ fn write_report(options: &ExamineOptions, examination: &Examination) -> Result<(
     let Some(file) = &options.output else {
         return print(&report).map(drop);
     };
-    std::fs::write(file, report)
-        .map_err(|error| format!("could not write {}: {error}", file.display()))?;
-    print(&format!("{examination}\n")).map(drop)
+    let written = std::fs::write(file, report);
+    // First, so that a file that cannot be written loses nothing.
+    print(&format!("{examination}\n"))?;
+    written.map_err(|error| format!("could not write {}: {error}", file.display()))
 }
 
 /// Turns the report into a test suite with a test case for each check.

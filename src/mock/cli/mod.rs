@@ -199,6 +199,12 @@ struct Webhook {
 
 impl Webhook {
     fn parse(text: &str) -> Result<Self, String> {
+        // The errors below print the URL, and this could be a secret.
+        if !text.starts_with("http://") && !text.starts_with("https://") {
+            return Err(
+                "the value does not start with http:// or https://; write URL=SECRET".to_owned(),
+            );
+        }
         let (url, secret) = text
             .split_once('=')
             .ok_or("the value is not of the form URL=SECRET")?;

@@ -1,5 +1,6 @@
 //! The command `audience import`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -939,6 +940,8 @@ fn the_rejects_of_one_file_can_be_put_into_a_folder_too() {
     let output = run(Some(&server), &[&file, "--rejects", &rejects]);
 
     assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let advice = format!("rename {rejects} to ");
+    assert!(stdout(&output).contains(&advice), "{output:?}");
     let text = std::fs::read_to_string(Path::new(&rejects).join("list.csv")).unwrap();
     assert!(
         text.contains("nobody") && !text.contains("ada@x.io"),
@@ -948,6 +951,70 @@ fn the_rejects_of_one_file_can_be_put_into_a_folder_too() {
     let output = run(Some(&server), &[&file, "--resume", "--rejects", beside]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(std::fs::read_to_string(&file).unwrap().contains("ada@x.io"));
+}
+
+#[test]
+fn rejects_replace_no_other_file_than_the_rejects_of_an_earlier_run() {
+    let folder = Folder::new("rejects-other-file");
+    let server = MockServer::builder().start_blocking();
+    let list = folder.file("b.csv", "email\nnobody\n");
+    let other = folder.file("a.csv", "email\na@x.io\n");
+    std::fs::create_dir(folder.path("backup")).unwrap();
+    let original = folder.file("backup/b.csv", "email\nb@x.io\n");
+    // A shell makes the first of these of `--rejects *.csv`.
+    for (rejects, kept) in [(&other, &other), (&folder.path("backup"), &original)] {
+        for mode in [&[][..], &["--dry-run"], &["--verify"]] {
+            let text = std::fs::read(kept).unwrap();
+
+            let output = run(
+                Some(&server),
+                &[&["--rejects", rejects, &list], mode].concat(),
+            );
+
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let said = format!("{kept} exists, and it has no rejects of an earlier run");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains(&said), "{stderr}");
+            assert_eq!(std::fs::read(kept).unwrap(), text);
+        }
+    }
+
+    let rejects = folder.file("empty.csv", "");
+    for resume in [&[][..], &["--resume"]] {
+        let output = run(
+            Some(&server),
+            &[&["--rejects", &rejects, &list], resume].concat(),
+        );
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+    }
+}
+
+#[test]
+fn if_nothing_records_an_import_no_advice_is_to_continue_it() {
+    let server = MockServer::builder().contact_ceiling(1).start_blocking();
+    server.seed_contact("c@x.io");
+    server.fault(Fault::status(501).path("/contacts/c@x.io/unsubscribe"));
+    let mut import = command(Some(&server), &["-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut rows = import.stdin.take().unwrap();
+    rows.write_all(b"email,unsubscribed\na@x.io,\nc@x.io,yes\n")
+        .unwrap();
+    drop(rows);
+
+    let output = import.wait_with_output().unwrap();
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stdout = stdout(&output);
+    let said = "raise it, then import all rows again";
+    assert!(stdout.contains(said), "{stdout}");
+    let said = "opt-out failed: 1; only another run with all rows sends it again";
+    assert!(stdout.contains(said), "{stdout}");
+    for advice in ["--resume", "journal"] {
+        assert!(!stdout.contains(advice), "{stdout}");
+    }
 }
 
 #[test]

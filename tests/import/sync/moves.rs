@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use audience::RetryPolicy;
-use audience::contacts::OptOutReason;
+use audience::contacts::{NewContact, OptOutReason};
 use audience::import::{ImportRow, OptOut, SyncContacts, SyncReport, SyncRow};
 use audience::mock::Fault;
 
@@ -542,6 +542,25 @@ async fn an_address_that_a_deleted_row_shared_is_left_for_good_by_the_row_that_m
     assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
     assert!(!nights.is_opted_out("c@x.io"));
     assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn a_name_that_a_row_lost_while_it_tried_another_address_is_removed_when_it_comes_back() {
+    let without_name =
+        |address: &str| SyncRow::new(1, NewContact::new(address).property("plan", "pro"));
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights
+        .server
+        .fault(Fault::close_after().path("/contacts/batch"));
+    let (report, _) = nights.run_with(&[without_name("b@x.io")], once).await;
+    assert!(!report.is_complete());
+    nights.server.clear_faults();
+
+    nights.run(&[without_name("a@x.io")]).await;
+
+    let a = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert_eq!(a.first_name, None);
 }
 
 #[tokio::test]

@@ -161,11 +161,12 @@ async fn a_report_file_is_written_beside_the_table() {
 }
 
 #[tokio::test]
-async fn a_report_that_cannot_be_written_is_an_error() {
+async fn a_report_that_cannot_be_written_is_an_error_and_is_printed() {
     let output = examine(&[&closed_url(), "--output", "/no-such-directory/report"]).await;
 
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("could not write /no-such-directory"));
+    assert!(stdout(&output).starts_with("The receiver at http://"));
 }
 
 #[tokio::test]

@@ -142,6 +142,9 @@ fn a_usage_error_about_a_webhook_does_not_print_its_secret() {
         format!("https://example.com={secret}"),
         format!("ftp={secret}"),
         format!("http://example.com/{{={secret}\n"),
+        format!("{secret}=http://127.0.0.1:3000/hook"),
+        format!("{secret}=="),
+        secret.to_owned(),
     ] {
         let error = fails_with(2, &["--webhook", &webhook]);
 
