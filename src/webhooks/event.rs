@@ -20,10 +20,9 @@ use crate::string_enum::string_enum;
 
 /// An event ([interface section 6.2](crate::interface#6.2)).
 ///
-/// It serializes to the JSON of the delivery, so it can be stored in a queue. Members that this
-/// version of the crate does not know are lost, and data that is kept as
-/// [JSON text](EventData::Unknown) is written as a string; to keep both, store the bytes from
-/// [`authenticate`](super::Verifier::authenticate).
+/// It serializes to the JSON of the delivery, so it can be stored in a queue. Members that this version of the crate does
+/// not know are lost, and data that is kept as [JSON text](EventData::Unknown) is written as a string; to keep both, store
+/// the bytes from [`authenticate`](super::Verifier::authenticate).
 ///
 /// It does not implement [`Deserialize`](serde::Deserialize): a handler that takes `Json<Event>` would
 /// accept events from anyone. [`from_unverified_json`](Self::from_unverified_json) reads a stored event.
