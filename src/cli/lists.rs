@@ -145,7 +145,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     let mut import = options.set_up(connection.contacts.import_files(files))?;
     import.replace_files()?;
     for rejects in import.rejects() {
-        options.input.check_rejects(rejects, None)?;
+        options.input.check_rejects(rejects)?;
     }
     import
         .check_paths()
@@ -266,15 +266,10 @@ impl CsvFile {
         }
     }
 
-    /// Checks that the file for the rejects is neither the input nor the file that the command keeps.
-    fn check_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<(), Failure> {
+    /// Checks that the file for the rejects is not the input.
+    fn check_rejects(&self, path: &Path) -> Result<(), Failure> {
         if is_same_file(path, &self.file) || is_read_as_standard_input(path) {
             return Err(Failure::usage("--rejects must not be the file to read"));
-        }
-        if let Some((name, kept)) = kept
-            && is_same_file(path, kept)
-        {
-            return Err(Failure::usage(format!("--rejects must not be the {name}")));
         }
         Ok(())
     }
@@ -773,7 +768,7 @@ Example:
 /// then what was done.
 pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
     if let Some(rejects) = &options.rejects {
-        options.input.check_rejects(rejects, None)?;
+        options.input.check_rejects(rejects)?;
         check_replaced(rejects, &options.service)?;
     }
     // A mistake is said before the state is created, if the table can be read twice.
@@ -825,9 +820,9 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         sync = sync.dry_run();
     }
     if let Some(rejects) = &options.rejects {
-        options
-            .input
-            .check_rejects(rejects, Some(("state", &path)))?;
+        if is_same_file(rejects, &path) {
+            return Err(Failure::usage("--rejects must not be the state"));
+        }
         sync = sync.rejects_file(rejects);
     }
     let result = sync.await;

@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::contacts::by_line;
 use super::output::{Failure, Output};
+use crate::Timestamp;
 use crate::client::post_to;
 use crate::secret::read_secret;
 use crate::terminal::{printable, text};
 use crate::webhooks::{Diagnosis, EventType, Signer, Verifier, VerifierBuilder, secrets_from_env};
-use crate::{ConfigError, Timestamp};
 
 #[derive(Args)]
 #[command(
@@ -111,8 +111,14 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn verifier(&self, secret: &str, old: Option<&str>) -> VerifierBuilder {
-        let mut builder = Verifier::builder().secret("default", secret);
+    /// Builds a verifier with these secrets.
+    fn verifier(
+        &self,
+        builder: VerifierBuilder,
+        secret: &str,
+        old: Option<&str>,
+    ) -> Result<Verifier, Failure> {
+        let mut builder = builder.secret("default", secret);
         if let Some(old) = old {
             builder = builder.secret("old", old);
         }
@@ -120,6 +126,8 @@ impl Delivery {
             builder = builder.tolerance(Duration::MAX);
         }
         builder
+            .build()
+            .map_err(|error| Failure::usage(error.to_string()))
     }
 
     fn body(&self) -> Result<Vec<u8>, Failure> {
@@ -166,10 +174,6 @@ impl Delivery {
     }
 }
 
-fn unusable(error: &ConfigError) -> Failure {
-    Failure::usage(error.to_string())
-}
-
 fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("could not read {}: {error}", file.display()))
 }
@@ -189,10 +193,8 @@ fn verify(
 ) -> Result<ExitCode, Failure> {
     let (secret, old) = secret.read()?;
     // The receiver may have a higher limit than the default.
-    let verifier = delivery
-        .verifier(&secret, old.as_deref())
-        .body_limit(usize::MAX);
-    let verifier = verifier.build().map_err(|error| unusable(&error))?;
+    let builder = Verifier::builder().body_limit(usize::MAX);
+    let verifier = delivery.verifier(builder, &secret, old.as_deref())?;
     let (headers, body) = (delivery.headers()?, delivery.body()?);
     let verified = verifier.verify(&headers, &body).map_err(|error| {
         let failure = Failure::failed(error.to_string()).code("rejected");
@@ -232,8 +234,7 @@ fn diagnose(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let (secret, old) = secret.read()?;
-    let verifier = delivery.verifier(&secret, old.as_deref());
-    let verifier = verifier.build().map_err(|error| unusable(&error))?;
+    let verifier = delivery.verifier(Verifier::builder(), &secret, old.as_deref())?;
     let mut secrets = vec![("default".to_owned(), secret)];
     secrets.extend(old.map(|old| ("old".to_owned(), old)));
     for file in others {

@@ -13,8 +13,8 @@
 //!
 //! The person may have another address than the link by now. Then the opt-outs of both addresses are stored. If the
 //! current one cannot be looked up, an event is stored that makes the worker do so. The contact of the current one may
-//! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too. It has an
-//! id of its own, so that it does not end with another opt-out of that address.
+//! be created after the opt-out was sent for the first time, so the worker retries that for a few minutes, too. This
+//! opt-out has an id of its own, so that it does not end with another one of that address.
 //!
 //! If the application records the opt-outs, each one that was sent is stored a second time, under another endpoint, and
 //! then leaves the first one. So a record that fails is retried alone, and no opt-in waits for it. If the process dies
@@ -597,12 +597,11 @@ impl UnsubscribeService {
     ) -> Result<(), InboxError> {
         let linked = Target::new(address.as_ref(), None);
         let (service, topic) = (self.clone(), topic.map(str::to_owned));
-        let task = self.start(async move {
+        self.store_in_task(async move {
             let stored = service.store(&linked, &[topic.as_deref()]).await;
             stored.map(drop)
-        });
-        let stored = task.await;
-        Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
+        })
+        .await
     }
 
     /// Records the answers of a form of your own, as the preference page does: it stores each "no", which the
@@ -953,6 +952,15 @@ impl UnsubscribeService {
             let _running = running;
             work.await
         }))
+    }
+
+    /// Stores opt-outs in a task of its own.
+    async fn store_in_task(
+        &self,
+        work: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+    ) -> Result<(), InboxError> {
+        let stored = self.start(work).await;
+        Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
     }
 
     async fn show(&self, link: Link) -> Response<BytesBody> {
@@ -1360,9 +1368,8 @@ impl UnsubscribeService {
         }
         // An id would stay held if the caller's future were dropped.
         let service = self.clone();
-        let task = self.start(async move { service.store_for_current(&person, None).await });
-        let stored = task.await;
-        Ok(stored.unwrap_or_else(|error| Err(StoreError::unavailable(error)))?)
+        let stored = async move { service.store_for_current(&person, None).await };
+        self.store_in_task(stored).await
     }
 
     /// Stores the opt-out of the current address, which could not be looked up when the opt-out was acknowledged.
