@@ -416,6 +416,12 @@ impl PropertyValue {
         }
     }
 
+    /// Returns whether a service may show the value like this. Many write a whole number without its fraction.
+    pub(crate) fn is_shown_as(&self, shown: &Self) -> bool {
+        let is_float = matches!(self, Self::Float(_)) || matches!(shown, Self::Float(_));
+        self == shown || is_float && self.as_f64().is_some() && self.as_f64() == shown.as_f64()
+    }
+
     /// Returns whether JSON can represent the value. It cannot represent infinity and NaN:
     /// `serde_json` would silently send `null`.
     pub(crate) fn is_valid_json(&self) -> bool {

@@ -117,11 +117,12 @@ impl Client {
         }
     }
 
-    /// Starts the deadline of a call that sends many requests and changes nothing. They go before no other call: a count
-    /// of a large list would hold up each opt-out.
+    /// Starts the deadline of a call that may send many requests and changes nothing. They go before no other call, unless
+    /// this is a part of a call that does: a count of a large list would hold up each opt-out.
     pub(crate) fn start_reads(&self, options: CallOptions) -> CallOptions {
+        let begun = options.begun.clone();
         CallOptions {
-            begun: None,
+            begun,
             ..self.start_deadline(options)
         }
     }

@@ -273,21 +273,25 @@ fn encoding(response: &http::Response<Bytes>) -> Option<String> {
     }
     let values = response.headers().get_all(CONTENT_ENCODING).into_iter();
     let names: Vec<_> = values
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
         .collect();
     let names = names.join(",");
-    let is_identity = |name: &str| matches!(name.trim(), "" | "identity");
+    let is_identity = |name: &str| {
+        let name = name.trim();
+        name.is_empty() || name.eq_ignore_ascii_case("identity")
+    };
     (!names.split(',').all(is_identity)).then_some(names)
 }
 
-/// Creates the error for a body with a content encoding that the client did not ask for.
+/// Creates the error for a body with a content encoding that the client cannot decode. It asks for `gzip`, and knows no
+/// other name for it.
 fn unreadable(encoding: &str) -> Error {
     // The service chooses the text, so it could contain anything.
-    Error::decode(match is_identifier(encoding) {
+    Error::decode(match is_identifier(&encoding.to_ascii_lowercase()) {
         true => format!(
-            "the response has the content encoding `{encoding}`, which the client did not ask for"
+            "the response has the content encoding `{encoding}`, which the client cannot decode"
         ),
-        false => "the response has a content encoding that the client did not ask for".to_owned(),
+        false => "the response has a content encoding that the client cannot decode".to_owned(),
     })
 }
 

@@ -150,7 +150,7 @@ impl ConfirmOptIn {
     /// Subscribes a contact that was found or created.
     pub(crate) async fn confirm(&mut self, contact: Contact) -> Result<Contact, Error> {
         self.use_spelling(&contact.email);
-        let is_paused = contact.unsubscribed;
+        let is_paused = contact.is_opted_out();
         if is_paused {
             // The last request would subscribe the contact to each topic that is not known here.
             contact.require_topics()?;

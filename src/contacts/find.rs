@@ -129,15 +129,21 @@ impl FindContact {
     async fn send(self) -> Result<Option<Contact>, Error> {
         let (contacts, address) = (&self.contacts, &self.address);
         // All requests of the call share one deadline.
-        let options = contacts.client.start_deadline(self.options);
-        match contacts.retrieve_or_missing(address, &options).await {
+        let options = contacts.client.start_reads(self.options);
+        let (mut refusal, mut is_sure) = match contacts.retrieve_own_with(address, &options).await {
             Ok(contact) => return Ok(Some(contact)),
-            Err(refusal) if refusal.missing() != Some(Missing::Contact) => return Err(refusal),
-            // After a refusal without the code, all spellings were looked for.
-            Err(refusal) if address.is_ascii() || refusal.code() != Some(&ErrorCode::NotFound) => {
-                return Ok(None);
-            }
-            Err(_) => {}
+            Err(refusal) => (refusal, address.is_ascii()),
+        };
+        if refusal.code() != Some(&ErrorCode::NotFound) {
+            // This looks for all spellings.
+            refusal = contacts.make_sure(refusal, address, &options).await;
+            is_sure = true;
+        }
+        if refusal.missing() != Some(Missing::Contact) {
+            return Err(refusal);
+        }
+        if is_sure {
+            return Ok(None);
         }
         // How a service converts other letters is unknown, and it may find an address only as it has stored it.
         let list = contacts.list().options(options.clone());

@@ -190,7 +190,8 @@ impl ListContacts {
     ///
     /// The error of a malformed item if the contact is not listed, because the item may be the contact.
     pub(crate) async fn has(self, address: &str) -> Result<bool, Error> {
-        let stored = self.search(texts_in_spellings(address), address).await;
+        let texts = spellings_of(address).unwrap_or_else(|| texts_in_spellings(address));
+        let stored = self.search(texts, address).await;
         stored.map(|stored| stored.is_some())
     }
 
@@ -200,17 +201,14 @@ impl ListContacts {
         stored.map(|stored| stored.is_some())
     }
 
-    /// Returns the address of the contact as the list has it, if that is as given, in small or capital letters, or with a
-    /// capital at its start. Other spellings are only found if that takes no list of a whole domain.
+    /// Returns the address of the contact as the list has it. If it has too many spellings, it is only found as given, in
+    /// small or capital letters, or with a capital at its start: anything else could take a list of a whole domain.
     pub(super) async fn stored(self, address: &str) -> Result<Option<String>, Error> {
-        let own = address.trim();
-        let (small, capitals) = (own.to_lowercase(), own.to_uppercase());
-        let with_capital = with_capital(&small);
-        let spellings = [own.to_owned(), small, capitals, with_capital];
-        let texts = match texts_in_spellings(own) {
-            texts if texts.iter().all(|text| !text.starts_with('@')) => texts,
-            _ => spellings.into(),
-        };
+        let texts = spellings_of(address).unwrap_or_else(|| {
+            let own = address.trim();
+            let (small, capitals) = (own.to_lowercase(), own.to_uppercase());
+            [own.to_owned(), with_capital(&small), small, capitals].into()
+        });
         self.search(texts, address).await
     }
 
@@ -220,7 +218,7 @@ impl ListContacts {
         address: &str,
     ) -> Result<Option<String>, Error> {
         let mut malformed = None;
-        self.options = self.client.start_deadline(self.options);
+        self.options = self.client.start_reads(self.options);
         if !address.trim().is_ascii() {
             // The query may have a part of the address only, and find many contacts.
             self.endpoint.limit_or_insert(LARGEST_PAGE);
@@ -271,18 +269,58 @@ impl ListContacts {
     }
 }
 
+/// Each spelling is a list of its own.
+const MOST_SPELLINGS: usize = 12;
+
+/// Returns all spellings of an address, apart from the case of ASCII letters, unless they are too many. A service may
+/// convert only ASCII letters to lower case, or ignore the case of only these in a query.
+fn spellings_of(address: &str) -> Option<BTreeSet<String>> {
+    let mut spellings = BTreeSet::from([String::new()]);
+    for letter in with_one_dot(address).chars() {
+        let forms = forms_of(letter);
+        let longer = spellings
+            .iter()
+            .flat_map(|start| forms.iter().map(move |form| format!("{start}{form}")));
+        spellings = longer.collect();
+        if spellings.len() > MOST_SPELLINGS {
+            return None;
+        }
+    }
+    Some(spellings)
+}
+
+/// Returns the letters, in small and in capital, that make a spelling of the same address.
+fn forms_of(letter: char) -> BTreeSet<String> {
+    let own = letter.to_string();
+    if !is_cased(letter) {
+        return [own].into();
+    }
+    let (small, capital) = (own.to_lowercase(), own.to_uppercase());
+    let further: &[&str] = match letter {
+        'σ' | 'ς' | 'Σ' => &["σ", "ς"],
+        'ß' | 'ẞ' => &["ß", "ẞ"],
+        _ => &[],
+    };
+    // The capital of `ß` is `SS`, which is another address.
+    let capital = Some(capital).filter(|capital| are_spellings_of_one(capital, &own));
+    let further = further.iter().map(|&form| form.to_owned());
+    [own, small]
+        .into_iter()
+        .chain(capital)
+        .chain(further)
+        .collect()
+}
+
 /// A shorter text finds too many contacts.
 const SHORTEST_QUERY: usize = 4;
 
-/// Returns texts to search for, so that each spelling of an address has one of them. A service may convert only ASCII
-/// letters to lower case, or ignore the case of only these in a query.
+/// Returns texts to search for, so that each spelling of an address has one of them.
 fn texts_in_spellings(address: &str) -> BTreeSet<String> {
-    // In lower case, an `İ` is an `i` and a dot above.
-    let address = address.trim().replace("i\u{307}", "İ");
-    let parts = address.split(|letter: char| !letter.is_ascii() && has_case(letter));
+    let address = with_one_dot(address);
+    let parts = address.split(is_cased);
     let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
     if longest.len() >= SHORTEST_QUERY {
-        return [longest.to_ascii_lowercase()].into();
+        return [longest.to_owned()].into();
     }
     // Every address has an `@` or a `.`, so the list would be the whole audience. A domain is hardly written in other
     // forms than these, and what is before it does not matter.
@@ -309,8 +347,15 @@ fn with_capital(text: &str) -> String {
     first.chain(letters).collect()
 }
 
-fn has_case(letter: char) -> bool {
-    !letter.to_lowercase().eq(letter.to_uppercase())
+/// Returns an address with ASCII letters in lower case, and with an `İ` for an `i` and a dot above, which are its lower
+/// case.
+fn with_one_dot(address: &str) -> String {
+    address.trim().to_ascii_lowercase().replace("i\u{307}", "İ")
+}
+
+/// Returns whether this letter outside ASCII has a small and a capital form.
+fn is_cased(letter: char) -> bool {
+    !letter.is_ascii() && !letter.to_lowercase().eq(letter.to_uppercase())
 }
 
 #[cfg(feature = "import")]
@@ -653,13 +698,28 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_letters_that_are_not_ascii_is_found_by_four_ascii_letters_or_by_its_domain()
+    fn an_address_with_few_letters_outside_ascii_is_searched_for_in_each_spelling() {
+        let spellings = |address| spellings_of(address).map(Vec::from_iter);
+        let is = |texts: &[&str]| Some(texts.iter().map(|&text| text.to_owned()).collect());
+        assert_eq!(spellings(" Ada@X.io "), is(&["ada@x.io"]));
+        assert_eq!(spellings("José@x.io"), is(&["josÉ@x.io", "josé@x.io"]));
+        let all = ["Ö@mÜ.de", "Ö@mü.de", "ö@mÜ.de", "ö@mü.de"];
+        assert_eq!(spellings("Ö@Mü.de"), is(&all));
+        assert_eq!(spellings("用户@例子.公司"), is(&["用户@例子.公司"]));
+        let dotted = is(&["i\u{307}@x.tr", "İ@x.tr"]);
+        assert_eq!(spellings("i\u{307}@x.tr"), dotted);
+        assert_eq!(spellings("İ@x.tr"), dotted);
+        assert_eq!(spellings("ß@x.de"), is(&["ß@x.de", "ẞ@x.de"]));
+        assert_eq!(spellings("ς@x.gr"), is(&["Σ@x.gr", "ς@x.gr", "σ@x.gr"]));
+        assert_eq!(spellings("åäöü@x.io"), None);
+    }
+
+    #[test]
+    fn an_address_with_more_letters_outside_ascii_is_found_by_four_ascii_letters_or_by_its_domain()
     {
         let texts = |address| texts_in_spellings(address).into_iter().collect::<Vec<_>>();
-        assert_eq!(texts("Jörg@Mü.de"), ["rg@m"]);
-        assert_eq!(texts(" Jör@Mü.de"), ["@MÜ.DE", "@Mü.De", "@mü.de"]);
-        assert_eq!(texts("用户@例子.公司"), ["用户@例子.公司"]);
-        assert_eq!(texts("i\u{307}stanbul@x.tr"), ["stanbul@x.tr"]);
+        assert_eq!(texts("Åäörg@Mü.de"), ["rg@m"]);
+        assert_eq!(texts(" Åäör@Mü.de"), ["@MÜ.DE", "@Mü.De", "@mü.de"]);
         let sigma = ["@ΕΛΛΑΣ.ΕΛ", "@Ελλασ.Ελ", "@ελλας.ελ", "@ελλασ.ελ"];
         assert_eq!(texts("Α@ΕΛΛΑΣ.ΕΛ"), sigma);
     }

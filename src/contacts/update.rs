@@ -213,8 +213,8 @@ const MEMBER: &str = "properties";
 /// Returns whether the service took this member for a property, because it expects the properties as the whole body.
 fn has_stored_the_body(contact: &Contact, merged: &Properties) -> bool {
     let stored = serde_json::to_value(contact.properties.get(MEMBER));
-    let sent = serde_json::to_value(merged);
-    matches!((stored, sent), (Ok(stored), Ok(sent)) if stored == sent)
+    let stored = stored.and_then(serde_json::from_value::<Properties>);
+    stored.is_ok_and(|stored| stored.len() == merged.len() && has_all(&stored, merged))
 }
 
 call_settings!(UpdateContact);
@@ -254,9 +254,13 @@ fn is_about_the_form(status: StatusCode) -> bool {
 }
 
 fn has_all(stored: &Properties, wanted: &Properties) -> bool {
-    wanted
-        .iter()
-        .all(|(name, value)| stored.get(name) == Some(value))
+    wanted.iter().all(|(name, value)| has(stored, name, value))
+}
+
+fn has(stored: &Properties, name: &str, value: &PropertyValue) -> bool {
+    stored
+        .get(name)
+        .is_some_and(|stored| value.is_shown_as(stored))
 }
 
 #[derive(Clone, Debug, Default)]
@@ -317,9 +321,13 @@ impl Changes {
         let is_same = |name: &Option<String>, stored: &Option<String>| {
             name.as_deref().unwrap_or_default() == stored.as_deref().unwrap_or_default()
         };
+        let is_stored = |(name, change): (&String, &Option<PropertyValue>)| match change {
+            Some(value) => has(&contact.properties, name, value),
+            None => contact.properties.get(name).is_none(),
+        };
         let is_unchanged = is_same(&changed.first_name, &contact.first_name)
             && is_same(&changed.last_name, &contact.last_name)
-            && properties == contact.properties;
+            && self.properties.iter().all(is_stored);
         changed.properties = Some(properties);
         (!is_unchanged).then_some(changed)
     }

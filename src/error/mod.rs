@@ -1455,9 +1455,10 @@ impl fmt::Display for ErrorKind {
 ///
 /// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
 ///   page of a network, or another site at a wrong base URL.
-/// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success`
-///   or `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
-/// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
+/// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, a `success` or
+///   `ok` that is `false`, or a `code` or `status` that is a number from 400 to 599. A body that can be read as a
+///   contact is no error, even if it has such a member.
+/// - The body could not be read to its end, or is compressed in a way that the client cannot decode.
 /// - The call is an opt-in or an opt-out, and the contact that is retrieved afterwards does not show it; or it is an
 ///   opt-out, and the contact cannot be retrieved; or it is an opt-in, and the response to the retrieve request has no
 ///   contact either: see [`subscribe`](crate::contacts::Contacts::subscribe) and

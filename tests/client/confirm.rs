@@ -59,6 +59,27 @@ async fn a_new_contact_is_opted_out_of_everything_until_the_last_request() {
 }
 
 #[tokio::test]
+async fn after_a_spam_report_nothing_is_changed_whatever_the_flag_of_the_contact_says() {
+    let seed = SeedContact::new(ADA).unsubscribed(Reason::Complaint);
+    let (server, contacts) = start(Some(seed)).await;
+    let shown = json!({
+        "id": "c_1", "email": ADA, "properties": {}, "unsubscribed": false, "created_at": 1_700_000_000,
+        "topics": {"news": false, "offers": false}, "unsubscribe_reason": "complaint",
+    });
+    server.fault(Fault::wrong_body(shown.to_string()).method("GET"));
+
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+    assert!(error.is_complaint_locked(), "{error}");
+    assert_eq!(error.outcome(), Outcome::Refused);
+    let sent = sent(&server);
+    assert!(
+        !sent.iter().any(|sent| sent.contains("unsubscribe")),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test]
 async fn after_any_failure_a_new_contact_gets_nothing_until_the_next_click() {
     // The request of the call after which everything fails, and whether the opt-out of everything was recorded.
     for succeed in 0..7 {

@@ -695,7 +695,11 @@ async fn an_html_error_page_keeps_the_status() {
 
 #[tokio::test]
 async fn a_write_whose_2xx_response_reports_an_error_may_not_have_been_applied() {
-    for body in [r#"{"errors": ["quota"]}"#, r#"{"ok": false}"#] {
+    for body in [
+        r#"{"errors": ["quota"]}"#,
+        r#"{"ok": false}"#,
+        r#"{"status": 422}"#,
+    ] {
         let server = respond_with(text(201, body)).await;
         for operation in Operation::ALL {
             let client = client(server.uri());

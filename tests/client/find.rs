@@ -6,7 +6,7 @@ use std::time::Duration;
 use audience::contacts::Contacts;
 use audience::mock::dialect::PathAddress;
 use audience::mock::{Dialect, Fault, MockServer};
-use audience::{ErrorKind, Outcome};
+use audience::{ErrorKind, Missing, Outcome};
 use serde_json::json;
 use wiremock::Request;
 
@@ -192,6 +192,29 @@ async fn after_the_code_of_the_service_no_whole_domain_is_listed() {
         !texts.is_empty() && texts.iter().all(|text| !text.starts_with('@')),
         "{texts:?}"
     );
+}
+
+#[tokio::test]
+async fn a_letter_outside_ascii_does_not_make_a_search_of_all_contacts_of_a_mail_service() {
+    let server = MockServer::start().await;
+    for number in 0..1_000 {
+        server.seed_contact(format!("{number}a@gmail.com"));
+    }
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    for address in ["josé@gmail.com", "andré@gmail.com", "sofía@gmail.com"] {
+        for body in [GONE, "{}"] {
+            server.clear_requests();
+            server.fault(Fault::status(404).body(body).path("/contacts/*"));
+
+            let found = contacts.find(address).await.unwrap();
+            let opted_out = contacts.unsubscribe(address).await.unwrap_err();
+
+            assert_eq!(found, None);
+            assert_eq!(opted_out.missing(), Some(Missing::Contact), "{address}");
+            assert!(server.requests().len() < 10, "{:?}", server.requests());
+            server.clear_faults();
+        }
+    }
 }
 
 #[tokio::test]

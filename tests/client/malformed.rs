@@ -560,10 +560,11 @@ async fn a_byte_order_mark_before_json_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_content_encoding_that_nobody_asked_for_is_named() {
+async fn a_content_encoding_that_the_client_cannot_decode_is_named() {
     for (encoding, named) in [
         (&b"br"[..], "the content encoding `br`, which"),
-        (b"Zstd", "the content encoding `zstd`, which"),
+        (b"Zstd", "the content encoding `Zstd`, which"),
+        (b"GZIP", "the content encoding `GZIP`, which"),
         (b"hunter2@x.io", "a content encoding that"),
         (b"identity, br", "a content encoding that"),
         (b"\xfc", "a content encoding that"),
@@ -576,7 +577,7 @@ async fn a_content_encoding_that_nobody_asked_for_is_named() {
         let written = contacts.unsubscribe(ADA).await;
 
         assert_eq!(written.as_ref().unwrap_err().outcome(), Outcome::Unknown);
-        let text = format!(": the response has {named} the client did not ask for");
+        let text = format!(": the response has {named} the client cannot decode");
         assert_decode_error(read, &text);
         assert_decode_error(written, &text);
     }

@@ -141,6 +141,29 @@ async fn a_merge_whose_response_shows_no_contact_is_checked() {
 }
 
 #[tokio::test]
+async fn a_whole_number_that_the_service_shows_without_its_fraction_was_stored() {
+    let (server, contacts) = start(Dialect::default()).await;
+    contacts.update(ADA).property("score", 4).await.unwrap();
+    let stored = server.contact(ADA).unwrap().properties;
+    // The mock would keep the fraction.
+    let shown = json!({
+        "id": "c_1", "email": ADA, "properties": stored, "unsubscribed": false,
+        "created_at": 1_700_000_000, "topics": {}, "unsubscribe_reason": "",
+    });
+    for (merged, requests) in [(&shown, vec![PATCH]), (&json!({}), vec![PATCH, GET])] {
+        server.clear_requests();
+        server.fault(Fault::wrong_body(merged.to_string()).method("PATCH"));
+        server.fault(Fault::wrong_body(shown.to_string()).method("GET"));
+
+        let update = contacts.update(ADA).property("score", 4.0);
+        update.await.unwrap();
+
+        assert_eq!(sent(&server), requests);
+        server.clear_faults();
+    }
+}
+
+#[tokio::test]
 async fn properties_are_stored_if_the_service_refuses_or_ignores_the_body_of_the_merge() {
     let refusing = Dialect {
         merge_body: MergeBody::Bare,

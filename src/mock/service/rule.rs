@@ -327,6 +327,10 @@ impl ConditionMembers {
 
     fn property_test(&mut self, prefix: &str) -> Result<PropertyTest, String> {
         let op = required(self.op.take(), prefix, "op")?;
+        if matches!(&*op, "is_set" | "is_not_set") {
+            // The document lists it for every operator, and these need none.
+            self.value = None;
+        }
         Ok(match &*op {
             "is" => PropertyTest::Is(self.text_or_number(prefix)?),
             "is_not" => PropertyTest::IsNot(self.text_or_number(prefix)?),
@@ -754,8 +758,8 @@ mod tests {
                 "`conditions[0].value` must be a string, not 2",
             ),
             (
-                json!({"field": "property", "key": "p", "op": "is_set", "value": 2}),
-                "`conditions[0].value` is not a known member of this condition",
+                json!({"field": "property", "key": "p", "op": "is_set", "days": 2}),
+                "`conditions[0].days` is not a known member of this condition",
             ),
             (
                 json!({"field": "engagement", "what": "sent", "op": "ever"}),

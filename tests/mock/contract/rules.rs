@@ -111,6 +111,12 @@ fn section_2_8_op_is_set_and_is_not_set_test_whether_the_property_exists() {
         ],
     );
     expect_matches(&api, is_set("x", "is_not_set"), &["missing"]);
+    // The document lists `value` for each operator.
+    for value in [json!(""), json!(2), Value::Null] {
+        let mut condition = is_set("x", "is_not_set");
+        condition["value"] = value;
+        expect_matches(&api, condition, &["missing"]);
+    }
     assert_eq!(api.matching(is_set("y", "is_not_set")).len(), 7);
 }
 
