@@ -8,6 +8,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitCode, Termination};
+use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
 use futures_core::Stream as _;
@@ -20,9 +21,7 @@ use super::output::{
 use super::{Confirmation, Connection, Service};
 use crate::causes::with_causes;
 use crate::contacts::{ListContacts, OnConflict};
-use crate::export::{
-    Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines, with_topics,
-};
+use crate::export::{Csv, ExportColumn, ExportReport, ExportedContact, Format, JsonLines};
 use crate::import::{
     Column, CsvInput, ImportFiles, ImportReport, ImportRow, Journal, Safeguard, SyncError,
     SyncReport, SyncRow, SyncState, is_regular_file, with_suffix,
@@ -736,7 +735,7 @@ pub(super) struct SyncOptions {
     #[arg(long, value_name = "NAME")]
     checks_topic: Vec<String>,
     /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
-    /// [default: 100, or a tenth of the rows; at most half of them, and 0 if the file has no rows]
+    /// [default: 100, or a tenth of the rows; at most half of them, or 10; 0 if the file has no rows]
     #[arg(long, value_name = "N")]
     leave_at_most: Option<u64>,
     /// Write the rows that were not applied to this CSV file
@@ -1065,6 +1064,7 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         return Err(Failure::usage("--at-least needs a FILE that is not -"));
     }
     let list = options.filter.apply(connection.contacts.list()).patient();
+    let before = options.last_record();
     if is_standard_output {
         // A write blocks this task until somebody reads, so another one waits for the signal. Nothing has to be finished.
         tokio::spawn(async move {
@@ -1076,10 +1076,10 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
         return options.write_out(list, format, output).await;
     }
     tokio::select! {
-        exported = options.write_file(list, format, output) => exported,
+        exported = options.write_file(list, format, before, output) => exported,
         () = shutdown_signal() => {
             clear_progress();
-            Err(options.with_hint(Failure::interrupted("interrupted")))
+            Err(options.with_hint(Failure::interrupted("interrupted"), before))
         }
     }
 }
@@ -1102,6 +1102,7 @@ impl ExportOptions {
         &self,
         list: ListContacts,
         format: Format,
+        before: Option<SystemTime>,
         output: Output,
     ) -> Result<ExitCode, Failure> {
         // Counting is cheap, compared with the retrieve calls.
@@ -1134,13 +1135,16 @@ impl ExportOptions {
             {
                 return failure;
             }
-            let written = format!("{} contacts are written", error.report().contacts());
-            let failure = failure.note(&written);
+            // It may have stopped before it read how many the file has.
+            let failure = match error.report().contacts() {
+                0 => failure,
+                contacts => failure.note(&format!("{contacts} contacts are written")),
+            };
             // If the files do not fit, the same command would fail in the same way.
             let has_written = error.report().contacts() > error.report().resumed();
             match error.error().kind() == ErrorKind::Config && !has_written {
                 true => failure,
-                false => self.with_hint(failure),
+                false => self.with_hint(failure, before),
             }
         })?;
         let json = json!({
@@ -1152,12 +1156,20 @@ impl ExportOptions {
         Ok(report.report())
     }
 
-    /// Adds the command that continues the export, if there is something to continue.
-    fn with_hint(&self, failure: Failure) -> Failure {
-        if self.service.mock.is_none() && with_suffix(&self.file, ".cursor").exists() {
-            failure.note(&format!("to continue: {}", command_to_continue()))
-        } else {
-            failure
+    /// Returns when an export to the file last recorded how far it is; `None` if it left nothing to continue.
+    fn last_record(&self) -> Option<SystemTime> {
+        let record = std::fs::metadata(with_suffix(&self.file, ".cursor"));
+        record.and_then(|record| record.modified()).ok()
+    }
+
+    /// Adds the command that continues the export, if it has recorded something since `before`. What an earlier export has
+    /// left is continued only if the command said so: its contacts may have opted out since then.
+    fn with_hint(&self, failure: Failure, before: Option<SystemTime>) -> Failure {
+        let last = self.last_record();
+        let is_of_this_export = last.is_some() && (self.resume || last != before);
+        match self.service.mock.is_none() && is_of_this_export {
+            true => failure.note(&format!("to continue: {}", command_to_continue())),
+            false => failure,
         }
     }
 
@@ -1268,7 +1280,7 @@ async fn write_full(list: ListContacts, lines: &Lines, output: Output) -> Result
     let mut malformed = 0;
     let mut contacts = list.large_pages().full();
     while let Some(contact) = poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
-        match contact.and_then(with_topics) {
+        match contact.and_then(|contact| lines.format.check_contact(contact)) {
             Ok(contact) if !print(&lines.line(&contact))? => break,
             Ok(_) => {}
             Err(error) if error.is_malformed_contact() => {

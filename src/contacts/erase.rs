@@ -174,6 +174,9 @@ fn is_refusal(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported && error.source().is_some()
 }
 
+/// How often to remove properties that another program adds meanwhile.
+const ATTEMPTS: u32 = 3;
+
 /// Opts a contact out, and removes its names and properties.
 async fn empty(
     contacts: &Contacts,
@@ -191,18 +194,26 @@ async fn empty(
     // First, because an opt-out creates no contact.
     opt_out().await?;
     // The opt-out is recorded by now.
-    let contact = contact.map_err(Error::maybe_applied)?;
-    let mut update = contacts.update(address).first_name("").last_name("");
-    for (name, _) in &contact.properties {
-        update = update.remove_property(name);
+    let mut properties = contact.map_err(Error::maybe_applied)?.properties;
+    for _ in 0..ATTEMPTS {
+        let mut update = contacts.update(address).first_name("").last_name("");
+        for (name, _) in &properties {
+            update = update.remove_property(name);
+        }
+        let emptied = update.options(options.clone()).await;
+        let emptied = emptied.map_err(Error::maybe_applied)?;
+        // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.
+        if !emptied.unsubscribed {
+            opt_out().await.map_err(Error::maybe_applied)?;
+        }
+        // Another program may have added some.
+        properties = emptied.properties;
+        if properties.is_empty() {
+            return Ok(());
+        }
     }
-    let emptied = update.options(options.clone()).await;
-    let emptied = emptied.map_err(Error::maybe_applied)?;
-    // The contact was deleted meanwhile, and the update has created it anew, or somebody has opted it in.
-    if !emptied.unsubscribed {
-        opt_out().await.map_err(Error::maybe_applied)?;
-    }
-    Ok(())
+    let error = Error::decode("another program adds properties to the contact; stop it first");
+    Err(error.repeatable(true).maybe_applied())
 }
 
 call_settings!(EraseContact);

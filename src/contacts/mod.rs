@@ -115,6 +115,8 @@ pub use matches::{MatchRule, MatchRules};
 pub use merge::MergeProperties;
 #[cfg(feature = "unsubscribe")]
 pub(crate) use model::address_in_path;
+#[cfg(feature = "import")]
+pub(crate) use model::not_shown;
 pub(crate) use model::optional_id;
 pub use model::{
     Contact, ContactRecord, ContactSummary, OptOutReason, Reachability, UnsubscribeReason,

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
@@ -265,7 +266,7 @@ impl Contact {
 }
 
 /// The contact was in a response, so there was at least one attempt.
-fn not_shown(problem: &'static str) -> Error {
+pub(crate) fn not_shown(problem: impl Into<Cow<'static, str>>) -> Error {
     let error = Error::decode(problem).with_outcome(Outcome::Unchanged);
     error.after(1, Outcome::Unchanged).malformed_contact()
 }

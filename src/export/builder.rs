@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::csv::{Format, next};
-use super::with_topics;
 use crate::Error;
 use crate::any_error::REFUSED;
 use crate::client::wait_for_call;
@@ -78,8 +77,8 @@ impl ListContacts {
 /// The cursor file holds the cursor, the length of the part file, and the counts, but no contacts. After each page, the
 /// export appends the contacts to the part file, syncs it, and then replaces the cursor file. A [resumed](Self::resume)
 /// export truncates the part file to that length and continues the list after that cursor. So the finished file has
-/// every contact exactly once, even if the program or the machine stops at any moment. At its end, the export removes
-/// the cursor file.
+/// every contact of the pages exactly once, even if the program or the machine stops at any moment. At its end, the
+/// export removes the cursor file.
 ///
 /// Only the owner can read a new file (on Unix). An existing file is replaced by a file with the same mode, but with
 /// the group of a new file.
@@ -99,6 +98,8 @@ impl ListContacts {
 ///   to another export, if the service refuses its cursor, if another export is writing to the file, or if the list has
 ///   too few contacts ([`at_least`](Self::at_least)).
 /// - [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if [`stop_when`](Self::stop_when) ended the export.
+/// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeats a page or a cursor. The part file may
+///   have contacts twice then, so it is emptied and the cursor file removed: also a resumed export begins anew.
 /// - The error of the list or of a retrieve call, if it fails three times in a row. Each of the three is retried for
 ///   minutes (see [`ListContacts::export`]).
 ///
@@ -203,7 +204,8 @@ impl Export {
     /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning.
     ///
     /// If there is no cursor file or no part file, as after a finished export, it starts from the beginning, too. To
-    /// resume, the path, the list, the format and the service must be the same as before. With
+    /// resume, the path, the list, the format, the service and the audience of the key must be the same as before; the
+    /// export cannot notice the key of another audience. With
     /// [all columns](super::Csv::all_columns), the file keeps those with which it was begun. If the last contact in the
     /// file was deleted since, the service may refuse the cursor. Then start the export without `resume`.
     ///
@@ -390,7 +392,15 @@ impl Export {
                     return Err(ExportError::new(report, refused_cursor(error)));
                 }
                 // The list itself ends after three failures in a row. Until then, the next call retries.
-                Err(error) if parts.has_ended() => return Err(ExportError::new(report, error)),
+                Err(error) if parts.has_ended() => {
+                    // Earlier pages may have been repetitions, too, and their contacts are in the file.
+                    let forgotten = match error.kind() {
+                        crate::ErrorKind::Pagination => output.forget().await,
+                        _ => Ok(()),
+                    };
+                    let error = forgotten.err().unwrap_or(error);
+                    return Err(ExportError::new(report, error));
+                }
                 Err(_) => continue,
             };
             is_continuing = false;
@@ -634,7 +644,9 @@ impl fmt::Display for ExportReport {
 
 /// An export that stopped before its end, with its report and the error that stopped it.
 ///
-/// The part file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
+/// The part file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue, unless the
+/// service repeated a page. If the export stopped before it began, for example because a key was refused while it searched
+/// for columns, these are the files of the export before it, if that was interrupted.
 ///
 /// `Display` prints the count and then the error, and `{:#}` its causes, too. So `source()` returns the cause of that
 /// error, not the error itself: [`error`](Self::error) does. It does not convert to an [`Error`], because an `Error`
@@ -842,9 +854,8 @@ async fn next_full(
     let mut part = Part::default();
     let vanished = stream.vanished();
     while part.contacts + part.vanished + (part.malformed.len() as u64) < FULL_CONTACTS {
-        let item = next(stream)
-            .await
-            .map(|contact| contact.and_then(with_topics));
+        let item = next(stream).await;
+        let item = item.map(|contact| contact.and_then(|contact| format.check_contact(contact)));
         part.vanished = stream.vanished() - vanished;
         match item {
             Some(Ok(contact)) => {
@@ -1006,6 +1017,13 @@ impl Output {
         self.cursor_file.write(&self.record)
     }
 
+    /// Removes the lines, and then their record: without it, the next export could not tell whose they are.
+    fn forget(&mut self) -> io::Result<()> {
+        self.check_length()?;
+        self.file.set_len(0)?;
+        self.cursor_file.remove()
+    }
+
     /// Renames the part file, and removes the cursor file, so that the next export starts from the beginning. A crash
     /// in between leaves a cursor file without a part file. The next export then starts from the beginning, too.
     fn finish(&mut self) -> io::Result<()> {
@@ -1147,6 +1165,11 @@ impl OutputWriter {
     ) -> Result<(), Error> {
         self.write(move |output| output.append(&lines, cursor, report))
             .await
+    }
+
+    /// Removes what was written, so that nothing continues it.
+    async fn forget(&self) -> Result<(), Error> {
+        self.write(Output::forget).await
     }
 
     /// Removes the cursor file, because the list has ended.

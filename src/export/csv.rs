@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, ListContacts, Properties, PropertyValue, UnsubscribeReason,
+    not_shown,
 };
 use crate::import::{escape, is_property_name, line};
 use crate::{Error, Timestamp};
@@ -90,8 +91,11 @@ impl Csv {
     ///
     /// The export finds the properties before it writes, so it reads the whole list once more. To find the topics, it
     /// retrieves the newest contact: a full contact has every topic, even if it never answered
-    /// ([interface section 2.1](crate::interface#2.1)). Until then, [`columns`](Self::columns), [`header`](Self::header)
-    /// and [`line`](Self::line) return nothing. A property that is added later has no column.
+    /// ([interface section 2.1](crate::interface#2.1)). A contact that says no to another topic, because the service does not
+    /// show it or it was added later, counts as [malformed](super::Export::on_malformed) and is left out: without the column,
+    /// an import elsewhere would subscribe it. A property that is added later has no column.
+    ///
+    /// Until the export, [`columns`](Self::columns), [`header`](Self::header) and [`line`](Self::line) return nothing.
     ///
     /// # Example: everything that can be carried over
     ///
@@ -126,6 +130,9 @@ impl Csv {
     /// Puts an apostrophe before each cell that a spreadsheet would take for a formula, as the
     /// [rejects](crate::import::Import::rejects) of an import do. Numbers are left as they are. Default: the exact
     /// text.
+    ///
+    /// Open the file with the comma as the only delimiter. A spreadsheet that separates at semicolons, as some do by the
+    /// language of the system, would see further cells inside a cell, and a formula in one of them.
     ///
     /// # Example: a name that is a formula
     ///
@@ -245,6 +252,23 @@ impl Csv {
         Ok(())
     }
 
+    /// Checks that a column was found for each topic to which a contact says no. Without the column, an import elsewhere
+    /// would subscribe it.
+    ///
+    /// # Errors
+    ///
+    /// The error of a malformed contact, with the contact as its body.
+    fn check_answers(&self, contact: &Contact) -> Result<(), Error> {
+        let mut refused = contact.topic_opt_outs();
+        match refused.find(|topic| !has_column(&self.columns, topic)) {
+            None => Ok(()),
+            Some(topic) => Err(not_shown(format!(
+                "the contact says no to the topic `{topic}`, for which no column was found; export again, or choose the columns, with `topics`"
+            ))
+            .reading(json(contact).into())),
+        }
+    }
+
     /// Describes the format, so that a resumed export can be compared with it.
     pub(super) fn description(&self) -> String {
         let escaped = match self.escape_formulas {
@@ -337,6 +361,19 @@ impl Format {
         match self {
             Self::Csv(csv) => csv.check(is_full),
             Self::JsonLines(_) => Ok(()),
+        }
+    }
+
+    /// Returns a contact that was retrieved, if its line has all its opt-outs.
+    ///
+    /// # Errors
+    ///
+    /// The error of a malformed contact, with the contact as its body.
+    pub(crate) fn check_contact(&self, contact: Contact) -> Result<Contact, Error> {
+        let contact = with_topics(contact)?;
+        match self {
+            Self::Csv(csv) if csv.is_found => csv.check_answers(&contact).map(|()| contact),
+            _ => Ok(contact),
         }
     }
 
@@ -507,13 +544,9 @@ impl<'a> ExportedContact<'a> {
         let Self::Full(contact) = self else {
             return String::new();
         };
-        let has_column = |topic: &str| {
-            let is_it = |column: &ExportColumn| matches!(column, ExportColumn::Topic(name) if name == topic);
-            columns.iter().any(is_it)
-        };
         let without_answer = contact.null_topics().map(|name| (name, &false));
         let topics = contact.topics.iter().chain(without_answer);
-        object(topics.filter(|(name, _)| !has_column(name)))
+        object(topics.filter(|(name, _)| !has_column(columns, name)))
     }
 
     /// Returns the properties without a column of their own, as a JSON object.
@@ -528,6 +561,13 @@ impl<'a> ExportedContact<'a> {
                 .filter(|(name, _)| !has_column(name)),
         )
     }
+}
+
+/// Returns whether a topic has a column of its own.
+fn has_column(columns: &[ExportColumn], topic: &str) -> bool {
+    let is_it =
+        |column: &ExportColumn| matches!(column, ExportColumn::Topic(name) if name == topic);
+    columns.iter().any(is_it)
 }
 
 /// Writes a JSON object. Empty if it has no members.
@@ -774,7 +814,7 @@ async fn found_topics(
 /// # Errors
 ///
 /// The error of a malformed contact, with the contact as its body.
-pub(crate) fn with_topics(contact: Contact) -> Result<Contact, Error> {
+fn with_topics(contact: Contact) -> Result<Contact, Error> {
     match contact.require_topics() {
         Ok(()) => Ok(contact),
         Err(error) => Err(error.reading(json(&contact).into())),

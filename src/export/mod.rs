@@ -57,5 +57,4 @@ mod builder;
 mod csv;
 
 pub use builder::{Export, ExportError, ExportReport};
-pub(crate) use csv::with_topics;
 pub use csv::{Csv, ExportColumn, ExportedContact, Format, JsonLines};

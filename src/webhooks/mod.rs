@@ -110,7 +110,8 @@
 //!
 //! 1. Add the new secret beside the old one, and deploy: with [`VerifierBuilder::secret`].
 //! 2. Change the secret in the dashboard.
-//! 3. Wait until [`Verifier::metrics`] no longer counts deliveries that were signed with the old secret.
+//! 3. Wait until no delivery is signed with the old secret any more: until [`Verifier::metrics`] of each process counts
+//!    the same for a whole day, because retries of an event take hours. A restart sets the counters to 0.
 //! 4. Remove the old secret.
 //!
 //! # If genuine deliveries are rejected

@@ -469,3 +469,72 @@ fn is_continued_after(signal: &str) {
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(text.lines().count(), 1_001);
 }
+
+#[test]
+fn an_export_that_fails_before_it_records_anything_does_not_advise_to_continue_an_older_one() {
+    let folder = Folder::new("export-older");
+    let mut builder = MockServer::builder();
+    for n in 0..250 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+    }
+    let server = builder.start_blocking();
+    let file = folder.path("all.csv");
+    let export = |flags: &[&str]| end(audience_at(&server, &["export", &file]).args(flags));
+    let stop_after = |requests: u64| {
+        server.clear_faults();
+        server.fault(Fault::status(403).after(requests));
+    };
+
+    stop_after(1);
+    let older = export(&["--columns", "email"]);
+    assert!(
+        older
+            .stderr
+            .contains("; 200 contacts are written; to continue: "),
+        "{older:?}"
+    );
+    let record = std::fs::read(folder.path("all.csv.cursor")).unwrap();
+    stop_after(0);
+    let stopped = export(&[]);
+
+    assert_eq!(stopped.code, Some(1), "{stopped:?}");
+    assert!(!stopped.stderr.contains("to continue"), "{stopped:?}");
+    assert!(!stopped.stderr.contains("are written"), "{stopped:?}");
+    assert_eq!(
+        std::fs::read(folder.path("all.csv.cursor")).unwrap(),
+        record
+    );
+
+    // Whoever continues the older one may continue it again.
+    let resumed = export(&["--columns", "email", "--resume"]);
+    assert!(
+        resumed
+            .stderr
+            .contains("; 200 contacts are written; to continue: "),
+        "{resumed:?}"
+    );
+    // And one that stops at the same place as the older one has recorded it.
+    stop_after(1);
+    let again = export(&["--columns", "email"]);
+    assert!(again.stderr.contains("; to continue: "), "{again:?}");
+}
+
+#[test]
+fn an_export_of_a_list_that_repeats_a_page_does_not_advise_to_continue() {
+    let folder = Folder::new("export-repeated");
+    let server = MockServer::builder().start_blocking();
+    let page = r#"{"data": [{"id": "c_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 1}], "next": "c_1"}"#;
+    server.fault(Fault::wrong_body(page));
+
+    let stopped = end(&mut audience_at(
+        &server,
+        &["export", &folder.path("all.csv"), "--columns", "email"],
+    ));
+
+    assert_eq!(stopped.code, Some(1), "{stopped:?}");
+    assert!(
+        stopped.stderr.contains("repeated a cursor or a page"),
+        "{stopped:?}"
+    );
+    assert!(!stopped.stderr.contains("to continue"), "{stopped:?}");
+}

@@ -475,6 +475,53 @@ async fn an_erasure_of_which_a_name_or_a_property_is_left_is_not_reported_as_don
 }
 
 #[tokio::test]
+async fn an_erasure_removes_a_property_that_another_program_has_added_meanwhile() {
+    let ada = SeedContact::new(ADA).first_name("Ada");
+    let ada = ada.property("plan", "pro").property("seats", 3);
+    let server = MockServer::builder().seed_contact(ada).start().await;
+    // When the call looked first, the other program had not added `seats` yet.
+    let early = format!(
+        r#"{{"id": "con_1", "email": "{ADA}", "first_name": "Ada", "unsubscribed": false, "created_at": 1,
+            "properties": {{"plan": "pro"}}, "topics": {{}}}}"#
+    );
+    server.fault(Fault::wrong_body(early).method("GET").path(PATH).times(1));
+
+    let erasure = server.client().contacts().erase(ADA).await.unwrap();
+
+    assert_eq!(erasure, Erasure::Emptied);
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.unsubscribed && ada.properties.is_empty(), "{ada:?}");
+}
+
+#[tokio::test]
+async fn an_erasure_of_a_contact_that_never_stays_empty_is_not_reported_as_done() {
+    let ada = SeedContact::new(ADA).first_name("Ada");
+    let server = MockServer::builder().seed_contact(ada).start().await;
+    for number in 0..3 {
+        let shown = format!(
+            r#"{{"id": "con_1", "email": "{ADA}", "unsubscribed": true, "created_at": 1,
+                "properties": {{"new{number}": 1}}, "topics": {{}}}}"#
+        );
+        let create = Fault::wrong_body(shown.clone()).method("POST");
+        server.fault(create.path("/contacts").times(1));
+        server.fault(
+            Fault::wrong_body(shown)
+                .method("GET")
+                .path(PATH)
+                .after(1)
+                .times(1),
+        );
+    }
+
+    let error = server.client().contacts().erase(ADA).await.unwrap_err();
+
+    let found = (error.kind(), error.outcome());
+    assert_eq!(found, (ErrorKind::Decode, Outcome::Unknown), "{error}");
+    assert!(error.to_string().contains("adds properties"), "{error}");
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
 async fn a_contact_that_may_be_deleted_later_is_not_changed_and_a_failed_step_can_be_repeated() {
     let server = MockServer::builder().seed_contact(SeedContact::new(ADA).first_name("Ada"));
     let server = server.start().await;

@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 use super::processes::KEY;
 use super::{FIRST_MAILS, FIRST_MAILS_PER_SECOND};
 
-/// No reader has two rounds simultaneously: a round takes less time than it takes until the next one of this reader.
-const READERS: u32 = 20_000;
+/// Each of the first mails has another reader, so the mock holds an answer of each reader when the first mails are sent. No
+/// reader has two rounds simultaneously: a round takes less time than it takes until the next one of this reader.
+const READERS: u32 = FIRST_MAILS;
 const ROUNDS_BETWEEN_LISTS: u32 = 250;
 const ERRORS_SHOWN: usize = 10;
 

@@ -22,7 +22,8 @@ use crate::postgres_server::{self, Postgres};
 
 /// Which requests, deliveries and handlers fail.
 const FAULTY: f64 = 0.05;
-/// The mock keeps this many mails. They are sent first, quickly, because the mock grows until then.
+/// The mock keeps this many mails. They are sent first, quickly, each to another reader, because the mock grows until
+/// then.
 const FIRST_MAILS: u32 = 10_000;
 const FIRST_MAILS_PER_SECOND: u32 = 250;
 const BETWEEN_SAMPLES: Duration = Duration::from_secs(10);

@@ -803,6 +803,58 @@ async fn a_full_export_leaves_out_contacts_without_topics_and_needs_one_that_has
 }
 
 #[tokio::test]
+async fn a_contact_that_says_no_to_a_topic_without_a_found_column_is_left_out_and_counted() {
+    for answer in [json!(false), json!(null)] {
+        let server = MockServer::builder()
+            .topic("news", true)
+            .seed_contact("0@x.io")
+            .seed_contact("1@x.io")
+            .start()
+            .await;
+        let folder = Folder::new("no-column");
+        let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+        // As a service that shows only the topics that a contact has answered.
+        let topics = json!({"news": true, "offers": answer, "shop": true});
+        let older = json!({"id": "con_1", "email": "0@x.io", "unsubscribed": false, "created_at": 1, "topics": topics});
+        let older = older.to_string();
+        let fault = Fault::wrong_body(older.clone()).method("GET");
+        server.fault(fault.path("/contacts/0%40x.io"));
+        let kept = Arc::new(Mutex::new(Vec::new()));
+
+        let export = list.clone().export(&path, Csv::all_columns()).full();
+        let seen = Arc::clone(&kept);
+        let export = export.on_malformed(move |error| {
+            let body = String::from_utf8(error.body().unwrap().to_owned()).unwrap();
+            seen.lock().unwrap().push((error.to_string(), body));
+        });
+        let report = export.await.unwrap();
+
+        assert_eq!((report.contacts(), report.malformed()), (1, 1));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains("1@x.io") && !text.contains("0@x.io"),
+            "{text}"
+        );
+        let (error, body) = kept.lock().unwrap().pop().unwrap();
+        assert!(error.contains("says no to the topic `offers`"), "{error}");
+        assert!(body.contains("0@x.io"), "{body}");
+
+        // Columns that somebody has chosen are theirs, and these have every answer.
+        for columns in [
+            &["email"][..],
+            &["email", "topics"],
+            &["email", "topic:offers"],
+        ] {
+            let csv = Csv::new(columns.iter().copied());
+            let report = list.clone().export(&path, csv).full().await.unwrap();
+            assert_eq!((report.contacts(), report.malformed()), (2, 0));
+        }
+        let report = list.export(&path, JsonLines).full().await.unwrap();
+        assert_eq!((report.contacts(), report.malformed()), (2, 0));
+    }
+}
+
+#[tokio::test]
 async fn the_first_refusal_of_a_list_is_the_error_of_the_export() {
     let server = respond_in_turn([status(403), status(403), status(403)]).await;
     let folder = Folder::new("refused");

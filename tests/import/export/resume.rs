@@ -315,6 +315,32 @@ async fn a_contact_that_the_service_refuses_is_not_a_cursor_that_it_refuses() {
 }
 
 #[tokio::test]
+async fn after_a_repeated_page_a_resumed_export_begins_anew_and_has_each_contact_once() {
+    for is_full in [false, true] {
+        let form = |export: Export| match is_full {
+            true => export.full(),
+            false => export,
+        };
+        let (server, list) = server(10).await;
+        let folder = Folder::new(&format!("repeated-page-{is_full}"));
+        let stale = list.clone().limit(2).await.unwrap();
+        let stale = serde_json::json!({"data": stale.data, "next": stale.data[1].id});
+        // Two pages of the list, and then the same page again and again.
+        let fault = Fault::wrong_body(stale.to_string()).path("/contacts");
+        server.fault(fault.after(2));
+
+        let stopped = form(addresses(&list, &folder)).await.unwrap_err();
+        server.clear_faults();
+        let report = form(addresses(&list, &folder)).await.unwrap();
+
+        assert_eq!(stopped.error().kind(), ErrorKind::Pagination);
+        assert_eq!((report.contacts(), report.resumed()), (10, 0));
+        let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+        assert_eq!(text, all_addresses(10));
+    }
+}
+
+#[tokio::test]
 async fn two_exports_with_one_cursor_file_are_not_continued_by_each_other() {
     let (server, list) = server(10).await;
     let folder = Folder::new("shared-cursor");
