@@ -234,15 +234,22 @@ fn diagnose(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let (secret, old) = secret.read()?;
-    let verifier = delivery.verifier(Verifier::builder(), &secret, old.as_deref())?;
-    let mut secrets = vec![("default".to_owned(), secret)];
-    secrets.extend(old.map(|old| ("old".to_owned(), old)));
+    let mut secrets = vec![("default".to_owned(), secret.clone())];
+    secrets.extend(old.clone().map(|old| ("old".to_owned(), old)));
     for file in others {
         let other = read_secret(file).map_err(|error| unreadable(file, &error))?;
         secrets.push((file.display().to_string(), other));
     }
     let (headers, body) = (delivery.headers()?, delivery.body()?);
-    let diagnosis = verifier.diagnose(&headers, &body, secrets);
+    let diagnose = |builder| {
+        let verifier = delivery.verifier(builder, &secret, old.as_deref())?;
+        Ok::<_, Failure>(verifier.diagnose(&headers, &body, secrets.clone()))
+    };
+    // The receiver may have a higher limit than the default. So the limit is the reason only if there is no other.
+    let mut diagnosis = diagnose(Verifier::builder().body_limit(usize::MAX))?;
+    if diagnosis == Diagnosis::Accepted {
+        diagnosis = diagnose(Verifier::builder())?;
+    }
     let is_accepted = diagnosis == Diagnosis::Accepted;
     let json = json!({"accepted": is_accepted, "diagnosis": diagnosis.to_string()});
     output.result(&json, |_| {

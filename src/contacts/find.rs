@@ -75,7 +75,7 @@ impl Contacts {
         address: &str,
         options: &CallOptions,
     ) -> Result<Response<Contact>, Error> {
-        let options = self.client.start_deadline(options.clone());
+        let options = self.client.start_reads(options.clone());
         let retrieve = self.retrieve_own(address).options(options.clone());
         match retrieve.response().await {
             Ok(response) => Ok(response),

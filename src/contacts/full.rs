@@ -326,7 +326,7 @@ impl RetrieveEach {
         let (address, options) = (address.to_owned(), self.options.clone());
         // The list has the contact, so a gateway's 404 or another contact must not replace it.
         ResponseFuture::new(async move {
-            let options = contacts.client.start_deadline(options);
+            let options = contacts.client.start_reads(options);
             contacts.retrieve_or_missing(&address, &options).await
         })
     }

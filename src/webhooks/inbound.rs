@@ -217,8 +217,10 @@ impl AuthenticationResults {
     }
 
     fn methods(&self) -> impl Iterator<Item = Method<'_>> {
+        // A quote or a comment that is never closed may hide the results of the service.
+        let text = if is_closed(&self.0) { &*self.0 } else { "" };
         // The first section is the name of the server.
-        sections(&self.0).skip(1).filter_map(Method::parse)
+        sections(text).skip(1).filter_map(Method::parse)
     }
 }
 
@@ -323,25 +325,49 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// Returns the index of the first character outside of quotes and comments for which `stops` is true.
 fn end(text: &str, mut stops: impl FnMut(char) -> bool) -> usize {
-    let mut quoted = false;
-    let mut depth = 0_usize;
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        let inside = quoted || depth > 0;
+    let mut place = Place::default();
+    let mut characters = text.char_indices();
+    let end = characters.find(|(_, c)| {
+        let stops = !place.is_inside() && stops(*c);
+        place.pass(*c);
+        stops
+    });
+    end.map_or(text.len(), |(at, _)| at)
+}
+
+/// Returns whether each quote and each comment ends.
+fn is_closed(text: &str) -> bool {
+    let mut place = Place::default();
+    text.chars().for_each(|c| place.pass(c));
+    !place.is_inside()
+}
+
+/// A place in the text: within quotes, within comments, or in neither.
+#[derive(Default)]
+struct Place {
+    is_quoted: bool,
+    comments: usize,
+    is_escaped: bool,
+}
+
+impl Place {
+    fn is_inside(&self) -> bool {
+        self.is_quoted || self.comments > 0
+    }
+
+    fn pass(&mut self, c: char) {
         match c {
             // A backslash takes the meaning of a quote or a parenthesis away, but only within one of them.
-            _ if escaped => escaped = false,
-            '\\' if inside => escaped = true,
+            _ if self.is_escaped => self.is_escaped = false,
+            '\\' if self.is_inside() => self.is_escaped = true,
             // The envelope sender may contain a semicolon in quotes. It must not begin another result.
-            c if !inside && stops(c) => return at,
-            '"' if depth == 0 => quoted = !quoted,
+            '"' if self.comments == 0 => self.is_quoted = !self.is_quoted,
             // Comments nest (RFC 5322).
-            '(' if !quoted => depth += 1,
-            ')' if depth > 0 => depth -= 1,
+            '(' if !self.is_quoted => self.comments += 1,
+            ')' if self.comments > 0 => self.comments -= 1,
             _ => {}
         }
     }
-    text.len()
 }
 
 string_enum! {
@@ -490,5 +516,15 @@ mod tests {
 
         assert_eq!(results.spf(), None);
         assert_eq!(results.dmarc(), None);
+
+        for open in ["(", "\"", "((a)", "(\"", "\"\\\""] {
+            let results = AuthenticationResults::from(format!(
+                "mx.example.net; spf=fail smtp.mailfrom=evil.example; dmarc=pass; dkim=pass {open}; \
+                 dkim=not-evaluated; dmarc=not-evaluated"
+            ));
+
+            assert_eq!((results.dmarc(), results.dkim()), (None, None), "{open}");
+            assert_eq!(results.authserv_id(), Some("mx.example.net"));
+        }
     }
 }

@@ -522,7 +522,8 @@ fn an_export_that_fails_before_it_records_anything_does_not_advise_to_continue_a
 #[test]
 fn an_export_of_a_list_that_repeats_a_page_does_not_advise_to_continue() {
     let folder = Folder::new("export-repeated");
-    let server = MockServer::builder().start_blocking();
+    let ada = SeedContact::new("ada@example.com").id("c_1");
+    let server = MockServer::builder().seed_contact(ada).start_blocking();
     let page = r#"{"data": [{"id": "c_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 1}], "next": "c_1"}"#;
     server.fault(Fault::wrong_body(page));
 

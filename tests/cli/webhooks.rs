@@ -128,6 +128,14 @@ fn a_delivery_is_verified_however_long_it_is_and_the_diagnosis_names_the_limit()
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert_eq!(diagnosis.code, Some(1), "{diagnosis:?}");
     assert!(diagnosis.stdout.contains("2097152"), "{diagnosis:?}");
+
+    // The receiver may have a higher limit, so another reason is found first.
+    let other = folder.file("old-secret.txt", "6Jm0nFq2pXvZk4Tt\n");
+    let headers = headers_of(&folder, "6Jm0nFq2pXvZk4Tt", Duration::ZERO, &text);
+    let flags = ["--headers", &headers, "--other-secret-file", &other];
+    let diagnosis = webhooks(&[&["diagnose", &*body], &flags[..]].concat());
+    assert_eq!(diagnosis.code, Some(1), "{diagnosis:?}");
+    assert!(diagnosis.stdout.contains("old-secret.txt"), "{diagnosis:?}");
 }
 
 #[test]

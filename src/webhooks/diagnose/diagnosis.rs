@@ -41,7 +41,8 @@ pub enum Diagnosis {
         form: SecretForm,
     },
 
-    /// The secret is right; the body was changed between the service and the verifier.
+    /// The body was changed between the service and the verifier. The secret of the verifier is right, or one of the given
+    /// secrets is. After a change that is a guess, see [`BodyChange`], both may be wrong.
     BodyChanged(BodyChange),
 
     /// No other variant applies: the delivery is forged, its secret was not given, or its body was

@@ -110,13 +110,17 @@ where
             Diagnosis::OutsideWindow(rejection.clone())
         }
         (VerifyError::SignatureMismatch, Some((verifier, headers, body))) => {
+            let mut secrets = secrets.into_iter();
             let given: Vec<Given> = secrets
-                .into_iter()
+                .by_ref()
                 .take(MAX_SECRETS)
                 .map(|(name, secret)| Given::new(name.into(), secret.as_ref()))
                 .collect();
             let mut search = Search::new(headers, body, MAX_WORK);
-            search.explain_mismatch(verifier, &given)
+            match search.explain_mismatch(verifier, &given) {
+                Diagnosis::Unexplained if secrets.next().is_some() => Diagnosis::Incomplete,
+                diagnosis => diagnosis,
+            }
         }
         _ => Diagnosis::Rejected(rejection.clone()),
     }

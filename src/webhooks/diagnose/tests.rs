@@ -50,6 +50,24 @@ fn a_delivery_outside_the_window_is_a_question_of_clocks() {
 }
 
 #[test]
+fn a_secret_that_was_given_and_not_tried_is_not_said_to_be_missing() {
+    let verifier = Verifier::new(SECRET).unwrap();
+    let headers = signed_with("another endpoint's", BODY);
+    let given = |others: usize| {
+        let others = (0..others).map(|n| (format!("{n}"), format!("secret {n}")));
+        others.chain([("last".to_owned(), "another endpoint's".to_owned())])
+    };
+    let diagnose = |others| verifier.diagnose(&headers, BODY.as_bytes(), given(others));
+
+    let name = "last".to_owned();
+    assert_eq!(diagnose(MAX_SECRETS - 1), Diagnosis::AnotherSecret { name });
+    assert_eq!(diagnose(MAX_SECRETS), Diagnosis::Incomplete);
+    let unsigned = given(MAX_SECRETS - 1).take(MAX_SECRETS - 1);
+    let diagnosis = verifier.diagnose(&headers, BODY.as_bytes(), unsigned);
+    assert_eq!(diagnosis, Diagnosis::Unexplained);
+}
+
+#[test]
 fn a_diagnosis_counts_no_delivery() {
     let verifier = Verifier::new(SECRET).unwrap();
     let genuine = signed_with(SECRET, BODY);
