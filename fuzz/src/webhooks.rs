@@ -227,7 +227,8 @@ fn methods<'a>(
     })
 }
 
-/// Splits at semicolons and then at white space, and leaves out comments. Both count only outside of quotes.
+/// Splits at semicolons and then at white space, and leaves out comments. Both count only outside of quotes. If a quote or
+/// a comment never ends, there is only the first section.
 fn plain_sections(text: &str) -> Vec<Vec<String>> {
     let mut sections = vec![vec![String::new()]];
     let (mut is_quoted, mut depth, mut is_escaped) = (false, 0, false);
@@ -270,6 +271,9 @@ fn plain_sections(text: &str) -> Vec<Vec<String>> {
         if depth == 0 {
             token.push(c);
         }
+    }
+    if is_quoted || depth > 0 {
+        sections.truncate(1);
     }
     for section in &mut sections {
         section.retain(|token| !token.is_empty());

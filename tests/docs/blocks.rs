@@ -652,7 +652,7 @@ mod a_preference_page_in_actix {
                 .to_request()
         };
 
-        let long = format!("confirm=yes&more={}", "x".repeat(16 * 1024));
+        let long = format!("confirm=yes&more={}", "x".repeat(64 * 1024));
         let long = actix_web::test::call_service(&app, post(long)).await;
         let click = actix_web::test::call_service(&app, post("confirm=yes".to_owned())).await;
 
