@@ -328,6 +328,7 @@ fn end(text: &str, mut stops: impl FnMut(char) -> bool) -> usize {
     let mut place = Place::default();
     let mut characters = text.char_indices();
     let end = characters.find(|(_, c)| {
+        // The envelope sender may contain a semicolon in quotes. It must not begin another result.
         let stops = !place.is_inside() && stops(*c);
         place.pass(*c);
         stops
@@ -360,7 +361,6 @@ impl Place {
             // A backslash takes the meaning of a quote or a parenthesis away, but only within one of them.
             _ if self.is_escaped => self.is_escaped = false,
             '\\' if self.is_inside() => self.is_escaped = true,
-            // The envelope sender may contain a semicolon in quotes. It must not begin another result.
             '"' if self.comments == 0 => self.is_quoted = !self.is_quoted,
             // Comments nest (RFC 5322).
             '(' if !self.is_quoted => self.comments += 1,

@@ -27,6 +27,14 @@ fn server() -> MockServer {
         .start_blocking()
 }
 
+fn server_with(contacts: usize) -> MockServer {
+    let mut builder = MockServer::builder();
+    for n in 0..contacts {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+    }
+    builder.start_blocking()
+}
+
 #[test]
 fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
     let folder = Folder::new("export");
@@ -348,11 +356,7 @@ fn a_cursor_file_of_something_else_is_refused_without_the_command_that_would_be_
 #[test]
 fn an_export_whose_recorded_cursor_is_refused_does_not_advise_to_resume() {
     let folder = Folder::new("refused-cursor");
-    let mut builder = MockServer::builder();
-    for n in 0..250 {
-        builder = builder.seed_contact(format!("{n}@example.com").as_str());
-    }
-    let server = builder.start_blocking();
+    let server = server_with(250);
     let file = folder.path("all.csv");
     let arguments = ["export", &file, "--columns", "email", "--resume"];
     server.fault(Fault::status(403).after(1));
@@ -431,11 +435,7 @@ fn ctrl_c_and_sigterm_name_the_command_that_continues_the_export() {
 #[cfg(unix)]
 fn is_continued_after(signal: &str) {
     let folder = Folder::new(&format!("export{signal}"));
-    let mut builder = MockServer::builder();
-    for n in 0..1_000 {
-        builder = builder.seed_contact(format!("{n}@example.com").as_str());
-    }
-    let server = builder.start_blocking();
+    let server = server_with(1_000);
     server.fault(Fault::delay(Duration::from_secs(600)).after(3));
     let file = folder.path("it's all.csv");
     let child = audience_at(&server, &["export", "--columns", "email", "--", &file])
@@ -473,11 +473,7 @@ fn is_continued_after(signal: &str) {
 #[test]
 fn an_export_that_fails_before_it_records_anything_does_not_advise_to_continue_an_older_one() {
     let folder = Folder::new("export-older");
-    let mut builder = MockServer::builder();
-    for n in 0..250 {
-        builder = builder.seed_contact(format!("{n}@example.com").as_str());
-    }
-    let server = builder.start_blocking();
+    let server = server_with(250);
     let file = folder.path("all.csv");
     let export = |flags: &[&str]| end(audience_at(&server, &["export", &file]).args(flags));
     let stop_after = |requests: u64| {

@@ -34,6 +34,12 @@ async fn server(count: usize) -> MockServer {
     server
 }
 
+async fn server_with_topic() -> MockServer {
+    let server = MockServer::builder().topic("news", true);
+    let server = server.seed_contact("0@x.io").seed_contact("1@x.io");
+    server.start().await
+}
+
 #[tokio::test]
 async fn without_resume_an_export_begins_anew() {
     let server = server(2).await;
@@ -739,12 +745,7 @@ async fn a_full_export_records_its_progress_after_50_contacts_with_those_that_va
 
 #[tokio::test]
 async fn a_full_export_leaves_out_contacts_without_topics_and_needs_one_that_has_topics() {
-    let server = MockServer::builder()
-        .topic("news", true)
-        .seed_contact("0@x.io")
-        .seed_contact("1@x.io")
-        .start()
-        .await;
+    let server = server_with_topic().await;
     let folder = Folder::new("without-topics");
     let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -805,19 +806,13 @@ async fn a_full_export_leaves_out_contacts_without_topics_and_needs_one_that_has
 #[tokio::test]
 async fn a_contact_that_says_no_to_a_topic_without_a_found_column_is_left_out_and_counted() {
     for answer in [json!(false), json!(null)] {
-        let server = MockServer::builder()
-            .topic("news", true)
-            .seed_contact("0@x.io")
-            .seed_contact("1@x.io")
-            .start()
-            .await;
+        let server = server_with_topic().await;
         let folder = Folder::new("no-column");
         let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
         // As a service that shows only the topics that a contact has answered.
         let topics = json!({"news": true, "offers": answer, "shop": true});
         let older = json!({"id": "con_1", "email": "0@x.io", "unsubscribed": false, "created_at": 1, "topics": topics});
-        let older = older.to_string();
-        let fault = Fault::wrong_body(older.clone()).method("GET");
+        let fault = Fault::wrong_body(older.to_string()).method("GET");
         server.fault(fault.path("/contacts/0%40x.io"));
         let kept = Arc::new(Mutex::new(Vec::new()));
 

@@ -27,6 +27,13 @@ fn addresses(list: &ListContacts, folder: &Folder) -> Export {
     list.clone().export(path, Csv::new(["email"])).resume()
 }
 
+fn in_form(is_full: bool, export: Export) -> Export {
+    match is_full {
+        true => export.full(),
+        false => export,
+    }
+}
+
 /// Exports until the service fails for good, after this many requests.
 async fn stop_after(requests: u64, server: &MockServer, export: Export) {
     server.fault(Fault::status(500).after(requests));
@@ -267,18 +274,18 @@ fn refused_cursor() -> Fault {
 #[tokio::test]
 async fn a_recorded_cursor_that_the_service_refuses_is_an_error_that_says_what_to_do() {
     for is_full in [false, true] {
-        let form = |export: Export| match is_full {
-            true => export.full(),
-            false => export,
-        };
         let (server, list) = server(10).await;
         let folder = Folder::new(&format!("deleted-cursor-{is_full}"));
         server.fault(Fault::status(500).path("/contacts").after(1));
-        form(addresses(&list, &folder)).await.unwrap_err();
+        in_form(is_full, addresses(&list, &folder))
+            .await
+            .unwrap_err();
         server.clear_faults();
         server.fault(refused_cursor());
 
-        let refused = form(addresses(&list, &folder)).await.unwrap_err();
+        let refused = in_form(is_full, addresses(&list, &folder))
+            .await
+            .unwrap_err();
 
         assert_eq!(refused.error().kind(), ErrorKind::Config, "{refused:#}");
         assert_eq!(refused.report().contacts(), 3);
@@ -287,12 +294,12 @@ async fn a_recorded_cursor_that_the_service_refuses_is_an_error_that_says_what_t
         assert!(text.ends_with("without resuming it"), "{text}");
         let path = folder.file("all.csv");
         server.clear_faults();
-        let anew = form(list.export(&path, Csv::new(["email"])));
+        let anew = in_form(is_full, list.export(&path, Csv::new(["email"])));
         assert_eq!(anew.await.unwrap().contacts(), 10);
 
         // A cursor of the caller is not the recorded one.
         let other = server.client().contacts().list().after("gone");
-        let refused = form(other.export(&path, Csv::new(["email"])).resume());
+        let refused = in_form(is_full, other.export(&path, Csv::new(["email"])).resume());
         let refused = refused.await.unwrap_err();
         assert!(refused.error().is_validation_error(), "{refused:#}");
     }
@@ -317,10 +324,6 @@ async fn a_contact_that_the_service_refuses_is_not_a_cursor_that_it_refuses() {
 #[tokio::test]
 async fn after_a_repeated_page_a_resumed_export_begins_anew_and_has_each_contact_once() {
     for is_full in [false, true] {
-        let form = |export: Export| match is_full {
-            true => export.full(),
-            false => export,
-        };
         let (server, list) = server(10).await;
         let folder = Folder::new(&format!("repeated-page-{is_full}"));
         let stale = list.clone().limit(2).await.unwrap();
@@ -329,9 +332,11 @@ async fn after_a_repeated_page_a_resumed_export_begins_anew_and_has_each_contact
         let fault = Fault::wrong_body(stale.to_string()).path("/contacts");
         server.fault(fault.after(2));
 
-        let stopped = form(addresses(&list, &folder)).await.unwrap_err();
+        let stopped = in_form(is_full, addresses(&list, &folder))
+            .await
+            .unwrap_err();
         server.clear_faults();
-        let report = form(addresses(&list, &folder)).await.unwrap();
+        let report = in_form(is_full, addresses(&list, &folder)).await.unwrap();
 
         assert_eq!(stopped.error().kind(), ErrorKind::Pagination);
         assert_eq!((report.contacts(), report.resumed()), (10, 0));
