@@ -250,9 +250,11 @@ impl Email {
         // A line ending would begin another header.
         let mut members = HEADER_MEMBERS.iter().filter_map(|name| self.0.get(*name));
         if members.any(has_control) {
-            return Err(Error::input(
+            let error = Error::input(
                 "an address or the subject of the mail has a control character in it, such as a line ending",
-            ));
+            );
+            // Most likely from the name of the recipient, so an issue continues with the others.
+            return Err(error.malformed_contact());
         }
         let headers = self.0.get("headers").unwrap_or(&Value::Null);
         let mut names = headers.as_object().into_iter().flat_map(Map::keys);

@@ -549,6 +549,11 @@ impl ImportOptions {
             true => "",
             false => ", and without --opt-out-all: that file has the opt-outs",
         };
+        // The journal of this import records the rows of another file.
+        let other_files = match &self.journal {
+            None => "other --rejects",
+            Some(_) => "other --rejects and another --journal",
+        };
         match &self.rejects {
             _ if !has_rejects || is_to_continue => {}
             // The error says what to do.
@@ -560,11 +565,11 @@ impl ImportOptions {
                 path.display()
             )),
             Some(path) if !has_folder && is_misspelled => lines.push(format!(
-                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with other --rejects{without_opt_out_all}",
+                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with {other_files}{without_opt_out_all}",
                 path.display()
             )),
             Some(path) if !has_folder => lines.push(format!(
-                "fix the rows in {} and import that file with the same options, but other --rejects{without_opt_out_all}",
+                "fix the rows in {} and import that file with the same options, but {other_files}{without_opt_out_all}",
                 path.display()
             )),
             // The rejects may lack rows.

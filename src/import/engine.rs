@@ -112,7 +112,8 @@ impl Progress {
     ///
     /// let import = contacts.import(rows).on_progress(|progress| {
     ///     let total = progress.total().expect("the length of this iterator is known");
-    ///     println!("{} %", 100 * progress.finished() / total);
+    ///     // Without any rows, it is 0.
+    ///     println!("{} %", 100 * progress.finished() / total.max(1));
     /// });
     /// println!("{}", import.await?);
     /// # Ok(()) }

@@ -774,7 +774,7 @@ impl SyncContacts {
 
     /// Returns the addresses of some contacts of the last run; none if this one sends nothing and reads no list.
     fn sample(&self, plan: &Plan) -> Result<Vec<String>, Error> {
-        let sends = !plan.first.is_empty() || plan.second.count > 0;
+        let sends = plan.total() > 0 || !plan.leavers.is_empty();
         match self.checks_list || sends && !self.is_dry_run() {
             true => self.state.sample(),
             false => Ok(Vec::new()),
@@ -2946,16 +2946,14 @@ struct UpsertOptOuts {
 }
 
 impl UpsertOptOuts {
-    /// Counts the opt-outs that are new as left, and adds those of the other rows that keep the address.
+    /// Counts all opt-outs as left until the contact is known to have existed, also those that an earlier run has
+    /// recorded, and adds those of the other rows that keep the address.
     fn complete(&mut self, shared: Option<&[OptOut]>, may_be_new: bool) {
-        let new = self.to_send.iter();
-        let new = new.filter(|opt_out| !has(&self.recorded, opt_out));
-        add_missing(&mut self.left, new);
+        add_missing(&mut self.left, &self.to_send);
         let of_sharing = shared.unwrap_or_default().iter();
         let of_sharing: Vec<_> = of_sharing
             .filter(|opt_out| !has(&self.to_send, opt_out))
             .collect();
-        // Until the contact is known to have existed, and not to have been created.
         add_missing(&mut self.left, of_sharing.iter().copied());
         if !may_be_new {
             add_missing(&mut self.recorded, of_sharing.iter().copied());
@@ -2966,7 +2964,8 @@ impl UpsertOptOuts {
     /// Returns the entry when the contact was sent, but not its opt-outs.
     fn applied(&self, done: &Entry) -> Entry {
         let mut opt_outs = done.opt_outs.clone();
-        opt_outs.retain(|opt_out| !has(&self.left, opt_out));
+        // A later run tells of an opt-in after one that an earlier run has recorded.
+        opt_outs.retain(|opt_out| !has(&self.left, opt_out) || has(&self.recorded, opt_out));
         Entry {
             opt_outs,
             left: self.left.clone(),

@@ -2205,23 +2205,25 @@ impl Shared {
     /// Extends a lease for as long as it is polled. Never ends.
     async fn keep_extended(&self, held: HeldClaim<'_>, claimed_at: Instant) {
         let lease = self.settings.lease;
-        let mut extended_at = claimed_at;
+        // The lease is extended after a third of its time: if that fails, there is time for other tries before it ends.
+        let mut extend_at = claimed_at + lease / 3;
         loop {
-            // The lease is extended after a third of its time: if that fails, there is time for another try before it
-            // ends.
-            tokio::time::sleep_until(extended_at + lease / 3).await;
+            tokio::time::sleep_until(extend_at).await;
             let extended = self.store.extend(held, lease).await;
-            // The next third begins with the response, so that a slow store is not asked without a pause.
-            extended_at = Instant::now();
+            // The pause begins with the response, so that a slow store is not asked without one.
+            let now = Instant::now();
             match extended {
-                Ok(true) => {}
+                Ok(true) => extend_at = now + lease / 3,
                 Ok(false) => {
                     self.report_lost_lease(held.key.id);
                     // The handler is not cut off in the middle of its effect. Its token can no longer complete the
                     // event.
                     return pending().await;
                 }
-                Err(error) => self.store_failed("extend", &error),
+                Err(error) => {
+                    self.store_failed("extend", &error);
+                    extend_at = now + EXTEND_AGAIN.min(lease / 3);
+                }
             }
         }
     }
@@ -2275,6 +2277,9 @@ fn is_shut_down(runtime: &Handle) -> bool {
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(2);
+
+/// How long after an extension that failed the next one is tried.
+const EXTEND_AGAIN: Duration = Duration::from_secs(2);
 
 /// How often each process deletes forgotten entries.
 const INTERVAL: Duration = Duration::from_secs(60);

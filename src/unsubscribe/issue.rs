@@ -1201,8 +1201,9 @@ impl ConsentError {
     }
 
     /// Returns whether a mail failed because of its one reader, so that you can continue with the next one: the contact
-    /// [is malformed](Error::is_malformed_contact), the service refused with 400, 413 or 422, or a 403 has no JSON object as
-    /// its body. Such a 403 most likely comes from a firewall, and says nothing about the key.
+    /// [is malformed](Error::is_malformed_contact), an address or the subject of the mail has a control character, which
+    /// may come from a name, the service refused with 400, 413 or 422, or a 403 has no JSON object as its body. Such a 403
+    /// most likely comes from a firewall, and says nothing about the key.
     ///
     /// After any other error, the mails of the other readers could fail, too.
     #[must_use]

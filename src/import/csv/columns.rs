@@ -331,6 +331,11 @@ impl Mapping {
                 next.is_by_name = true;
                 taken.insert(next.column.clone());
             }
+            // A column of rejects, without the columns that say so.
+            if leading == 0 && next.is_by_name {
+                let meaning = without_meaning(unescape(name)).map(|(_, column)| column);
+                next.may_be_consent |= meaning.is_some_and(|column| column.is_consent());
+            }
             guesses.push(next);
         }
         let mut mapping = Self {

@@ -31,6 +31,7 @@ pub(super) const CONFIRMATION_VALIDITY: Duration = Duration::from_secs(3 * 24 * 
 const LINK: u8 = 1;
 const CONFIRMATION: u8 = 2;
 const NONCE_LENGTH: usize = 24;
+const TAG_LENGTH: usize = 16;
 
 /// Makes the unsubscribe links of your mail, and the two headers for one click.
 ///
@@ -535,7 +536,13 @@ impl TokenKey {
     }
 
     /// Returns the version, the nonce, and the encrypted content with its tag.
+    ///
+    /// In Base64, a token whose length is a multiple of three may end with `-` or `_`, which some mail programs take for
+    /// the punctuation after a link. The content of such a token gets a space at its end.
     fn seal(&self, content: &[u8]) -> Vec<u8> {
+        let is_padded = (1 + NONCE_LENGTH + content.len() + TAG_LENGTH).is_multiple_of(3);
+        let padding: &[u8] = if is_padded { b" " } else { b"" };
+        let content = &*[content, padding].concat();
         // The nonce is a MAC of the content, as in SIV. Two contents never share one, whatever the state of a random
         // number generator, and making a link cannot fail.
         let mac = self.nonces.clone().chain_update(content).finalize();
@@ -550,7 +557,7 @@ impl TokenKey {
         [&[self.version][..], &nonce, &sealed].concat()
     }
 
-    /// Returns the content of a token of this kind.
+    /// Returns the content of a token of this kind. An address and JSON do not end with a space.
     fn open(&self, token: &[u8]) -> Option<Vec<u8>> {
         let (version, rest) = token.split_first()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LENGTH>()?;
@@ -561,7 +568,9 @@ impl TokenKey {
             msg: sealed,
             aad: &[self.version],
         };
-        self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()
+        let mut content = self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?;
+        content.pop_if(|last| *last == b' ');
+        Some(content)
     }
 }
 

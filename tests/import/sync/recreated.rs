@@ -27,9 +27,18 @@ async fn deleted(table: &[SyncRow]) -> Nights {
     nights
 }
 
+/// The row of [`opted_out`] with another property.
+fn opted_out_and_changed(key: u64) -> SyncRow {
+    let no_news = ImportRow::new(contact("a@x.io").property("plan", "free"));
+    let no_news = no_news.opt_out(OptOut::Topic("news".to_owned()));
+    SyncRow::new(key, no_news).subscribed(false)
+}
+
 /// Returns the tables of a second night in which a row creates the contact again, with the table of the first.
-fn nights() -> [[Vec<SyncRow>; 2]; 5] {
+fn nights() -> [[Vec<SyncRow>; 2]; 6] {
     [
+        // The row is opted out itself.
+        [vec![opted_out(1)], vec![opted_out_and_changed(1)]],
         // The row has changed.
         [
             vec![opted_out(1), row(2, "a@x.io")],

@@ -15,7 +15,8 @@ use tokio_postgres::{CancelToken, Client, Config, NoTls};
 use super::tls;
 use crate::inbox::error::StoreError;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest that one of several hosts, or of several addresses of a host, may take before the next one is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// How much later than the store the database gives up a statement. It only has to if the request to cancel the
@@ -39,9 +40,6 @@ impl Address {
         let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
         let tls = Tls::of_options(&options, is_direct)?;
         config.ssl_mode(options.mode().of_driver());
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
         if config.get_application_name().is_none() {
             config.application_name("audience inbox");
         }
@@ -65,10 +63,16 @@ impl Address {
     /// Returns a pool that has no connection yet, and its TLS. The database gives up a statement of these connections
     /// some time after this timeout.
     pub(super) fn pool(
-        self,
+        mut self,
         max_connections: usize,
         timeout: Duration,
     ) -> Result<(Pool, Tls), StoreError> {
+        if self.config.get_connect_timeout().is_none() {
+            // Hosts that do not respond must leave time for the last one.
+            let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX);
+            let each = timeout / hosts.saturating_add(1);
+            self.config.connect_timeout(CONNECT_TIMEOUT.min(each));
+        }
         let limited = limit_statements(self.config.clone(), timeout);
         let connector = Connector {
             unlimited: self.config,
@@ -161,6 +165,15 @@ impl Tls {
     }
 }
 
+/// Returns whether a pooler may have refused the `options` of a connection: PgBouncer, or RDS Proxy.
+fn refuses_options(code: &SqlState) -> bool {
+    [
+        SqlState::PROTOCOL_VIOLATION,
+        SqlState::FEATURE_NOT_SUPPORTED,
+    ]
+    .contains(code)
+}
+
 struct Connector {
     /// The settings without limits for statements.
     unlimited: Config,
@@ -176,7 +189,7 @@ impl Connect for Connector {
         Box::pin(async move {
             match self.tls.connect(&limited).await {
                 // Some poolers refuse a connection that sets them. The store's own timeout still holds.
-                Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                Err(error) if error.code().is_some_and(refuses_options) => {
                     self.tls.connect(&self.unlimited).await
                 }
                 result => result,

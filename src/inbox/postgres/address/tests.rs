@@ -203,7 +203,11 @@ async fn refuse(listener: &TcpListener, code: &str, limited: &Mutex<Vec<bool>>) 
 
 #[tokio::test]
 async fn only_a_pooler_that_refuses_the_limits_gets_another_connection_without_them() {
-    let cases: [(&str, &[bool]); 2] = [("08P01", &[true, false]), ("28P01", &[true])];
+    let cases: [(&str, &[bool]); 3] = [
+        ("08P01", &[true, false]),
+        ("0A000", &[true, false]),
+        ("28P01", &[true]),
+    ];
     for (code, expected) in cases {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
