@@ -186,8 +186,10 @@ impl UnsubscribeService {
     }
 
     /// Deletes the changes from which [`earlier_addresses`](Self::earlier_addresses) knows the earlier addresses. From
-    /// then on, a link in mail to one of them opts out this address only. Call it if the address was mistyped.
-    /// [`erase`](Self::erase) does it, too.
+    /// then on, a link in mail to one of them opts out this address only. [`erase`](Self::erase) does it, too.
+    ///
+    /// If the address was mistyped, call [`forget_change`](Self::forget_change), so that the links in mail to still earlier
+    /// addresses opt out the right one.
     ///
     /// # Errors
     ///
@@ -199,6 +201,45 @@ impl UnsubscribeService {
         let address = normalized_address(address.as_ref());
         let moves = self.moves_to(&address).await?;
         self.forget(moves).await
+    }
+
+    /// Deletes the changes from one address to another one, which was mistyped and belongs to another person. From then on,
+    /// no link in mail to the old address opts out that person. Links in mail to the addresses before the old one still
+    /// opt out the old one, and after the next change the right one.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails. Call it again then.
+    ///
+    /// # Example: a mistyped address
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let links = UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://shop.example.com/unsubscribe")?;
+    /// # let service = UnsubscribeService::builder(links, server.client().contacts(), MemoryStore::new()).build();
+    /// # service.change_address("ada@example.com", "adam@example.net").await?;
+    /// service.forget_change("ada@example.com", "adam@example.net").await?;
+    /// service.change_address("ada@example.com", "ada@example.net").await?;
+    ///
+    /// assert!(service.earlier_addresses("adam@example.net").await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn forget_change(
+        &self,
+        old: impl AsRef<str>,
+        new: impl AsRef<str>,
+    ) -> Result<(), InboxError> {
+        let old = normalized_address(old.as_ref());
+        let new = normalized_address(new.as_ref());
+        for (made_at, moved) in self.moves_from(&old, Duration::ZERO).await? {
+            if normalized_address(&moved.new) == new {
+                self.0.moves.delete_kept(&move_id(&old, made_at)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes these changes, of which the newest comes first.

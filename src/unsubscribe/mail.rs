@@ -633,19 +633,15 @@ pub(super) fn ids_of_day(
     (0..at_most).map(move |number| OptOut::id(kind, address.as_ref(), Some(&number.to_string())))
 }
 
-/// Returns the address without its tag and quotes and with the domain as in the DNS, because `ada+1@` and `"ada+2"@` are
-/// most likely one mailbox. If they are two, they share a limit.
+/// Returns the address without its tag and with the domain as in the DNS, because `ada+1@` and `ada+2@` are most likely
+/// one mailbox. If they are two, they share a limit.
 pub(super) fn mailbox(address: &str) -> String {
     let Some((local, domain)) = address.rsplit_once('@') else {
         return address.to_owned();
     };
-    let unquoted = local
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'));
-    let local = unquoted.unwrap_or(local).replace('\\', "");
     let name = match local.split_once('+') {
-        Some((name, _)) if !name.is_empty() => name,
-        _ => &local,
+        Some((name, _)) if !name.is_empty() && !name.starts_with('"') => name,
+        _ => local,
     };
     // An address may have a domain that no URL has.
     let domain = Host::parse(domain).unwrap_or_else(|_| Host::Domain(domain.to_owned()));

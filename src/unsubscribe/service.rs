@@ -1645,6 +1645,9 @@ impl UnsubscribeServiceBuilder {
     /// Adds a topic to the preference page. Default: none, so that the page has only a button that opts out of
     /// everything.
     ///
+    /// The service must have a topic of this name. If it does not, a "no" to the topic opts out of everything, so that it
+    /// is not lost, and with the feature `tracing`, an ERROR is logged.
+    ///
     /// # Example: two topics
     ///
     /// ```
@@ -2462,9 +2465,9 @@ impl OptOut {
         let result = match &self.topic {
             None => self.send_for(None, contacts).await,
             Some(topic) => match self.send_for(Some(topic), contacts).await {
-                // No topic has such a name. Without this, the opt-out would be lost.
+                // No topic has such a name.
                 Err(error) if error.kind() == ErrorKind::Input => {
-                    self.send_for(None, contacts).await
+                    self.send_for_all(topic, service).await
                 }
                 result => result,
             },
@@ -2479,7 +2482,7 @@ impl OptOut {
             }
             // The call has proved it: an address that is no contact gets no broadcasts.
             Err(error) if error.missing() == Some(Missing::Contact) => Ok(false),
-            Err(error) if is_about_the_request(&error) => self.finish(error, contacts).await,
+            Err(error) if is_about_the_request(&error) => self.finish(error, service).await,
             Err(error) => Err(error.into()),
         }
     }
@@ -2509,9 +2512,25 @@ impl OptOut {
         call.apply().await.map(|contact| contact.is_some())
     }
 
+    /// Opts out of all broadcasts in place of a topic that the service does not have, so that the opt-out is not lost.
+    async fn send_for_all(
+        &self,
+        _topic: &str,
+        service: &UnsubscribeService,
+    ) -> Result<bool, Error> {
+        #[cfg(feature = "tracing")]
+        tracing::error!(target: "audience::unsubscribe", endpoint = service.0.inbox.endpoint(), topic = _topic, "the service has no such topic, so the person is opted out of everything; correct its name");
+        self.send_for(None, &service.0.contacts).await
+    }
+
     /// Finds out why an opt-out was refused: the contact or the topic may not exist. The refusal alone is no proof,
     /// because a gateway may have sent it.
-    async fn finish(&self, refusal: Error, contacts: &Contacts) -> Result<bool, SendError> {
+    async fn finish(
+        &self,
+        refusal: Error,
+        service: &UnsubscribeService,
+    ) -> Result<bool, SendError> {
+        let contacts = &service.0.contacts;
         let call = contacts.retrieve_own(&self.address);
         match call
             .retry(RetryPolicy::none())
@@ -2519,9 +2538,8 @@ impl OptOut {
             .await
         {
             Ok(contact) => match &self.topic {
-                // This opts out of all broadcasts, so that the opt-out is not lost.
                 Some(topic) if !contact.has_topic(topic) => {
-                    Ok(self.send_for(None, contacts).await?)
+                    Ok(self.send_for_all(topic, service).await?)
                 }
                 _ => Err(refusal.into()),
             },

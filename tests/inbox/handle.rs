@@ -243,6 +243,31 @@ async fn an_event_whose_lease_was_lost_is_not_reported_as_handled() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_kept_if_the_store_is_back_shortly_before_it_ends() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    store.fail(&["extend"], unavailable);
+    let slow = inbox.handle(delivery("evt_1"), |_, _| async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok::<_, String>(())
+    });
+    let _ = slow.await;
+    // The response came after 8 s. The lease ends after 60 s.
+    tokio::time::sleep(Duration::from_secs(49)).await;
+    store.recover();
+
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    let meanwhile = inbox
+        .handle(delivery("evt_1"), Runs::default().handler())
+        .await;
+    inbox.wait_idle().await;
+
+    assert!(matches!(meanwhile, Receipt::InProgress { .. }));
+    let metrics = inbox.metrics();
+    assert_eq!((metrics.handled, metrics.leases_lost), (1, 0));
+}
+
 #[tokio::test]
 async fn a_store_that_is_down_or_full_is_a_503_and_the_handler_does_not_run() {
     let store = FailingStore::new(MemoryStore::new());

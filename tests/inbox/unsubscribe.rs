@@ -2021,6 +2021,7 @@ async fn an_opt_out_that_is_sent_while_a_program_asks_is_seen() {
 #[tokio::test]
 async fn a_topic_that_does_not_exist_opts_out_of_everything() {
     for dialect in Dialect::all() {
+        let log = Log::start();
         let server = mock_with(dialect).await;
         let service = service(&server, MemoryStore::new());
 
@@ -2029,6 +2030,7 @@ async fn a_topic_that_does_not_exist_opts_out_of_everything() {
 
         assert_eq!(service.pending().await.unwrap(), 0, "{dialect:?}");
         assert!(server.contact(ADA).unwrap().unsubscribed, "{dialect:?}");
+        assert!(log.text().contains("the service has no such topic"));
     }
 }
 

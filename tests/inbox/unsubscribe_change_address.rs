@@ -393,6 +393,30 @@ async fn after_two_changes_a_link_in_mail_to_each_earlier_address_opts_out_the_n
 }
 
 #[tokio::test]
+async fn after_a_mistyped_address_of_another_person_links_to_all_earlier_addresses_opt_out_the_right_one()
+ {
+    const MALLORY: &str = "adam@example.org";
+    const RIGHT: &str = "ada@example.org";
+    let server = mock().await;
+    server.seed_contact(MALLORY);
+    let service = service(&server, MemoryStore::new());
+    service.change_address(OLD, NEW).await.unwrap();
+    service.change_address(NEW, MALLORY).await.unwrap();
+
+    service
+        .forget_change(" Ada@Example.net", MALLORY)
+        .await
+        .unwrap();
+    service.change_address(NEW, RIGHT).await.unwrap();
+    click(&service, Some("news")).await;
+
+    assert!(service.has_pending(RIGHT, ["news"]).await.unwrap());
+    assert!(!service.has_pending(MALLORY, ["news"]).await.unwrap());
+    let earlier = service.earlier_addresses(RIGHT).await.unwrap();
+    assert_eq!(earlier, [NEW, OLD]);
+}
+
+#[tokio::test]
 async fn a_link_to_an_address_that_somebody_else_has_now_concerns_only_this_one() {
     let server = mock().await;
     let clock = TestClock::new();

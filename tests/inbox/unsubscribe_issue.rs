@@ -470,6 +470,35 @@ async fn a_contact_of_the_list_that_cannot_be_read_is_passed_over() {
 }
 
 #[tokio::test]
+async fn a_name_that_no_subject_may_have_keeps_the_issue_from_its_reader_only() {
+    let server = with_readers().await;
+    let contacts = server.client().contacts();
+    let named = |name: &'static str| contacts.update("3@x.io").first_name(name);
+    named("Eve\r\nBcc: mallory@example.com").await.unwrap();
+    let service = service(&server, MemoryStore::new());
+    let send = || {
+        let to_each = |contact: &ContactSummary, link: &str| {
+            let name = contact.first_name.as_deref().unwrap_or("reader");
+            news(contact, link).subject(format!("News for {name}"))
+        };
+        service
+            .send_issue("2026-11", "news", to_each)
+            .concurrency(1)
+    };
+
+    let report = send().await.unwrap();
+    named("Eve").await.unwrap();
+    let again = send().await.unwrap();
+
+    let [failure] = report.failures() else {
+        panic!("{report}");
+    };
+    assert_eq!(failure.address.as_deref(), Some("3@x.io"));
+    assert!(!failure.maybe_sent(), "{}", failure.error);
+    assert_eq!((report.sent(), again.sent()), (6, 1));
+}
+
+#[tokio::test]
 async fn an_issue_for_an_empty_list_is_not_finished() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());

@@ -401,9 +401,6 @@ async fn tags_and_other_spellings_of_a_domain_give_a_mailbox_no_further_mails() 
         "ada+@bücher.example",
         "ada+4@bücher.example",
         "ada+5@xn--bcher-kva.example",
-        "\"ada\"@bücher.example",
-        "\"ada+6\"@bücher.example",
-        "\"a\\da+7\"@bücher.example",
     ]
     .map(str::to_owned);
     // Nobody knows to which mailbox these go.
@@ -412,7 +409,7 @@ async fn tags_and_other_spellings_of_a_domain_give_a_mailbox_no_further_mails() 
         .to_vec();
     for number in 0..6 {
         others.push(format!("+{number}@bücher.example"));
-        others.push(format!("\"+ada {number}\"@bücher.example"));
+        others.push(format!("\"ada(+{number})\"@bücher.example"));
     }
 
     for address in ada.iter().chain(&others) {

@@ -1261,6 +1261,15 @@ mod tests {
         ] {
             assert!(guess(name).may_be_consent, "{name}");
         }
+        // Columns of rejects, without those that say so.
+        let header = [
+            "email",
+            "Weekly (topic:news)",
+            "Plan (mapped to property:plan)",
+        ];
+        let bare = Mapping::guess(&header.map(|name| name.as_bytes().to_vec())).unwrap();
+        let error = bare.check_consent().unwrap_err().to_string();
+        assert!(error.contains("[\"Weekly (topic:news)\"]"), "{error}");
         for name in [
             "property:status",
             "topic:newsletter",

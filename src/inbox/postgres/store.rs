@@ -102,8 +102,8 @@ const DEFAULT_MAX_CONNECTIONS: usize = 2 * DEFAULT_CONCURRENCY + 4;
 /// another program instead of the store's. This changes nothing in the tables of the inbox: the call fails or returns
 /// that the lease is lost.
 ///
-/// A pooler may refuse connections that set `statement_timeout`. The store then connects without it, so set it on
-/// the role.
+/// A pooler, such as `PgBouncer` or RDS Proxy, may refuse connections that set `statement_timeout`. The store then connects
+/// without it, so set it on the role.
 #[derive(Clone)]
 pub struct PostgresStore {
     entries: Entries<Session>,

@@ -124,6 +124,30 @@ fn a_link_for_an_address_that_cannot_be_sent_is_invalid() {
 }
 
 #[test]
+fn no_link_ends_with_a_letter_that_a_mail_program_takes_for_punctuation() {
+    let links = links(&[SECRET]);
+
+    for number in 0..1_000 {
+        let local = "a".repeat(number % 9);
+        let address = format!("{local}{number}@x.io");
+        let topic = topic_token(&links, &address, "news");
+        let tokens = [
+            token_of(&links.link(&address)).to_owned(),
+            confirmation_token(&links, &address, ["news"]),
+            topic.clone(),
+        ];
+
+        for token in tokens {
+            assert!(
+                token.ends_with(|last: char| last.is_ascii_alphanumeric()),
+                "{token}"
+            );
+        }
+        assert_eq!(links.open(&topic).unwrap().address, address);
+    }
+}
+
+#[test]
 fn an_address_in_any_spelling_has_one_token() {
     let links = links(&[SECRET]);
 

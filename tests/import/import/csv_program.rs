@@ -914,16 +914,23 @@ fn mended_rejects_that_are_imported_without_the_mapping_go_to_the_same_address()
     let map = ["--map", "Private mail=email", "--map", "Email=ignore"];
     server.fault(refused_batch());
 
+    let journal = folder.path("list.journal");
     let output = run(
         Some(&server),
-        &[&[&file, "--rejects", &rejects], &map[..]].concat(),
+        &[
+            &[&file, "--rejects", &rejects, "--journal", &journal],
+            &map[..],
+        ]
+        .concat(),
     );
     server.clear_faults();
     let mended = std::fs::read_to_string(&rejects).unwrap();
     let mended = folder.file("mended.csv", &mended.replace("ada@x", "ada@x.io"));
     let again = run(Some(&server), &[&mended]);
 
-    let advice = format!("fix the rows in {rejects} and import that file with the same options");
+    let advice = format!(
+        "fix the rows in {rejects} and import that file with the same options, but other --rejects and another --journal\n"
+    );
     assert!(stdout(&output).contains(&advice), "{output:?}");
     assert_eq!(again.status.code(), Some(0), "{again:?}");
     assert!(server.contact("ada@x.io").is_some() && server.contact_count() == 1);

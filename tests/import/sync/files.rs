@@ -1157,6 +1157,30 @@ async fn neither_a_deleted_row_nor_an_address_that_a_row_had_for_one_night_keeps
     assert_eq!(erased, expected);
 }
 
+#[tokio::test]
+async fn a_night_that_only_opts_out_old_addresses_with_the_key_of_another_audience_sends_nothing() {
+    let table = |address: &str| -> Vec<SyncRow> {
+        let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
+        others.chain([row(8, address)]).collect()
+    };
+    let nights = Nights::new().await;
+    nights.run(&table("8@x.io")).await;
+    let fault = Fault::status(501).path("/contacts/8%40x.io/unsubscribe");
+    nights.server.fault(fault);
+    let (report, _) = nights.run(&table("new@x.io")).await;
+    assert!(!report.is_complete());
+    nights.server.reset();
+    // Another person, who wants mail of the other audience.
+    nights.server.seed_contact("8@x.io");
+
+    let sync = nights.sync(&table("new@x.io"));
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    let text = stopped.error().to_string();
+    assert!(text.contains("may be that of another audience"), "{text}");
+    assert!(!nights.is_opted_out("8@x.io"));
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn nobody_is_erased_in_another_audience_or_service() {

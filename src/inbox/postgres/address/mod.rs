@@ -165,7 +165,7 @@ impl Tls {
     }
 }
 
-/// Returns whether a pooler may have refused the `options` of a connection: PgBouncer, or RDS Proxy.
+/// Returns whether a pooler may have refused the `options` of a connection, as `PgBouncer` and RDS Proxy do.
 fn refuses_options(code: &SqlState) -> bool {
     [
         SqlState::PROTOCOL_VIOLATION,

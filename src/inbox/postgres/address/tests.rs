@@ -224,3 +224,34 @@ async fn only_a_pooler_that_refuses_the_limits_gets_another_connection_without_t
         assert_eq!(limited.into_inner().unwrap(), expected, "{code}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_call_reaches_the_second_host_if_the_first_one_drops_every_packet() {
+    use tokio::net::{TcpSocket, TcpStream};
+
+    use crate::inbox::Store;
+
+    // Nobody accepts its connections, and no further one fits into its queue.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let full = socket.listen(0).unwrap();
+    let full_at = full.local_addr().unwrap();
+    let waiting = TcpStream::connect(full_at).await.unwrap();
+    let second = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let ports = [full_at, second.local_addr().unwrap()].map(|address| address.port());
+    let url = format!(
+        "postgresql://inbox@127.0.0.1:{},127.0.0.1:{}/app?sslmode=disable",
+        ports[0], ports[1]
+    );
+    let store = PostgresStore::builder().connect_lazy(&url).unwrap();
+
+    let is_reached = tokio::select! {
+        biased;
+        reached = second.accept() => reached.is_ok(),
+        failed = store.purge(1) => panic!("the call ended first: {failed:?}"),
+    };
+
+    assert!(is_reached);
+    drop(waiting);
+}
