@@ -32,9 +32,10 @@ else
 fi
 
 if ! { python3 -m venv "$temporary/venv" && "$temporary/venv/bin/pip" install --quiet --disable-pip-version-check \
-    schemathesis openapi-spec-validator; } >/dev/null 2>&1; then
+    schemathesis==4.32.5 openapi-spec-validator==0.9.0; } >/dev/null 2>&1; then
     echo "-- openapi-spec-validator and Schemathesis: skipped, pip cannot install them"
-    exit 0
+    [ -z "${AUDIENCE_REQUIRE_ALL_TESTS:-}" ]
+    exit
 fi
 
 echo "-- openapi-spec-validator"

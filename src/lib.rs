@@ -114,7 +114,7 @@
 //! | `wiremock` | | a responder for the crate `wiremock`; it gives the same responses as the mock |
 //! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; log events of the client, the verifier, the inbox, [`serve`], a sync's state and the unsubscribe service |
 //!
-//! Features are additive. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
+//! Features are additive, but for `rustls-no-provider` without `rustls`: see below. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
 //!
 //! # A faster build
 //!
@@ -127,9 +127,9 @@
 //! ```
 //!
 //! When your program starts, call `rustls::crypto::ring::default_provider().install_default()` once, before it builds a
-//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If `rustls`,
-//! `inbox-postgres-rustls` or `inbox-redis-rustls` is on as well, perhaps because another crate needs it, AWS-LC is compiled, too, and is used
-//! unless something else is installed.
+//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If `rustls` is on as well, perhaps because
+//! another crate needs it, AWS-LC is compiled, too, and the client uses it unless something else is installed.
+//! `inbox-postgres-rustls` and `inbox-redis-rustls` also compile it, for their own connections.
 //!
 //! # Crates in the public API
 //!

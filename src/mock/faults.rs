@@ -860,7 +860,12 @@ impl Fault {
             }
         }
         let retry_after = self.retry_after.map(|value| (RETRY_AFTER, value));
-        for (name, value) in self.headers.into_iter().chain(retry_after) {
+        let set: Vec<_> = self.headers.into_iter().chain(retry_after).collect();
+        // They replace those of the service.
+        for (name, _) in &set {
+            response.headers_mut().remove(name);
+        }
+        for (name, value) in set {
             response.headers_mut().append(name, value);
         }
         let sent = match kind {

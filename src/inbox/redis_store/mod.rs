@@ -4,7 +4,8 @@ pub use redis;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,12 +14,15 @@ use redis::{
     Arg, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
     RedisResult, ServerErrorKind, ToRedisArgs, Value,
 };
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-use crate::inbox::error::StoreError;
+use crate::inbox::error::{StoreError, StoreErrorKind};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent,
 };
+use crate::sync::lock;
 use crate::webhooks::EventId;
 
 const DEFAULT_PREFIX: &str = "audience:inbox";
@@ -31,6 +35,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_500);
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
+/// How long after a new connection that failed another one is tried.
+const RENEWAL_DELAY: Duration = Duration::from_secs(1);
 
 /// A store in Redis or Valkey, for receivers on any number of machines (feature `inbox-redis`).
 ///
@@ -105,7 +111,7 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// ```
 #[derive(Clone)]
 pub struct RedisStore<C = ConnectionManager> {
-    connection: C,
+    connection: Arc<Connection<C>>,
     /// Escaped.
     prefix: Arc<str>,
 }
@@ -211,8 +217,9 @@ impl RedisStoreBuilder {
                 false => store_error(error),
             }
         })?;
-        let connection = connection(address).await.map_err(store_error)?;
-        let store = self.build(connection);
+        let renewal = Renewal::new(move || Box::pin(connect(address.clone())));
+        let connection = (renewal.connect)().await.map_err(store_error)?;
+        let store = self.build_with(connection, Some(renewal));
         // A server with another policy fails here, not with the first event that it evicts.
         store.check().await?;
         Ok(store)
@@ -224,8 +231,15 @@ impl RedisStoreBuilder {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
+        self.build_with(connection, None)
+    }
+
+    fn build_with<C>(self, current: C, renewal: Option<Renewal<C>>) -> RedisStore<C> {
         RedisStore {
-            connection,
+            connection: Arc::new(Connection {
+                current: Mutex::new(current),
+                renewal,
+            }),
             prefix: self.prefix,
         }
     }
@@ -284,13 +298,22 @@ where
             Ok(info) => check_eviction(&info).map_err(StoreError::unusable),
             // Managed servers refuse it, and must be usable all the same.
             Err(error) if is_refused_command(&error) => Ok(()),
-            Err(error) => Err(store_error(error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
     fn connection(&self) -> C {
         // A clone shares the connection: calls that run simultaneously do not wait for each other.
-        self.connection.clone()
+        lock(&self.connection.current).clone()
+    }
+
+    /// Converts an error of the driver, and makes another connection if this one may be of no use any more.
+    fn failed(&self, error: RedisError) -> StoreError {
+        let error = store_error(error);
+        if error.kind() == StoreErrorKind::Unusable {
+            self.connection.renew();
+        }
+        error
     }
 
     fn keys(&self, endpoint: &str) -> Keys {
@@ -306,7 +329,55 @@ impl<C> fmt::Debug for RedisStore<C> {
     }
 }
 
-async fn connection(address: ConnectionInfo) -> RedisResult<ConnectionManager> {
+/// The connection of a store.
+struct Connection<C> {
+    current: Mutex<C>,
+    /// `None` if the connection is the caller's.
+    renewal: Option<Renewal<C>>,
+}
+
+/// Makes another connection. A [`ConnectionManager`] does so after an error of the network only: if the server refuses the
+/// password or the database once, when the connection is made again, it returns this error for ever.
+struct Renewal<C> {
+    connect: Box<dyn Fn() -> Connecting<C> + Send + Sync>,
+    runtime: Handle,
+    due: Mutex<Instant>,
+}
+
+type Connecting<C> = Pin<Box<dyn Future<Output = RedisResult<C>> + Send>>;
+
+impl<C> Renewal<C> {
+    fn new(connect: impl Fn() -> Connecting<C> + Send + Sync + 'static) -> Self {
+        Self {
+            connect: Box::new(connect),
+            runtime: Handle::current(),
+            due: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+impl<C: Send + 'static> Connection<C> {
+    /// Tries to make another connection for later calls, unless that was tried in the last second.
+    fn renew(self: &Arc<Self>) {
+        let Some(renewal) = &self.renewal else {
+            return;
+        };
+        let now = Instant::now();
+        let mut due = lock(&renewal.due);
+        if now < *due {
+            return;
+        }
+        *due = now + RENEWAL_DELAY;
+        let (connection, connecting) = (Arc::clone(self), (renewal.connect)());
+        renewal.runtime.spawn(async move {
+            if let Ok(new) = connecting.await {
+                *lock(&connection.current) = new;
+            }
+        });
+    }
+}
+
+async fn connect(address: ConnectionInfo) -> RedisResult<ConnectionManager> {
     #[cfg(feature = "inbox-redis-rustls")]
     if matches!(address.addr(), redis::ConnectionAddr::TcpTls { .. }) {
         // `redis` panics without one if two are compiled. An error means that another thread was faster.
@@ -424,7 +495,7 @@ where
         // This is not retried: a second run would take other events, and count another attempt at events whose lease
         // ended.
         let taken = call.run_once(&mut self.connection()).await;
-        let taken: Vec<(String, Vec<u8>, u64, u64)> = taken.map_err(store_error)?;
+        let taken: Vec<(String, Vec<u8>, u64, u64)> = taken.map_err(|error| self.failed(error))?;
         taken
             .into_iter()
             .map(|(id, body, attempt, overdue)| {
@@ -515,7 +586,8 @@ where
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, StoreError> {
-        call.run(&mut self.connection()).await.map_err(store_error)
+        let result = call.run(&mut self.connection()).await;
+        result.map_err(|error| self.failed(error))
     }
 }
 
@@ -640,12 +712,6 @@ impl Call {
             // The first run may have succeeded. The scripts notice that by the token of the claim, or by the key of the
             // call.
             Err(error) if error.is_connection_dropped() => self.run_once(connection).await,
-            Err(error) if code(&error) == "READONLY" => {
-                // The server has become a replica, and keeps its connections. The next call shall make a new one, to
-                // the server that the address names by then.
-                let _: RedisResult<Value> = redis::cmd("QUIT").query_async(connection).await;
-                Err(error)
-            }
             result => result,
         }
     }
@@ -654,13 +720,19 @@ impl Call {
         &self,
         connection: &mut impl ConnectionLike,
     ) -> RedisResult<T> {
-        match self.command.query_async(connection).await {
+        let result = match self.command.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 // A server forgets its scripts when it restarts, and a new primary may never have had them.
                 self.in_full().query_async(connection).await
             }
             result => result,
+        };
+        if matches!(&result, Err(error) if code(error) == "READONLY") {
+            // The server has become a replica, and keeps its connections. The next call shall make a new one, to the
+            // server that the address names by then.
+            let _: RedisResult<Value> = redis::cmd("QUIT").query_async(connection).await;
         }
+        result
     }
 
     /// Returns the command with the code of the script instead of its hash.

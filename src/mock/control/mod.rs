@@ -330,7 +330,8 @@ fn overview(call: &Call<'_>) -> CallResult {
 }
 
 fn read_contact(call: &Call<'_>) -> CallResult {
-    let contact = call.shared.lock().audience.contact(call.parameter);
+    let address = call.address()?;
+    let contact = call.shared.lock().audience.contact(address);
     match contact {
         Some(contact) => Ok(ok(&contact)),
         None => Err(no_contact(call)),
@@ -338,7 +339,8 @@ fn read_contact(call: &Call<'_>) -> CallResult {
 }
 
 fn remove_contact(call: &Call<'_>) -> CallResult {
-    match call.shared.lock().audience.contacts.remove(call.parameter) {
+    let address = call.address()?;
+    match call.shared.lock().audience.contacts.remove(address) {
         true => Ok(no_content()),
         false => Err(no_contact(call)),
     }
@@ -484,7 +486,7 @@ fn put_endpoint(call: &Call<'_>) -> CallResult {
 }
 
 fn delete_endpoint(call: &Call<'_>) -> CallResult {
-    let name = call.parameter;
+    let name = call.name()?;
     let was_removed = call.shared.lock().deliveries.remove_endpoint(name);
     if !was_removed {
         return Err(Refusal::not_found(format!("there is no endpoint {name:?}")));

@@ -65,10 +65,24 @@ impl Deliveries {
         let Some(endpoint) = self.endpoints.remove(name) else {
             return false;
         };
-        for event in self.schedule.attempts.remove_endpoint(endpoint) {
-            self.events.close_attempt(event);
+        for attempt in self.schedule.attempts.remove_endpoint(endpoint) {
+            self.cancelled(&attempt);
         }
         true
+    }
+
+    /// Notes that an attempt that was pending will not be made.
+    fn cancelled(&mut self, attempt: &ScheduledAttempt) {
+        self.events.close_attempt(attempt.event);
+        if let AttemptKind::Automatic(2..) = attempt.kind {
+            let due = Some(Timestamp::from_unix(attempt.due));
+            let mut logged = self.log.values_mut().rev();
+            let before = logged
+                .find(|logged| logged.event == attempt.event && logged.attempt.next_at == due);
+            if let Some(before) = before {
+                before.attempt.next_at = None;
+            }
+        }
     }
 
     /// Stores an event and makes its first attempt at every endpoint due at `now`. Returns its number and its id.
@@ -280,8 +294,8 @@ impl Deliveries {
             .open_attempts(event, self.endpoints.numbers().len());
         while let Some(oldest) = self.events.give_up_oldest() {
             // An attempt that is running ends, but is not retried.
-            for _ in 0..self.schedule.attempts.remove_event(oldest) {
-                self.events.close_attempt(oldest);
+            for attempt in self.schedule.attempts.remove_event(oldest) {
+                self.cancelled(&attempt);
             }
         }
     }
@@ -1171,21 +1185,18 @@ impl AttemptQueue {
         was_running
     }
 
-    /// Removes all pending attempts for an endpoint. Returns the event of each.
-    fn remove_endpoint(&mut self, endpoint: u64) -> Vec<u64> {
+    /// Removes all pending attempts for an endpoint, and returns them.
+    fn remove_endpoint(&mut self, endpoint: u64) -> Vec<ScheduledAttempt> {
         let removed = self.pending.remove(&endpoint).unwrap_or_default();
         self.held_back.remove(&endpoint);
         removed
             .into_values()
-            .map(|attempt| {
-                self.open.remove(&attempt);
-                attempt.event
-            })
+            .inspect(|attempt| self.open.remove(attempt))
             .collect()
     }
 
-    /// Removes all pending attempts for an event. Returns how many there were.
-    fn remove_event(&mut self, event: u64) -> usize {
+    /// Removes all pending attempts for an event, and returns them.
+    fn remove_event(&mut self, event: u64) -> Vec<ScheduledAttempt> {
         // A mail to many recipients gives up one event after the other, so this looks at no attempt of another event.
         let mut removed = Vec::new();
         for due in self.open.due_times(event) {
@@ -1201,7 +1212,7 @@ impl AttemptQueue {
                 self.held_back.remove(&attempt.endpoint);
             }
         }
-        removed.len()
+        removed
     }
 
     fn has_running(&self) -> bool {

@@ -218,3 +218,21 @@ async fn an_event_whose_body_was_deleted_by_hand_does_not_stop_the_others() {
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].id, id("whole"));
 }
+
+#[tokio::test]
+async fn events_with_large_bodies_are_taken_a_few_at_a_time() {
+    let Some(server) = server().await else { return };
+    let store = super::connect_with_prefix(&server.url, &server.prefix()).await;
+    let large = vec![b'x'; 2 << 20];
+    for number in 0..5 {
+        let event = id(&format!("{number}"));
+        store.accept(delivery(&event, &large)).await.unwrap();
+    }
+
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        taken.push(store.take(take(Token::random())).await.unwrap().len());
+    }
+
+    assert_eq!(taken, [2, 2, 1, 0]);
+}

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, StoreErrorKind, Token};
+use audience::inbox::{
+    AcceptState, ClaimState, RedisStore, Store, StoreError, StoreErrorKind, Token,
+};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{RETENTION, claim, commands, delivery, held, id, take};
@@ -134,6 +136,20 @@ async fn a_server_that_never_responds_is_an_outage() {
 
 #[tokio::test]
 async fn after_a_failover_that_closes_no_connection_the_store_finds_the_new_primary() {
+    let after = id("after");
+    let accept = async |store: &RedisStore| {
+        let accepted = store.accept(delivery(&after, b"body")).await?;
+        assert_eq!(accepted, AcceptState::Accepted);
+        Ok(())
+    };
+    // A process may have only a worker.
+    let take = async |store: &RedisStore| store.take(take(Token::random())).await.map(drop);
+    finds_the_new_primary(accept).await;
+    finds_the_new_primary(take).await;
+}
+
+/// Demotes a server while a store is connected to it, and then makes this call until it succeeds, the second time.
+async fn finds_the_new_primary(call: impl AsyncFn(&RedisStore) -> Result<(), StoreError>) {
     steady_time::begin_slow();
     let (Some(old), Some(new)) = (OwnRedis::start(&[]).await, OwnRedis::start(&[]).await) else {
         return;
@@ -168,13 +184,38 @@ async fn after_a_failover_that_closes_no_connection_the_store_finds_the_new_prim
         .unwrap();
     primary.store(new.port(), Ordering::Relaxed);
 
-    let after = id("after");
-    let error = in_time(store.accept(delivery(&after, b"body")))
-        .await
-        .unwrap_err();
+    let error = in_time(call(&store)).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    let accepted = in_time(store.accept(delivery(&after, b"body")))
-        .await
-        .unwrap();
-    assert_eq!(accepted, AcceptState::Accepted);
+    in_time(call(&store)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_is_usable_again_after_the_server_refused_its_password_for_a_while() {
+    steady_time::begin_slow();
+    let Some(server) = OwnRedis::start(&[]).await else {
+        return;
+    };
+    let mut commands = commands(&server.url()).await;
+    let mut run = async |command: &str, args: &[&str]| {
+        let command = redis::cmd(command).arg(args).take();
+        let () = command.query_async(&mut commands).await.unwrap();
+    };
+    run("CONFIG", &["SET", "requirepass", "right"]).await;
+    run("AUTH", &["right"]).await;
+    let store = connect(&server.url().replace("redis://", "redis://:right@")).await;
+    run("CONFIG", &["SET", "requirepass", "other"]).await;
+    run("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    let event = id("event");
+    let accept = || in_time(store.accept(delivery(&event, b"body")));
+    let end = Instant::now() + PATIENCE;
+    while accept().await.unwrap_err().kind() != StoreErrorKind::Unusable {
+        assert!(Instant::now() < end, "the store connects again");
+    }
+
+    run("CONFIG", &["SET", "requirepass", "right"]).await;
+
+    while accept().await.is_err() {
+        assert!(Instant::now() < end, "the store gets another connection");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

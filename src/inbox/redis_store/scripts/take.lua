@@ -1,5 +1,6 @@
 -- KEYS: events, bodies, claimed, waiting. ARGV: token, lease, limit.
--- Returns the id, body, attempt and overdue of each event.
+-- Returns the id, body, attempt and overdue of each event. The bodies of all but the last one have up to 4 MiB, so that
+-- the response arrives before its caller gives up: the events would be claimed by nobody.
 local EVENTS, BODIES, CLAIMED, WAITING = unpack(KEYS)
 local token, lease, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -13,8 +14,8 @@ end
 
 local waiting, lapsed = due_in(WAITING), due_in(CLAIMED)
 local at_waiting, at_lapsed = 1, 1
-local taken = {}
-while #taken < limit do
+local taken, bytes = {}, 0
+while #taken < limit and bytes < 4194304 do
   local due_waiting, due_lapsed = tonumber(waiting[at_waiting + 1]), tonumber(lapsed[at_lapsed + 1])
   local set, id, due
   if due_waiting and (not due_lapsed or due_waiting <= due_lapsed) then
@@ -34,6 +35,7 @@ while #taken < limit do
       'c' .. text:sub(2, 18) .. token .. attempts .. ' ' .. due_then .. ' ' .. retention .. ' ')
     redis.call('ZADD', CLAIMED, due_then, id)
     taken[#taken + 1] = { id, body, attempts, now - due }
+    bytes = bytes + #body
   end
 end
 return taken
