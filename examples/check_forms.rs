@@ -86,6 +86,9 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn StdError>> {
         .retrieve(address)
         .await?;
 
+    // A wrong form may replace all properties. If they cannot be restored, or the program is killed, they are here.
+    let properties = serde_json::to_string(&before.properties)?;
+    eprintln!("the properties before: {properties}");
     let merge = merge_form(&settings, &before).await;
     // Whatever the check has done: an upsert replaces all properties.
     restore(&settings, before).await?;

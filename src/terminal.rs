@@ -133,8 +133,23 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
+/// Returns JSON as a terminal can show it: the characters that control a terminal are escaped. The line breaks between the
+/// members stay.
+pub(crate) fn printable_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if controls(character) && character != '\n' {
+            // None of them is above U+FFFF.
+            text += &format!("\\u{:04x}", u32::from(character));
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
 /// Returns whether the character is a control character, ends a line, or changes the direction of text.
-pub(crate) fn controls(character: char) -> bool {
+fn controls(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }

@@ -13,7 +13,8 @@ use crate::any_error::STOPPED;
 pub(super) use crate::any_error::{NOT_FOUND, REFUSED};
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
-use crate::terminal::{controls, print, printable};
+pub(super) use crate::terminal::printable_json;
+use crate::terminal::{print, printable};
 use crate::{Error, ErrorCode, ErrorKind, Outcome, exit_status, signals};
 
 /// Why the program could not do what it was asked to.
@@ -228,20 +229,6 @@ pub(super) fn json_line(value: &impl Serialize) -> String {
     let json = serde_json::to_string(value)
         .unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
     printable_json(&json) + "\n"
-}
-
-/// Returns JSON text as a terminal can show it: the characters that control a terminal are escaped.
-pub(super) fn printable_json(json: &str) -> String {
-    let mut text = String::with_capacity(json.len() + 1);
-    for character in json.chars() {
-        if controls(character) {
-            // None of them is above U+FFFF.
-            text += &format!("\\u{:04x}", u32::from(character));
-        } else {
-            text.push(character);
-        }
-    }
-    text
 }
 
 /// Prints a line. If nobody reads it, as after `| head`, the work continues.

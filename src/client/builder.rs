@@ -629,8 +629,13 @@ impl ClientBuilder {
     }
 
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
-    /// one, which uses the proxy in `HTTPS_PROXY` unless the base URL is of this machine. Clients with different keys,
-    /// such as those of many tenants, can share one.
+    /// one, which uses the proxy in `HTTPS_PROXY`, `HTTP_PROXY` for an `http` base URL, or `ALL_PROXY`, as `NO_PROXY` says.
+    /// If the base URL is of this machine, it uses none. Clients with different keys, such as those of many tenants, can
+    /// share one.
+    ///
+    /// If an HTTP/2 server says that it has not begun to process a request, reqwest sends it again up to twice. This counts
+    /// as one attempt, even with [`RetryPolicy::none`]. For an HTTP client of your own, `reqwest::retry::never()` turns it
+    /// off.
     ///
     /// The timeout and the deadline of this builder still apply, and so do timeouts of the HTTP client. It resolves all
     /// host names itself, even `localhost`. Set its `http2_keep_alive_interval` and `http2_keep_alive_timeout`, to 5 s

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
@@ -162,6 +163,8 @@ pub(crate) struct Success {
     pub(super) outcome: Outcome,
     /// Whether the request may be sent again without harm.
     pub(super) is_repeatable: bool,
+    /// The body [with escapes](with_escapes), if it was needed.
+    escaped: OnceLock<Option<Arc<Vec<u8>>>>,
 }
 
 impl Success {
@@ -184,6 +187,7 @@ impl Success {
             attempts,
             outcome,
             is_repeatable: request.retry_safety == RetrySafety::Safe,
+            escaped: OnceLock::new(),
         }
     }
 
@@ -236,7 +240,14 @@ impl Success {
 
     /// Decodes the body, which may be any JSON.
     pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
-        decode(self.text()).map_err(|error| {
+        let decoded = decode(self.text()).or_else(|error| {
+            let escaped = self
+                .escaped
+                .get_or_init(|| with_escapes(self.text()).map(Arc::new));
+            let decoded = escaped.as_ref().and_then(|text| parse(text).ok());
+            decoded.ok_or(error)
+        });
+        decoded.map_err(|error| {
             let error = match encoding(&self.response) {
                 Some(encoding) => unreadable(&encoding),
                 None if reports_error(self.response.body()) => self.reported_error(),
@@ -263,6 +274,23 @@ pub(super) fn outcome_of(outcome: Outcome, body: &[u8]) -> Outcome {
         Outcome::Applied if is_page(body) || reports_error(body) => Outcome::Unknown,
         certain => certain,
     }
+}
+
+/// Returns JSON with an escape that is no character in place of all bytes that are not UTF-8. Then only the texts with such
+/// bytes cannot be read, and not the list around them. `None` if there are none.
+pub(crate) fn with_escapes(body: &[u8]) -> Option<Vec<u8>> {
+    let is_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+    if !is_json || str::from_utf8(body).is_ok() {
+        return None;
+    }
+    let mut escaped = Vec::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        escaped.extend_from_slice(chunk.valid().as_bytes());
+        if !chunk.invalid().is_empty() {
+            escaped.extend_from_slice(br"\ud800");
+        }
+    }
+    Some(escaped)
 }
 
 /// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a

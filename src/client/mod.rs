@@ -147,6 +147,7 @@ pub(crate) use call::{
 };
 pub(crate) use exchange::{
     NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item, is_path_segment,
+    with_escapes,
 };
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]

@@ -265,9 +265,20 @@ impl RetryPolicy {
             return None;
         }
         let wait = add_jitter(left, self, jitter);
-        // The jitter alone must not exceed the deadline.
-        let latest = deadline.map_or(wait, |deadline| left + (deadline - left) / 2);
-        Some(wait.min(latest))
+        Some(within_deadline(wait, left, deadline))
+    }
+}
+
+/// Shortens a wait, but not below what the service asked for, so that the jitter alone does not exceed the deadline.
+/// `deadline` is the time to it.
+pub(super) fn within_deadline(
+    wait: Duration,
+    asked: Duration,
+    deadline: Option<Duration>,
+) -> Duration {
+    match deadline {
+        Some(deadline) if asked < deadline => wait.min(asked + (deadline - asked) / 2),
+        _ => wait,
     }
 }
 
@@ -455,6 +466,20 @@ mod tests {
         assert_eq!(wait(100, 0.5), 175);
         assert_eq!(wait(100, 0.0), 100);
         assert_eq!(wait(240, 1.0), 264, "10 % is more");
+    }
+
+    #[test]
+    fn jitter_alone_does_not_exceed_the_deadline() {
+        let within = |wait, asked, deadline: Option<u64>| {
+            let deadline = deadline.map(Duration::from_millis);
+            let wait = within_deadline(Duration::from_millis(wait), seconds(asked), deadline);
+            wait.as_millis()
+        };
+
+        assert_eq!(within(47_300, 43, Some(44_900)), 43_950);
+        assert_eq!(within(43_100, 43, Some(44_900)), 43_100);
+        assert_eq!(within(47_300, 43, None), 47_300);
+        assert_eq!(within(47_300, 43, Some(43_000)), 47_300);
     }
 
     #[test]

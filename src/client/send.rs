@@ -20,7 +20,7 @@ use url::Url;
 use super::Shared;
 use super::call::{CallAttempt, CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
-use super::retry::{Failure, RetryPolicy};
+use super::retry::{Failure, RetryPolicy, within_deadline};
 use crate::causes::causes;
 use crate::error::{CHECK_THE_BASE_URL, is_transient};
 use crate::sync::lock;
@@ -212,10 +212,9 @@ impl Shared {
             self.hold_back_clones(failure, retry_after);
             options.report_failure(failure, failed.error.is_timeout());
             let error = failed.error.after(attempt, worst);
-            let jitter = fastrand::f64();
-            let wait = policy.wait_before_retry(attempt, safety, failure, retry_after, jitter);
-            // A wait beyond the deadline would only delay the same error.
-            let Some(wait) = wait.filter(|wait| deadline.allows(*wait, Instant::now())) else {
+            let retry = (attempt, safety, failure);
+            let wait = deadline.wait_before_retry(policy, retry, retry_after);
+            let Some(wait) = wait else {
                 return Err(error);
             };
             report_retry(operation, attempt, wait, &error);
@@ -582,9 +581,22 @@ impl Deadline {
         Error::new(ErrorKind::Timeout, Outcome::NotSent, message)
     }
 
-    /// Returns whether a wait from now would end before the deadline.
-    fn allows(self, wait: Duration, now: Instant) -> bool {
-        self.left(now).is_none_or(|left| wait < left)
+    /// Returns the wait before a retry. `None` if the call must fail: a wait beyond the deadline would only delay the same
+    /// error.
+    fn wait_before_retry(
+        self,
+        policy: &RetryPolicy,
+        (attempt, safety, failure): (u32, RetrySafety, Failure),
+        retry_after: Option<Duration>,
+    ) -> Option<Duration> {
+        let left = self.left(Instant::now());
+        let wait =
+            policy.wait_before_retry(attempt, safety, failure, retry_after, fastrand::f64())?;
+        let wait = match retry_after {
+            Some(asked) if !asked.is_zero() => within_deadline(wait, asked, left),
+            _ => wait,
+        };
+        left.is_none_or(|left| wait < left).then_some(wait)
     }
 
     /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.

@@ -29,8 +29,9 @@ impl Contacts {
     /// the table.
     ///
     /// Only between its creation and the opt-out of everything, a new contact has the topics whose default is `true`.
-    /// If the program is killed then, this future is dropped, or the opt-out fails, it keeps them. So a web handler calls
-    /// it in a task of its own, with `tokio::spawn`: the server drops the handler if the visitor leaves.
+    /// If the program is killed then, this future is dropped, or the opt-out fails, also because the responses to the
+    /// creation were lost until the deadline, it keeps them. So a web handler calls it in a task of its own, with
+    /// `tokio::spawn`: the server drops the handler if the visitor leaves.
     ///
     /// This call does not see an opt-out that arrives while it runs: the last request to reach the service counts.
     #[cfg_attr(
@@ -113,6 +114,8 @@ pub struct ConfirmOptIn {
     has_written: bool,
 }
 
+const EMPTY_TOPIC: &str = "the name of a topic is empty; nothing was sent";
+
 impl ConfirmOptIn {
     async fn send(&mut self) -> Result<Contact, Error> {
         let contact = match self.find().await? {
@@ -134,6 +137,9 @@ impl ConfirmOptIn {
 
     /// Makes the first request of the call.
     pub(crate) async fn find(&mut self) -> Result<Option<Contact>, Error> {
+        if self.topics.contains("") {
+            return Err(Error::input(EMPTY_TOPIC));
+        }
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options.clone());
         let find = self.contacts.find(&self.contact.email);
@@ -177,10 +183,16 @@ impl ConfirmOptIn {
         let created = match create.await {
             // The contact may be new.
             Err(error) if error.outcome() == Outcome::Applied => None,
-            created => Some(created.inspect_err(|error| {
+            Err(error) => {
                 *has_defaults = error.outcome().may_be_applied();
                 self.has_written = *has_defaults;
-            })?),
+                if *has_defaults {
+                    // Nobody has chosen the topics that the contact has then. If the deadline is over, this fails.
+                    *has_defaults = self.opt_out().await.is_err();
+                }
+                return Err(error);
+            }
+            Ok(created) => Some(created),
         };
         self.has_written = true;
         if let Some(created) = &created {
@@ -191,8 +203,7 @@ impl ConfirmOptIn {
             *has_defaults = false;
             return self.retrieve().await.map_err(as_existing);
         }
-        let opt_out = self.contacts.unsubscribe(&self.contact.email);
-        let opted_out = opt_out.options(self.options.clone()).await;
+        let opted_out = self.opt_out().await;
         opted_out.map_err(|error| as_existing(error).before_others())?;
         *has_defaults = false;
         // The response to the opt-out does not have to show every topic (section 4.5).
@@ -200,6 +211,12 @@ impl ConfirmOptIn {
         // Also if the service has retrieved an older state.
         contact.unsubscribed = true;
         Ok(contact)
+    }
+
+    /// Opts the contact out of everything.
+    async fn opt_out(&self) -> Result<Contact, Error> {
+        let opt_out = self.contacts.unsubscribe(&self.contact.email);
+        opt_out.options(self.options.clone()).await
     }
 
     /// Records a "no" for the others, and then a "yes" for the topics.

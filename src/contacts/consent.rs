@@ -10,7 +10,7 @@ use super::{Contact, Contacts, OptOutReason, normalized_address};
 use crate::address::are_different;
 use crate::client::{
     CallOptions, Endpoint, Object, Operation, Request, Response, ResponseFuture, RetrySafety,
-    Success, decode_item, endpoint_builder, not_sent,
+    Success, decode_item, endpoint_builder, not_sent, with_escapes,
 };
 use crate::error::{Target, without_mark};
 use crate::{Client, Error, ErrorCode, ErrorKind, Missing, Outcome};
@@ -758,7 +758,9 @@ fn invalid_contact(body: &[u8]) -> Option<String> {
         _email: IgnoredAny,
     }
 
-    let body: &RawValue = serde_json::from_slice(without_mark(body)).ok()?;
+    let body = without_mark(body);
+    let escaped = with_escapes(body);
+    let body: &RawValue = serde_json::from_slice(escaped.as_deref().unwrap_or(body)).ok()?;
     let Object(Wrapped { contact, data }) = serde_json::from_str(body.get()).ok()?;
     let places = [(Some(body), "$"), (contact, "$.contact"), (data, "$.data")];
     places.into_iter().find_map(|(item, place)| {

@@ -63,6 +63,7 @@ pub struct Contact {
     null_topics: BTreeSet<String>,
     shows_reason: bool,
     shows_topics: bool,
+    shows_properties: bool,
 }
 
 impl Contact {
@@ -173,6 +174,12 @@ impl Contact {
                 "the contact that was retrieved has no member `topics`, so its opt-outs are not known",
             )),
         }
+    }
+
+    /// Returns whether the service sent the properties of a retrieved contact. If not, an upsert with others would remove
+    /// them.
+    pub(super) fn shows_properties(&self) -> bool {
+        self.shows_properties
     }
 
     /// Fails if a retrieved contact does not show its answer for a topic.
@@ -416,6 +423,7 @@ impl From<ContactRecord> for Contact {
             null_topics: BTreeSet::new(),
             shows_reason: false,
             shows_topics: false,
+            shows_properties: true,
         }
     }
 }
@@ -444,8 +452,9 @@ struct WireContact {
     first_name: Option<String>,
     #[serde(default, deserialize_with = "optional_text::deserialize")]
     last_name: Option<String>,
-    #[serde(default, deserialize_with = "map")]
-    properties: Option<Properties>,
+    /// Without the member, the properties are not known. With `null`, there are none.
+    #[serde(default, deserialize_with = "present_map")]
+    properties: Option<Option<Properties>>,
     unsubscribed: bool,
     #[serde(default, deserialize_with = "present_text")]
     unsubscribe_reason: Option<Option<UnsubscribeReason>>,
@@ -460,6 +469,12 @@ fn present_text<'de, D: Deserializer<'de>, T: From<String>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     optional_text::deserialize(deserializer).map(Some)
+}
+
+fn present_map<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    map(deserializer).map(Some)
 }
 
 impl From<WireContact> for Contact {
@@ -477,7 +492,8 @@ impl From<WireContact> for Contact {
             email: contact.email,
             first_name: contact.first_name,
             last_name: contact.last_name,
-            properties: contact.properties.unwrap_or_default(),
+            shows_properties: contact.properties.is_some(),
+            properties: contact.properties.flatten().unwrap_or_default(),
             unsubscribed: contact.unsubscribed,
             created_at: contact.created_at,
             shows_reason: contact.unsubscribe_reason.is_some(),

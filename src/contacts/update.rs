@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 
+use super::model::not_shown;
 use super::{Contact, ContactRecord, Contacts, NewContact, Properties, PropertyValue, new_contact};
 use crate::address::are_different;
 use crate::client::{
@@ -28,7 +29,9 @@ impl Contacts {
     ///
     /// # Two programs that change one contact
     ///
-    /// - Two calls that only set properties do not disturb each other if the service merges as the document says.
+    /// - Two calls that only set properties do not disturb each other if the service merges as the document says, and
+    ///   its response shows the contact. If it does not show it, and both set the same property, the first call may find
+    ///   the value of the second one, and store its own by an upsert.
     /// - An upsert stores the contact as it was retrieved a moment before. A name or property that another program
     ///   changes in between gets its old value back. A contact that was deleted in between is created again, without
     ///   its opt-outs.
@@ -180,7 +183,7 @@ impl UpdateContact {
         if merged.is_some_and(|merged| has_stored_the_body(&contact, merged)) {
             changes.properties.entry(MEMBER.to_owned()).or_insert(None);
         }
-        match changes.upsert(&contact) {
+        match changes.upsert(&contact)? {
             None => Ok(contact.into()),
             Some(changed) => {
                 let create = self.contacts.create(changed);
@@ -203,6 +206,8 @@ impl UpdateContact {
         }
     }
 }
+
+const NO_PROPERTIES: &str = "the contact that was retrieved has no member `properties`, and an upsert removes those that it does not send";
 
 const STILL_THERE: &str =
     "the contact in the response still has a name or a property that was to be removed";
@@ -303,7 +308,11 @@ impl Changes {
     }
 
     /// Returns the upsert that makes these changes and keeps everything else. `None` if nothing would change.
-    fn upsert(&self, contact: &Contact) -> Option<NewContact> {
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if a property is to be set, and the contact does not show the others.
+    fn upsert(&self, contact: &Contact) -> Result<Option<NewContact>, Error> {
         let mut changed = NewContact::new(&contact.email);
         // Both names are sent, because the document does not say whether an upsert keeps a name that is left out.
         let name = |change: &Option<String>, stored: &Option<String>| {
@@ -328,7 +337,11 @@ impl Changes {
         let is_unchanged = is_same(&changed.first_name, &contact.first_name)
             && is_same(&changed.last_name, &contact.last_name)
             && self.properties.iter().all(is_stored);
-        changed.properties = Some(properties);
-        (!is_unchanged).then_some(changed)
+        if contact.shows_properties() {
+            changed.properties = Some(properties);
+        } else if self.properties.values().any(Option::is_some) {
+            return Err(not_shown(NO_PROPERTIES));
+        }
+        Ok((!is_unchanged).then_some(changed))
     }
 }

@@ -291,6 +291,8 @@ use crate::webhooks::{Event, EventData, EventId, VerifiedEvent};
 const PAGE: usize = 100;
 /// Kubernetes waits one second for the response to a probe.
 const PROBE_LIMIT: Duration = Duration::from_millis(800);
+/// When a probe is given up whose response is late.
+const PROBE_END: Duration = Duration::from_secs(10);
 /// The id that a probe claims. The service sends no such id.
 const PROBE: &str = "audience.probe";
 /// How long the same failure of the store is not logged again, and how long it is not logged again that the store is
@@ -854,11 +856,21 @@ impl Inbox {
     /// ```
     pub async fn ready(&self) -> Result<(), InboxError> {
         let shared = &self.0;
-        let written = tokio::time::timeout(PROBE_LIMIT, shared.probe()).await;
-        let written = written.unwrap_or_else(|_| {
-            let late = format!("no response within {} ms", PROBE_LIMIT.as_millis());
-            Err(StoreError::unavailable(late))
+        let prober = Arc::clone(shared);
+        // It continues after a late response. Otherwise, no probe would ever open a connection that takes longer.
+        let probe = tokio::spawn(async move {
+            let probe = tokio::time::timeout(PROBE_END, prober.probe());
+            probe
+                .await
+                .unwrap_or_else(|late| Err(StoreError::unavailable(late)))
         });
+        let written = match tokio::time::timeout(PROBE_LIMIT, probe).await {
+            Ok(ended) => ended.unwrap_or_else(|panic| Err(StoreError::unavailable(panic))),
+            Err(_) => {
+                let late = format!("no response within {} ms", PROBE_LIMIT.as_millis());
+                Err(StoreError::unavailable(late))
+            }
+        };
         let failed = |_: &StoreError| shared.count(|metrics| metrics.store_errors += 1);
         written.inspect_err(failed)?;
         Ok(())

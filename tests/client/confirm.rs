@@ -395,3 +395,31 @@ async fn a_topic_that_was_not_chosen_is_opted_out_although_its_answer_is_null() 
         assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
     }
 }
+
+#[tokio::test]
+async fn a_contact_whose_create_lost_its_response_gets_nothing_until_the_next_click() {
+    let (server, contacts) = start(None).await;
+    let lost = Fault::close_after().path("/contacts").method("POST");
+    server.fault(lost.times(1));
+
+    let error = contacts.confirm_opt_in(ADA, ["news"]).await.unwrap_err();
+
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    contacts.confirm_opt_in(ADA, ["news"]).await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["news"] && !ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_empty_topic_is_refused_before_any_request() {
+    let (server, contacts) = start(None).await;
+
+    let error = contacts
+        .confirm_opt_in(ADA, ["news", ""])
+        .await
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Input);
+    assert!(server.requests().is_empty());
+}

@@ -6,6 +6,7 @@ use audience::contacts::NewContact;
 use audience::{Client, Error, ErrorKind, Method, Outcome, RetryPolicy};
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
+use wiremock::ResponseTemplate;
 
 use super::paged_service::PagedService;
 use support::operation::Operation;
@@ -673,4 +674,60 @@ async fn the_body_of_a_refusal_is_the_body_of_its_error() {
         .unwrap_err();
 
     assert_eq!(error.body(), Some(&br#"{"code": "validation_error"}"#[..]));
+}
+
+/// A response with bytes that are not UTF-8 in place of the question mark.
+fn latin(json: &Value) -> ResponseTemplate {
+    let text = json.to_string();
+    let (before, after) = text.split_once('?').unwrap();
+    let bytes = [before.as_bytes(), b"Z\xf6", after.as_bytes()].concat();
+    status(200).set_body_raw(bytes, "application/json")
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_utf_8_make_their_contact_malformed_and_not_the_page() {
+    let data = json!([
+        summary("c9"),
+        with(summary("bad"), "first_name", json!("?"))
+    ]);
+    let server = respond_with(latin(&json!({"data": data, "next": "bad"}))).await;
+
+    let page = client(server.uri()).contacts().list().await.unwrap();
+
+    assert_eq!(page.data.len(), 1);
+    let (index, error) = page.malformed().next().unwrap();
+    assert_eq!((index, error.kind()), (1, ErrorKind::Decode));
+    assert_eq!(page.cursor(), Some("bad"));
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_utf_8_in_a_member_that_nobody_reads_change_no_count() {
+    let data = json!([with(summary("c9"), "note", json!("?"))]);
+    let pages = [
+        latin(&json!({"data": data, "next": "c9"})),
+        ok(json!({"data": []})),
+    ];
+    let server = respond_in_turn(pages).await;
+
+    assert_eq!(
+        client(server.uri())
+            .contacts()
+            .list()
+            .count()
+            .await
+            .unwrap(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_contact_whose_name_is_not_utf_8_is_applied() {
+    let body = with(contact(), "first_name", json!("?"));
+    let server = respond_with(latin(&body)).await;
+
+    let error = client(server.uri()).contacts().unsubscribe(ADA).await;
+
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert_eq!(error.outcome(), Outcome::Applied);
 }

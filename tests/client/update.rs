@@ -383,3 +383,25 @@ async fn a_property_named_as_the_member_stays_if_the_response_shows_no_contact()
         (&json!("house"), &json!(4))
     );
 }
+
+#[tokio::test]
+async fn an_update_removes_no_property_that_a_response_does_not_show() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let mut short = serde_json::to_value(contacts.retrieve(ADA).await.unwrap()).unwrap();
+    short.as_object_mut().unwrap().remove("properties");
+    let retrieve = Fault::wrong_body(short.to_string()).method("GET");
+    server.fault(retrieve);
+
+    let renamed = contacts.update(ADA).first_name("Augusta");
+    renamed.await.unwrap();
+    let both = contacts.update(ADA).first_name("A.").property("seats", 4);
+    let error = both.await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert_eq!(error.outcome(), Outcome::Unchanged);
+    let text = error.to_string();
+    assert!(text.contains("has no member `properties`"), "{text}");
+    let stored = server.contact(ADA).unwrap();
+    assert_eq!(stored.first_name.as_deref(), Some("Augusta"));
+    assert_eq!(json!(stored.properties), json!({"plan": "pro", "seats": 3}));
+}

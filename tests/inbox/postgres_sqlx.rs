@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::future::Ready;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +17,7 @@ use audience::inbox::{
     ClaimState, Fingerprint, HeldClaim, InboxError, NewDelivery, Receipt, SqlxPostgresStore, Store,
     StoreError, StoreErrorKind, Take, Token,
 };
-use audience::webhooks::{EventId, VerifiedEvent};
+use audience::webhooks::{Event, EventId, VerifiedEvent};
 
 use super::deliveries::{Transparent, delivery, delivery_about, id, new_claim};
 use super::postgres_conformance::{OUTAGE, OUTAGE_CASES, THREE_ENTRIES};
@@ -419,6 +420,11 @@ async fn handle_in_commits_the_effect_with_the_claim_or_neither() {
     assert_eq!(effects(store.pool()).await, 1);
 }
 
+/// A handler that panics before it has returned its future.
+fn panics_early(_: &mut Transaction<'_, Postgres>, _: Event) -> Ready<Result<(), sqlx::Error>> {
+    panic!("on purpose")
+}
+
 #[tokio::test]
 async fn a_handler_that_panics_or_hides_the_failure_of_a_statement_has_no_effect() {
     steady_time::begin_slow();
@@ -434,6 +440,7 @@ async fn a_handler_that_panics_or_hides_the_failure_of_a_statement_has_no_effect
         Ok::<_, sqlx::Error>(())
     });
     let panicked = in_time(panicked).await;
+    let early = in_time(store.handle_in("main", delivery("evt_1"), panics_early)).await;
     let hidden = store.handle_in("main", delivery("evt_1"), async |transaction, event| {
         apply_effect(transaction, &event.id).await;
         let _ = sqlx::query("SELECT 1 / 0")
@@ -443,7 +450,7 @@ async fn a_handler_that_panics_or_hides_the_failure_of_a_statement_has_no_effect
     });
     let hidden = in_time(hidden).await;
 
-    assert_eq!((panicked, hidden), (Receipt::Failed, Receipt::Failed));
+    assert_eq!([panicked, early, hidden], [Receipt::Failed; 3]);
     assert_eq!(effects(store.pool()).await, 0);
     let state = claim(&store, "evt_1").await.unwrap();
     assert_eq!(state, FRESH);

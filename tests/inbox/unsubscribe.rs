@@ -2445,6 +2445,8 @@ async fn a_parked_opt_out_of_a_new_contact_is_sent_after_a_replay() {
     let bob = "bob@example.com";
     let create = Fault::close_after().method("POST").path("/contacts");
     server.fault(create.times(1));
+    let opt_out = Fault::status(503).path("/contacts/bob%40example.com/unsubscribe");
+    server.fault(opt_out.times(1));
     let confirmed = service(first_day.clone()).subscribe(bob, ["offers"]).await;
     assert!(confirmed.is_err() && !server.contact(bob).unwrap().unsubscribed);
     // Days later, when somebody looks at what was parked.

@@ -139,7 +139,7 @@ export class Newsletter {
     if (this.#seenEvents.has(id)) return;
     const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
     if (bounced || type === "email.complained") {
-      if (typeof data.to !== "string") throw new Unusable("the event has no address");
+      if (typeof data.to !== "string" || data.to.trim() === "") throw new Unusable("the event has no address");
       this.unreachable.add(normalized(data.to));
     }
     this.#seenEvents.add(id); // last: an event that failed must be handled again

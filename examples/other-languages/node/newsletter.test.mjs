@@ -392,10 +392,11 @@ test("a forged delivery is refused", async () => {
 
 test("an event without an address is refused, and the next one is handled", async () => {
   await mock.control("POST", "events", { type: "email.complained", data: { to: ["ada@example.com"] } });
+  await mock.control("POST", "events", { type: "email.complained", data: { to: " " } });
   await mock.control("POST", "events", { type: "email.complained", data: { to: "ada@example.com" } });
 
   assert.deepEqual([...newsletter.unreachable], ["ada@example.com"]);
-  assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [400, 204]);
+  assert.deepEqual((await data("attempts")).map((attempt) => attempt.status), [400, 400, 204]);
 });
 
 test("an event that cannot be handled is delivered again", async () => {

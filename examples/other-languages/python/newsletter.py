@@ -150,6 +150,8 @@ class Newsletter:
             data = event["data"]
             bounced = event["type"] == "email.bounced" and data.get("bounce_type") == "Permanent"
             if bounced or event["type"] == "email.complained":
+                if not data["to"].strip():
+                    raise ValueError("the event has no address")
                 self.unreachable.add(normalized(data["to"]))
             self._seen_events.add(event["id"])  # last: an event that failed must be handled again
 
@@ -331,8 +333,9 @@ def serve_webhooks(newsletter, secret, port=0):
                 return 401
             try:
                 newsletter.handle(json.loads(body))
-            except (ValueError, TypeError, KeyError, AttributeError):
-                return 400  # signed, but not an event
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                logging.warning("a signed delivery is no event, or has no address: %r", error)
+                return 400
             return 204
 
         def log_message(self, *_):

@@ -495,6 +495,14 @@ def test_an_event_that_is_delivered_twice_counts_once(mock, newsletter):
     assert len(mock.control("GET", "attempts")["data"]) == 2
 
 
+def test_an_event_without_an_address_is_refused_and_the_next_one_is_handled(mock, newsletter):
+    for address in [["ada@example.com"], " ", "ada@example.com"]:
+        mock.control("POST", "events", {"type": "email.complained", "data": {"to": address}})
+
+    assert newsletter.unreachable == {"ada@example.com"}
+    assert [attempt["status"] for attempt in mock.control("GET", "attempts")["data"]] == [400, 400, 204]
+
+
 def test_a_forged_delivery_is_refused(mock, newsletter):
     mock.control("POST", "delivery-faults", {"kind": "tampered", "times": 1})
 

@@ -753,7 +753,8 @@ impl PostgresStore {
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
                 return Ok(receipt);
             }
-            let handled = handler(&mut transaction, event.clone());
+            // The call is a part of the future, so that its panic is one of the handler.
+            let handled = async { handler(&mut transaction, event.clone()).await };
             run_handler(handled, |error| is_conflict(error) || is_read_only(error)).await?;
             Ok(Receipt::Handled)
         };

@@ -973,9 +973,10 @@ impl SqliteStore {
     /// Reads what [`CLAIM_IN`] returned, and now and then deletes forgotten events: a receiver that only claims in
     /// transactions has no inbox that does.
     fn claimed(&self, outcome: &str, purpose: Purpose) -> Result<ClaimState, StoreError> {
+        // The caller rolls back after an error.
+        self.shared.check_files().map_err(store_error)?;
         let state = state_of_outcome(outcome);
         if let (ClaimState::Fresh { .. }, Purpose::Add) = (state, purpose) {
-            // The caller rolls back.
             self.shared.refuse_if_full().map_err(store_error)?;
         }
         self.purge_if_due();

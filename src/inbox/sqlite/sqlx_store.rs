@@ -431,7 +431,8 @@ impl SqlxSqliteStore {
             if let Err(receipt) = Receipt::of_claim(claimed.await?) {
                 return Ok(receipt);
             }
-            let handled = handler(&mut transaction, event.clone());
+            // The call is a part of the future, so that its panic is one of the handler.
+            let handled = async { handler(&mut transaction, event.clone()).await };
             // Another retry would not help: no other connection can write now.
             let is_temporary = |error: &_| purpose == Purpose::Always && is_full(error);
             run_handler(handled, is_temporary).await?;

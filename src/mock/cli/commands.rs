@@ -26,7 +26,7 @@ use crate::Timestamp;
 use crate::mock::{
     Check, CheckReport, DeliveryFault, Examination, ExamineReceiver, Fault, Finding, Verdict,
 };
-use crate::terminal::{Table, print, text};
+use crate::terminal::{Table, print, printable, printable_json, text};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -557,6 +557,7 @@ async fn examine(options: ExamineOptions) -> Result<ExitCode, String> {
 
 fn complain(problem: &str) {
     // Fails only if standard error is closed. Then the exit status is all that is left.
+    let problem = printable(problem);
     let _ = writeln!(std::io::stderr(), "audience-mock: {problem}");
 }
 
@@ -606,6 +607,10 @@ fn write_report(options: &ExamineOptions, examination: &Examination) -> Result<(
             .map_err(|error| format!("could not write the report as JUnit XML: {error}"))?,
     };
     let Some(file) = &options.output else {
+        let report = match options.format {
+            Format::Json => printable_json(&report),
+            Format::Table | Format::Junit => report,
+        };
         return print(&report).map(drop);
     };
     let written = std::fs::write(file, report);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::target::{Output, Target, readable};
 use crate::mock::service::CONSENTS;
-use crate::terminal::{Table, print, text};
+use crate::terminal::{Table, print, printable_json, text};
 use crate::webhooks::EventType;
 
 /// How often `requests --follow` asks for new requests.
@@ -392,7 +392,7 @@ async fn follow(options: &RequestsOptions) -> Result<(), String> {
         let is_new = |request: &&Value| request["number"].as_u64() > Some(printed);
         for request in items(&requests).iter().filter(is_new) {
             let line = if target.json {
-                request.to_string()
+                printable_json(&request.to_string())
             } else {
                 Table::line(request_cells(request))
             };

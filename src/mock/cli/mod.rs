@@ -28,6 +28,7 @@ use self::commands::{Command, time};
 use super::Dialect;
 use super::control::access::AllowedHosts;
 use super::http::HttpUrl;
+use crate::terminal::printable;
 use crate::webhooks::Signer;
 
 /// Runs the program `audience-mock` with the arguments and variables of this process.
@@ -43,6 +44,7 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|problem| {
         // Fails only if standard error is closed. Then the exit status is all that is left.
+        let problem = printable(&problem);
         let _ = writeln!(std::io::stderr(), "audience-mock: {problem}");
         ExitCode::FAILURE
     })

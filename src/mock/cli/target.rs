@@ -15,7 +15,7 @@ use super::DEFAULT_PORT;
 use crate::Timestamp;
 use crate::causes::with_causes;
 use crate::mock::http::{self as client, HttpUrl};
-use crate::terminal::print;
+use crate::terminal::{print, printable_json};
 
 /// The mock that a command controls, and how it prints the response.
 #[derive(Args)]
@@ -164,7 +164,7 @@ impl Output {
         text: impl FnOnce(&Value) -> String,
     ) -> Result<(), String> {
         let text = if self.json {
-            format!("{json:#}\n")
+            printable_json(&format!("{json:#}\n"))
         } else {
             text(json)
         };

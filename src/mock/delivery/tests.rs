@@ -476,7 +476,9 @@ fn a_removed_endpoint_has_no_pending_attempts() {
     queue.add(5, 1, 1, AttemptKind::Redelivery);
     queue.add(5, 1, 2, AttemptKind::Redelivery);
 
-    assert_eq!(queue.remove_endpoint(1), [1]);
+    let removed = queue.remove_endpoint(1);
+    let events: Vec<_> = removed.iter().map(|attempt| attempt.event).collect();
+    assert_eq!(events, [1]);
 
     let endpoints: Vec<_> = start_all(&mut queue, 5, true)
         .iter()
@@ -528,10 +530,10 @@ fn an_endpoint_holds_back_another_attempt_only_after_the_first_is_given_up() {
     let mut queue = queue_with_an_attempt_held_back();
     queue.add(5, 3, 1, AttemptKind::Automatic(1));
 
-    assert_eq!(queue.remove_event(3), 1);
+    assert_eq!(queue.remove_event(3).len(), 1);
     assert!(queue.holds_back(1));
 
-    assert_eq!(queue.remove_event(2), 1);
+    assert_eq!(queue.remove_event(2).len(), 1);
     assert!(!queue.holds_back(1));
 }
 
@@ -547,9 +549,9 @@ fn an_event_that_is_given_up_has_no_pending_attempt_and_the_others_keep_theirs()
         }
     }
 
-    assert_eq!(queue.remove_event(2), 8);
+    assert_eq!(queue.remove_event(2).len(), 8);
 
-    assert_eq!(queue.remove_event(2), 0);
+    assert_eq!(queue.remove_event(2).len(), 0);
     let mut left = Vec::new();
     while let Some(attempt) = queue.start_due(99, true) {
         queue.finish(&attempt);

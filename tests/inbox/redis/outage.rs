@@ -148,7 +148,7 @@ async fn after_a_failover_that_closes_no_connection_the_store_finds_the_new_prim
     finds_the_new_primary(take).await;
 }
 
-/// Demotes a server while a store is connected to it, and then makes this call until it succeeds, the second time.
+/// Demotes a server while a store is connected to it, and then makes this call until it succeeds.
 async fn finds_the_new_primary(call: impl AsyncFn(&RedisStore) -> Result<(), StoreError>) {
     steady_time::begin_slow();
     let (Some(old), Some(new)) = (OwnRedis::start(&[]).await, OwnRedis::start(&[]).await) else {
@@ -186,7 +186,9 @@ async fn finds_the_new_primary(call: impl AsyncFn(&RedisStore) -> Result<(), Sto
 
     let error = in_time(call(&store)).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    in_time(call(&store)).await.unwrap();
+    // A call that is not repeated may find out that the connection has ended.
+    let is_found = in_time(call(&store)).await.is_ok() || in_time(call(&store)).await.is_ok();
+    assert!(is_found);
 }
 
 #[tokio::test]

@@ -279,11 +279,15 @@ async fn a_file_that_is_deleted_or_replaced_while_it_is_open_is_an_error_that_sa
 
     for name in ["inbox.db", "inbox.db-wal", "inbox.db-shm"] {
         let path = folder.0.join(name);
+        let mut connection = folder.connect();
+        let transaction = connection.transaction().unwrap();
         std::fs::rename(&path, &moved).unwrap();
         tokio::time::sleep(NOTICED).await;
         let deleted = claim(&store, &id("evt_2"), Token::random()).await;
         std::fs::write(&path, "").unwrap();
         let replaced = accept(&store, &id("evt_3"), b"body").await;
+        let own = store.claim_in(&transaction, "main", &id("evt_4")).await;
+        drop(transaction);
         let in_transaction = store.transaction(|_| Ok::<_, String>(())).await;
         std::fs::rename(&moved, &path).unwrap();
         let restored = claim(&store, &id("evt_1"), Token::random()).await;
@@ -291,6 +295,10 @@ async fn a_file_that_is_deleted_or_replaced_while_it_is_open_is_an_error_that_sa
         let text = format!("`{name}` was deleted or replaced");
         expect(&deleted.unwrap_err(), StoreErrorKind::Unusable, &text);
         expect(&replaced.unwrap_err(), StoreErrorKind::Unusable, &text);
+        let Err(InboxError::Store(own)) = own else {
+            panic!("{own:?}");
+        };
+        expect(&own, StoreErrorKind::Unusable, &text);
         let Err(audience::inbox::TransactionError::Store(error)) = in_transaction else {
             panic!("{in_transaction:?}");
         };

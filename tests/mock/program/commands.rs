@@ -669,4 +669,9 @@ fn what_was_sent_cannot_control_the_terminal() {
     let text = mock.command(&["events"]);
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains(r"\u{1b}[2J\nx"), "{text}");
+    mock.command(&["send-event", "email.sent", "--to", "\u{9b}2J\u{202e}"]);
+    let json = mock.command(&["events", "--json"]);
+    assert!(json.contains(r"\u009b2J\u202e"), "{json}");
+    let events: Value = serde_json::from_str(&json).unwrap();
+    assert!(events.to_string().contains('\u{9b}'), "{json}");
 }

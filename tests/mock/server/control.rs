@@ -578,11 +578,13 @@ async fn endpoints_are_added_and_removed_by_name() {
     );
     server.send_event(json!({"type": "email.sent"})).await;
     assert_eq!(server.attempts()[0].endpoint, "crm");
+    assert!(server.attempts()[0].next_at.is_some());
 
     assert_eq!(
         call(&server, "DELETE", "endpoints/crm", Value::Null).await,
         NO_CONTENT
     );
+    assert_eq!(server.attempts()[0].next_at, None);
     server.advance(Duration::from_secs(86_400)).await;
     assert_eq!(receiver.received().len(), 1);
     assert_eq!(
@@ -591,6 +593,10 @@ async fn endpoints_are_added_and_removed_by_name() {
             .0,
         404
     );
+    for path in ["endpoints/", "contacts/nobody"] {
+        let misspelled = call(&server, "DELETE", path, Value::Null).await;
+        assert_eq!(misspelled.0, 422, "{path}");
+    }
     for (url, secret) in [
         ("https://example.com", SECRET),
         (&receiver.url, ""),

@@ -542,3 +542,23 @@ async fn a_client_can_continue_after_a_connection_fault() {
 
     assert_eq!(ask().await.unwrap().status(), 200);
 }
+
+#[tokio::test]
+async fn the_headers_of_a_fault_replace_those_of_the_service() {
+    let dialect = Dialect {
+        error_shape: ErrorShape::Problem,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).start().await;
+    let html = Fault::status(500).header("content-type", "text/html");
+    server.fault(html.header("x-request-id", "a").header("x-request-id", "b"));
+
+    let response = get(&server, "/contacts").await.unwrap();
+
+    let values = |name: &str| {
+        let values = response.headers().get_all(name).iter();
+        values.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(values("content-type"), ["text/html"]);
+    assert_eq!(values("x-request-id"), ["a", "b"]);
+}
