@@ -907,7 +907,7 @@ impl Erase {
 }
 
 fn open_state(path: &Path) -> Result<SyncState, Failure> {
-    SyncState::open_existing(path).map_err(|error| Failure::failed(with_causes(&error)))
+    SyncState::open_existing(path).map_err(|error| Failure::causes(&error))
 }
 
 #[derive(Args)]

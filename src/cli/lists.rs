@@ -172,9 +172,8 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         let confirmation = &options.confirmation;
         confirmation.ask_with_opt_outs(count, opt_outs, &options.service)?;
     }
-    let journals = import.open_journals().map_err(|(path, error)| {
-        Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
-    })?;
+    let journals = import.open_journals();
+    let journals = journals.map_err(|(path, error)| cannot_open(&path, &error))?;
     for (path, journal) in &journals {
         options.check_journal(path, journal)?;
     }
@@ -542,8 +541,12 @@ impl ImportOptions {
         // A run that continues writes the rejects anew.
         let is_to_continue =
             report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
-        // Nothing is left to continue: the mock is gone, and has no journals.
-        let is_trial = self.service.mock.is_some() && has_folder;
+        // Nothing is left to continue: the mock is gone with all contacts, and has no journals.
+        let is_trial = self.service.mock.is_some();
+        let correct_topic = match self.on_conflict {
+            Some(OnConflict::Error) => CORRECT_TOPIC_OF_EXISTING,
+            _ => CORRECT_TOPIC,
+        };
         // It may name the original file, which is then not one of the files to import.
         let without_opt_out_all = match self.opt_out_all.is_empty() {
             true => "",
@@ -560,12 +563,17 @@ impl ImportOptions {
             _ if self.sends() && error.is_some_and(is_wrong_input) => {}
             None => lines.push(SEE_REJECTS.to_owned()),
             Some(_) if self.verify => {}
-            Some(path) if self.dry_run || is_trial => lines.push(format!(
-                "fix these rows before the import; {} says what is wrong",
-                path.display()
-            )),
+            Some(path) if self.dry_run || is_trial => {
+                if is_misspelled {
+                    lines.push(CORRECT_TOPIC.to_owned());
+                }
+                lines.push(format!(
+                    "fix these rows before the import; {} says what is wrong",
+                    path.display()
+                ));
+            }
             Some(path) if !has_folder && is_misspelled => lines.push(format!(
-                "{CORRECT_TOPIC}, fix any refused rows in {}, and import that file with {other_files}{without_opt_out_all}",
+                "{correct_topic}, fix any refused rows in {}, and import that file with {other_files}{without_opt_out_all}",
                 path.display()
             )),
             Some(path) if !has_folder => lines.push(format!(
@@ -574,7 +582,11 @@ impl ImportOptions {
             )),
             // The rejects may lack rows.
             Some(_) if error.is_some() => {}
-            Some(folder) => lines.push(recipe(is_misspelled, folder, self.corrected.len())),
+            Some(folder) => lines.push(recipe(
+                is_misspelled.then_some(correct_topic),
+                folder,
+                self.corrected.len(),
+            )),
         }
         if report.quota_exceeded() {
             lines.push(format!(
@@ -609,8 +621,9 @@ fn is_wrong_input(error: &Error) -> bool {
     error.kind() == ErrorKind::Input
 }
 
-/// Returns how to import the rejects of several files, with the command. `earlier` rejects were corrected before.
-fn recipe(is_misspelled: bool, folder: &Path, earlier: usize) -> String {
+/// Returns how to import the rejects of several files, with the command or, if a topic is misspelled, with how to correct
+/// it. `earlier` rejects were corrected before.
+fn recipe(correct_topic: Option<&str>, folder: &Path, earlier: usize) -> String {
     let name = |number: usize| match number {
         0 => "corrected".to_owned(),
         _ => format!("corrected-{}", number + 1),
@@ -628,12 +641,12 @@ fn recipe(is_misspelled: bool, folder: &Path, earlier: usize) -> String {
     let folder_to_read = corrected.to_string_lossy().into_owned();
     words.splice(end..end, ["--corrected".to_owned(), folder_to_read]);
     let (folder, corrected) = (folder.display(), corrected.display());
-    match is_misspelled {
+    match correct_topic {
         // The command has the misspelled topic.
-        true => format!(
-            "{CORRECT_TOPIC}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume --corrected {corrected}"
+        Some(correct_topic) => format!(
+            "{correct_topic}, rename {folder} to {corrected}, fix any refused rows in it, create an empty folder {folder}, and run this command with --resume --corrected {corrected}"
         ),
-        false => format!(
+        None => format!(
             "rename {folder} to {corrected}, fix the rows in it (delete those that cannot be fixed, but not the first line), create an empty folder {folder}, and run: {}",
             as_shell_line(&words)
         ),
@@ -649,6 +662,9 @@ fn has_failed_for_good(report: &ImportReport) -> bool {
 
 const CORRECT_TOPIC: &str =
     "correct a misspelled topic in --map (without --map, in the first line of the rejects)";
+
+/// The contacts of these rows exist by now.
+const CORRECT_TOPIC_OF_EXISTING: &str = "correct a misspelled topic in --map (without --map, in the first line of the rejects), set --on-conflict to skip";
 
 const SEE_REJECTS: &str = "use --rejects FILE to see these rows";
 
@@ -706,11 +722,23 @@ fn words_with(option: Option<&str>) -> Vec<String> {
     words
 }
 
+/// Returns the failure of a program that cannot open a journal or a state, with the exit status of the error: on Windows,
+/// another run may use the file.
+fn cannot_open(path: &Path, error: &Error) -> Failure {
+    let file = path.display();
+    Failure::causes(error).after(&file.to_string())
+}
+
 fn as_shell_line(words: &[String]) -> String {
     let quoted = words.iter().map(|word| {
-        let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);
+        let is_plain = |letter: char| {
+            letter.is_alphanumeric()
+                || "-_./=,:@%+".contains(letter)
+                || cfg!(windows) && letter == '\\'
+        };
         match !word.is_empty() && word.chars().all(is_plain) {
             true => word.clone(),
+            false if cfg!(windows) => format!("\"{word}\""),
             false => format!("'{}'", word.replace('\'', r"'\''")),
         }
     });
@@ -879,9 +907,7 @@ impl SyncOptions {
             }
             None => with_suffix(&self.input.file, ".sync"),
         };
-        SyncState::open(&path).map_err(|error| {
-            Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
-        })
+        SyncState::open(&path).map_err(|error| cannot_open(&path, &error))
     }
 
     /// Prints the report, and returns the exit status.
@@ -990,7 +1016,7 @@ pub(super) struct ExportOptions {
     /// Retrieve each contact, to export last names, reasons and topics too
     #[arg(long)]
     full: bool,
-    /// Set the format [default: from FILE's extension, otherwise csv]
+    /// Set the format [default: from FILE's extension, otherwise csv; jsonl for - with --json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Kind>,
     /// Write these CSV columns, such as `email,first_name,topic:news,plan` [default: all that are found]
@@ -1046,8 +1072,15 @@ fn parse_column(name: &str) -> Result<ExportColumn, String> {
 }
 
 /// Exports the list, and shows how far it is.
-pub(super) async fn export(options: ExportOptions, output: Output) -> Result<ExitCode, Failure> {
+pub(super) async fn export(
+    mut options: ExportOptions,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let is_standard_output = options.file.as_os_str() == "-";
     let has_csv_options = !options.columns.is_empty() || options.escape_formulas;
+    if is_standard_output && output.json && !has_csv_options {
+        options.format.get_or_insert(Kind::Jsonl);
+    }
     if options.kind() == Kind::Jsonl && has_csv_options {
         return Err(Failure::usage(
             "--columns and --escape-formulas are for CSV; leave them out, or add --format csv",
@@ -1057,7 +1090,6 @@ pub(super) async fn export(options: ExportOptions, output: Output) -> Result<Exi
     format
         .check(options.full)
         .map_err(|error| Failure::usage(error.explanation()))?;
-    let is_standard_output = options.file.as_os_str() == "-";
     if options.service.mock.is_some() && !is_standard_output {
         options.check_trial()?;
     }
@@ -1212,7 +1244,7 @@ impl ExportOptions {
 
     fn kind(&self) -> Kind {
         let extension = self.file.extension();
-        let is_jsonl = extension.is_some_and(|extension| extension == "jsonl");
+        let is_jsonl = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("jsonl"));
         let by_name = if is_jsonl { Kind::Jsonl } else { Kind::Csv };
         self.format.unwrap_or(by_name)
     }

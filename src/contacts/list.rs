@@ -203,7 +203,7 @@ impl ListContacts {
 
     /// Returns the address of the contact as the list has it. If it has too many spellings, it is only found as given, in
     /// small or capital letters, or with a capital at its start: anything else could take a list of a whole domain.
-    pub(super) async fn stored(self, address: &str) -> Result<Option<String>, Error> {
+    pub(crate) async fn stored(self, address: &str) -> Result<Option<String>, Error> {
         let texts = spellings_of(address).unwrap_or_else(|| {
             let own = address.trim();
             let (small, capitals) = (own.to_lowercase(), own.to_uppercase());

@@ -545,6 +545,14 @@ impl Batch<'_> {
         }
     }
 
+    /// Notes that the service has an opt-out of a row of a sync, or no such topic. If another one of the row fails, later
+    /// runs do not send this one again: the person may have subscribed since.
+    fn note_ended(&self, row: &NumberedRow, opt_out: &OptOut, is_recorded: bool) {
+        if let (Log::State(state), Some(key)) = (self.log, row.row.key_text()) {
+            state.note_ended(key, opt_out, is_recorded);
+        }
+    }
+
     /// Notes that this run has opted out the contact of a row, if that matters for what is told about it.
     fn note_opted_out(&self, row: &NumberedRow, opt_out: &OptOut) {
         if let (Log::State(state), OptOut::Everything(_)) = (self.log, opt_out)
@@ -979,23 +987,33 @@ impl OptOuts<'_> {
                 }
             }
         }
+        let mut are_gone = !to_send.is_empty();
         for opt_out in &to_send {
             let recorded = match self.fails_with.take() {
                 Some(error) => Err(error),
                 None => batch.record_opt_out(address, opt_out).await,
             };
             let Err(error) = recorded else {
+                are_gone = false;
                 batch.note_sent(row, opt_out);
                 batch.note_opted_out(row, opt_out);
+                batch.note_ended(row, opt_out, true);
                 continue;
             };
             let is_gone = may_be_gone && error.missing() == Some(Missing::Contact);
+            are_gone &= is_gone;
+            if error.missing() == Some(Missing::Topic) {
+                batch.note_ended(row, opt_out, false);
+            }
             if outcome.is_ok() && !is_gone {
                 outcome = Err(opt_out_failed(opt_out, &error));
             }
             self.note_failure(error);
         }
-        outcome
+        match outcome {
+            Ok(RowOutcome::OptedOut) if are_gone => Ok(RowOutcome::Skipped),
+            outcome => outcome,
+        }
     }
 
     fn note_failure(&mut self, error: Error) {

@@ -18,7 +18,8 @@ use super::record_file::{
 };
 use super::report::RowOutcome;
 use super::row::{
-    AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, add_missing, has, number_of,
+    AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, SyncTask, TaskKind, add_missing, has,
+    number_of,
 };
 use crate::Error;
 use crate::client::{ResponseFuture, wait_for_call};
@@ -1178,6 +1179,16 @@ struct Notes {
     is_at_ceiling: bool,
     /// The addresses to leave that other rows are to take in this sync, by their numbers.
     to_be_taken: HashSet<u64>,
+    /// The opt-outs that need not be sent again, by the keys of their rows, until the outcomes of these rows are recorded.
+    ended: HashMap<String, Ended>,
+}
+
+/// The opt-outs of a row that were sent for the last time.
+#[derive(Debug, Default)]
+struct Ended {
+    recorded: Vec<OptOut>,
+    /// The service has no such topics.
+    unknown: Vec<OptOut>,
 }
 
 impl StateWriter {
@@ -1288,6 +1299,17 @@ impl StateWriter {
         }
     }
 
+    /// Notes that an opt-out of a row need not be sent again: it is recorded, or the service has no such topic.
+    pub(super) fn note_ended(&self, key: &str, opt_out: &OptOut, is_recorded: bool) {
+        let mut notes = self.notes();
+        let ended = notes.ended.entry(key.to_owned()).or_default();
+        let opt_outs = match is_recorded {
+            true => &mut ended.recorded,
+            false => &mut ended.unknown,
+        };
+        add_missing(opt_outs, [opt_out]);
+    }
+
     /// Notes that an address was opted out of everything without a change of its contact.
     pub(super) fn note_address_opted_out(&self, address: &str) {
         self.notes().opted_out.insert(number_of(address));
@@ -1392,10 +1414,13 @@ impl StateWriter {
         for (row, contact, outcome) in rows {
             let Some(task) = row.row.task() else { continue };
             let (is_sent, is_done) = (contact.is_applied(), outcome.is_applied());
+            let key = row.row.key_text().unwrap_or_default();
+            let ended = self.notes().ended.remove(key).unwrap_or_default();
             // Only a contact that is created or updated has an entry for the other two outcomes.
             entries.extend(match contact {
                 _ if is_sent && is_done => task.done.clone(),
-                _ if is_sent => task.applied.clone(),
+                _ if task.kind == TaskKind::OptOut => ended.left_of(&task.started, task),
+                _ if is_sent => ended.left_of(&task.applied, task),
                 RowOutcome::Refused { .. } if contact == outcome => task.refused.clone(),
                 _ => None,
             });
@@ -1420,6 +1445,21 @@ impl StateWriter {
         let until = Record::HeldUntil(hold_until(wait));
         let line = to_line(&until).map_err(|error| Arc::new(error.into()))?;
         self.appender.append(line).await
+    }
+}
+
+impl Ended {
+    /// Returns the entry of a row of which an opt-out failed, without those that need not be sent again.
+    fn left_of(&self, entry: &Option<Entry>, task: &SyncTask) -> Option<Entry> {
+        let (mut entry, done) = (entry.clone()?, task.done.as_ref()?);
+        let has_ended =
+            |opt_out: &OptOut| has(&self.recorded, opt_out) || has(&self.unknown, opt_out);
+        entry.left.retain(|opt_out| !has_ended(opt_out));
+        let recorded = self.recorded.iter();
+        // Not those of other rows that have the address.
+        let own = recorded.filter(|opt_out| has(&done.opt_outs, opt_out));
+        add_missing(&mut entry.opt_outs, own);
+        Some(entry)
     }
 }
 

@@ -55,10 +55,10 @@ use super::mail::{
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 #[cfg(feature = "tracing")]
 use crate::causes::with_causes;
-use crate::client::{CallOptions, in_current_span};
+use crate::client::{CallOptions, in_current_span, is_path_segment};
 use crate::contacts::{
-    ConfirmOptIn, Contact, Contacts, NewContact, OptOutReason, Reachability, normalized_address,
-    shows_spam_report, two_answers,
+    ConfirmOptIn, Contact, Contacts, ListContacts, NewContact, OptOutReason, Reachability,
+    normalized_address, shows_spam_report, two_answers,
 };
 use crate::inbox::{
     Attempt, ClaimState, Inbox, InboxError, Store, StoreError, Token, Worker, is_endpoint,
@@ -1049,7 +1049,9 @@ impl UnsubscribeService {
                 self.page(&person, &shown, Some(PageNotice::Saved))
             }
             Submission::LinkTopic | Submission::Everything => {
-                self.page(&person, &self.paused(), Some(PageNotice::Unsubscribed))
+                let shown = self.shown(&person).await;
+                let paused = self.paused(&shown);
+                self.page(&person, &paused, Some(PageNotice::Unsubscribed))
             }
             Submission::Boxes(boxes) => self.save(&person, boxes, head).await,
         }
@@ -1057,6 +1059,11 @@ impl UnsubscribeService {
 
     /// Sends the opt-ins of a form whose opt-outs were stored.
     async fn save(&self, person: &Person, boxes: Boxes, head: Parts) -> Response<BytesBody> {
+        if boxes.has_others {
+            let shown = self.shown(person).await;
+            let page = self.page(person, &shown, Some(PageNotice::NotSaved));
+            return unavailable_with(page);
+        }
         let opt_ins = boxes.opt_ins();
         if opt_ins.is_empty() {
             return self.saved_page(person, boxes).await;
@@ -1473,7 +1480,7 @@ impl UnsubscribeService {
             return Ok(None);
         }
         if self.waits_for_any(&OptOut::ids_of_all(address)).await? {
-            return Ok(Some(self.paused()));
+            return Ok(Some(self.paused(retrieved)));
         }
         let mut shown = retrieved.clone();
         for (topic, answer) in shown.answers.iter_mut().filter(|(_, answer)| **answer) {
@@ -1514,11 +1521,20 @@ impl UnsubscribeService {
         }
     }
 
-    /// Shows an opt-out of everything that the service may not have yet.
-    fn paused(&self) -> Shown {
+    /// Shows an opt-out of everything that the service may not have yet. If the contact could not be retrieved, each offered
+    /// topic has a box: none is checked, so the next form takes no guess for an answer.
+    fn paused(&self, retrieved: &Shown) -> Shown {
+        let mut shown = match retrieved.instead {
+            Some(PageNotice::NotShown) => self.boxes(|_| Some(false)),
+            _ => retrieved.clone(),
+        };
+        shown
+            .answers
+            .values_mut()
+            .for_each(|answer| *answer = false);
         Shown {
             is_paused: true,
-            ..self.boxes(|_| Some(false))
+            ..shown
         }
     }
 
@@ -2303,7 +2319,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 pub(super) type SendError = Box<dyn StdError + Send + Sync>;
 
 /// A stored opt-out.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct OptOut {
     address: String,
     /// `None` means all broadcasts.
@@ -2466,7 +2482,7 @@ impl OptOut {
             None => self.send_for(None, contacts).await,
             Some(topic) => match self.send_for(Some(topic), contacts).await {
                 // No topic has such a name.
-                Err(error) if error.kind() == ErrorKind::Input => {
+                Err(error) if error.kind() == ErrorKind::Input && topic.is_empty() => {
                     self.send_for_all(topic, service).await
                 }
                 result => result,
@@ -2474,8 +2490,8 @@ impl OptOut {
         };
         match result {
             Ok(has_contact) => Ok(has_contact),
-            // No contact has an address that cannot be sent.
-            Err(error) if error.kind() == ErrorKind::Input => {
+            // No contact has an address that cannot be sent. Any other such error comes from the settings of the client.
+            Err(error) if error.kind() == ErrorKind::Input && !is_path_segment(&self.address) => {
                 #[cfg(feature = "tracing")]
                 tracing::error!(target: "audience::unsubscribe", endpoint = service.0.inbox.endpoint(), %error, "an opt-out can never be sent, and is dropped");
                 Ok(true)
@@ -2489,24 +2505,31 @@ impl OptOut {
 
     /// Returns whether the contact certainly reported spam. Another opt-out of everything could replace this reason, and
     /// so end the lock after it.
-    async fn has_reported_spam(&self, contacts: &Contacts) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// If a later attempt may show it. An error that stays must not keep the opt-out from being sent.
+    async fn has_reported_spam(&self, contacts: &Contacts) -> Result<bool, Error> {
         let find = contacts.find(&self.address).retry(RetryPolicy::none());
         let found = find.deadline(RETRIEVE_DEADLINE).await;
         match found {
-            Ok(found) => found.is_some_and(|contact| contact.has_reported_spam()),
-            Err(error) => shows_spam_report(&error, &self.address),
+            Ok(found) => Ok(found.is_some_and(|contact| contact.has_reported_spam())),
+            Err(error) if error.is_retryable() => Err(error),
+            Err(error) => Ok(shows_spam_report(&error, &self.address)),
         }
     }
 
     /// Returns `false` if the opt-out was accepted, and there is no contact, or none that can be read.
     async fn send_for(&self, topic: Option<&str>, contacts: &Contacts) -> Result<bool, Error> {
-        if topic.is_none() && self.has_reported_spam(contacts).await {
+        if topic.is_none() && self.has_reported_spam(contacts).await? {
             return Ok(true);
         }
         let call = contacts.unsubscribe(&self.address);
-        let call = match topic {
-            None => call.reason(OptOutReason::Preferences),
-            Some(topic) => call.topic(topic),
+        let call = match (topic, self.kind) {
+            (Some(topic), _) => call.topic(topic),
+            // No person has asked for it.
+            (None, Kind::NewContact) => call,
+            (None, _) => call.reason(OptOutReason::Preferences),
         };
         let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
         call.apply().await.map(|contact| contact.is_some())
@@ -2546,11 +2569,36 @@ impl OptOut {
             Err(_) => {
                 let list = contacts.list().retry(RetryPolicy::none());
                 // An address that is no contact gets no broadcasts.
-                match list.deadline(SEND_DEADLINE).has(&self.address).await? {
-                    true => Err(refusal.into()),
+                match list
+                    .clone()
+                    .deadline(SEND_DEADLINE)
+                    .has(&self.address)
+                    .await?
+                {
+                    true => self.send_as_stored(refusal, list, contacts).await,
                     false => Ok(false),
                 }
             }
+        }
+    }
+
+    /// Sends the opt-out with the spelling of the address that the list has. The service may know no other one.
+    async fn send_as_stored(
+        &self,
+        refusal: Error,
+        list: ListContacts,
+        contacts: &Contacts,
+    ) -> Result<bool, SendError> {
+        match list.deadline(SEND_DEADLINE).stored(&self.address).await? {
+            Some(address) if address != self.address => {
+                let stored = Self {
+                    address,
+                    ..self.clone()
+                };
+                let topic = self.topic.as_deref();
+                Ok(stored.send_for(topic, contacts).await?)
+            }
+            _ => Err(refusal.into()),
         }
     }
 }
@@ -2570,22 +2618,34 @@ async fn send_opt_ins(
     ends_pause: bool,
 ) -> Result<Contact, Error> {
     if !ends_pause {
-        let form = topics.iter().map(|topic| (topic, true));
         // The page did not know an opt-out of everything that is found now.
-        let form = contacts.set_topics(address, form).unless_opted_out();
-        return match form.await {
-            Ok(saved) => Ok(saved.contact),
-            Err(error) if error.form_outcome().may_be_applied() => {
-                Err(error.into_error().maybe_applied())
-            }
-            Err(error) => Err(error.into_error()),
-        };
+        return add_opt_ins(contacts, address, topics).await;
     }
     // When the opt-out of everything ends, all topics would come back that the page showed as empty, or did not show.
     let contact = contacts.retrieve_own(address).await?;
+    if !contact.is_opted_out() {
+        return add_opt_ins(contacts, address, topics).await;
+    }
     contact.require_topics()?;
     let others = contact.topic_names().cloned().collect();
     contacts.end_pause(address, topics, others).await
+}
+
+/// Sends these opt-ins, unless there is an opt-out of everything.
+async fn add_opt_ins(
+    contacts: &Contacts,
+    address: &str,
+    topics: &BTreeSet<String>,
+) -> Result<Contact, Error> {
+    let form = topics.iter().map(|topic| (topic, true));
+    let form = contacts.set_topics(address, form).unless_opted_out();
+    match form.await {
+        Ok(saved) => Ok(saved.contact),
+        Err(error) if error.form_outcome().may_be_applied() => {
+            Err(error.into_error().maybe_applied())
+        }
+        Err(error) => Err(error.into_error()),
+    }
 }
 
 // The forms.
@@ -2608,6 +2668,9 @@ struct Boxes {
     is_paused: bool,
     /// The number of the page.
     page: Option<String>,
+    /// Whether the form has an empty box for a topic that this process does not offer. Another one, with newer or older
+    /// settings, made the page. Anybody can make up a name, so its "no" is not stored, but it must not be acknowledged.
+    has_others: bool,
 }
 
 enum MediaType {
@@ -2643,6 +2706,19 @@ impl Form {
     }
 }
 
+impl Form {
+    fn has_empty_box_of_others(&self, offered: &[OfferedTopic]) -> bool {
+        let shown = self.0.iter();
+        let mut shown = shown.filter_map(|(name, _)| name.strip_prefix("shown:"));
+        shown.any(|name| {
+            let is_checked = |(each, value): &(String, String)| {
+                each.strip_prefix("topic:") == Some(name) && value == "on"
+            };
+            offered.iter().all(|topic| topic.name != name) && !self.0.iter().any(is_checked)
+        })
+    }
+}
+
 impl Submission {
     /// Returns the topics that the visitor opts out of. `None` is everything.
     fn opt_outs<'a>(&'a self, link_topic: Option<&'a str>) -> Vec<Option<&'a str>> {
@@ -2671,6 +2747,7 @@ impl Submission {
             shown_checked: BTreeSet::new(),
             is_paused: value("paused") == Some("on"),
             page: value("page").map(str::to_owned),
+            has_others: form.has_empty_box_of_others(topics),
         };
         for OfferedTopic { name, .. } in topics {
             let is = |prefix: &str| {

@@ -95,6 +95,8 @@ fn a_value_cannot_control_the_terminal_of_whoever_exports_to_it() {
             &["export", "-", "--format", format],
         ));
         let shown = shown(&server, &format!("export - --format {format}"));
+        let json = end(&mut audience_at(&server, &["export", "-", "--json"]));
+        assert_eq!(json.stdout == piped.stdout, format == "jsonl", "{json:?}");
 
         assert!(piped.stdout.contains("\u{9b}2J"), "{piped:?}");
         assert!(shown.stdout.contains(expected), "{shown:?}");

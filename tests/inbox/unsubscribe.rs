@@ -14,7 +14,8 @@ use audience::inbox::{
     EventKey, Fingerprint, HeldClaim, Inbox, InboxError, MemoryStore, NewClaim, NewDelivery,
     RedisStore, SqliteStore, Store, Take, Token,
 };
-use audience::mock::{Dialect, Fault, HtmlForm, MockServer};
+use audience::mock::dialect::PathAddress;
+use audience::mock::{Dialect, Fault, HtmlForm, MockServer, Reason, SeedContact};
 use audience::unsubscribe::{
     ConsentError, ConsentPage, IssueMail, OfferedTopic, OptOutRecord, PageTexts, UnsubscribeLinks,
     UnsubscribeService, UnsubscribeServiceBuilder,
@@ -747,6 +748,88 @@ async fn a_topic_that_the_service_does_not_have_has_no_box_that_opts_out_of_ever
     assert!(page.is_checked("news") && !page.body.contains("offres"));
     assert_eq!(page.body.matches("name=\"page\"").count(), 1);
     assert!(!server.contact(ADA).unwrap().unsubscribed);
+    let everything = post_form(&service, &url, "unsubscribe=all").await;
+    let waiting = get(&service, &url).await;
+    for page in [everything, waiting] {
+        assert!(!page.is_checked("news") && page.body.contains("shown:news"));
+        assert!(!page.body.contains("offres"), "{}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_box_of_a_topic_that_this_process_does_not_offer_is_not_acknowledged() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let (first, other) = (MemoryStore::new(), MemoryStore::new());
+    let newer = service(&server, first);
+    let older = UnsubscribeService::builder(links(), contacts, other)
+        .topic(OfferedTopic::new("offers", "Offers"))
+        .build();
+    let url = links().link(ADA);
+    let page = get(&newer, &url).await;
+
+    let without = post_form(&older, &url, &page.form(&[])).await;
+    let only_this = post_form(&older, &url, "shown:news=on").await;
+    let checked = post_form(&older, &url, &page.form(&["news"])).await;
+
+    assert_eq!(without.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!without.body.contains("shown:news"), "{}", without.body);
+    assert_eq!(only_this.status, StatusCode::BAD_REQUEST);
+    assert_eq!(checked.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_tab_that_shows_an_opt_out_of_everything_opts_out_of_nothing_once_it_has_ended() {
+    let server = mock().await;
+    let contacts = server.client().contacts();
+    let service = service(&server, MemoryStore::new());
+    contacts.unsubscribe(ADA).await.unwrap();
+    let tab = get(&service, &links().link(ADA)).await;
+    contacts.subscribe(ADA).await.unwrap();
+    contacts.set_topic(ADA, "internal", true).await.unwrap();
+
+    post_form(&service, &links().link(ADA), &tab.form(&["news"])).await;
+
+    let ada = server.contact(ADA).unwrap();
+    assert!(
+        ada.topics["news"] && ada.topics["internal"],
+        "{:?}",
+        ada.topics
+    );
+}
+
+#[tokio::test]
+async fn an_opt_out_is_sent_with_the_spelling_that_the_service_has() {
+    let dialect = Dialect {
+        path_address: PathAddress::Exact,
+        ..Dialect::default()
+    };
+    let server = mock_with(dialect).await;
+    server.seed_contact("jürgen@x.io");
+    let service = service(&server, MemoryStore::new());
+
+    let url = one_click_url("JÜRGEN@x.io", "news");
+    post_form(&service, &url, ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(!server.contact("jürgen@x.io").unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn a_client_that_can_send_nothing_loses_no_opt_out() {
+    let server = mock().await;
+    let https = reqwest::Client::builder().https_only(true).build().unwrap();
+    let client = server.client_builder().http_client(https).build().unwrap();
+    let service =
+        UnsubscribeService::builder(links(), client.contacts(), MemoryStore::new()).build();
+
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    post_form(&service, &links().link(ADA), ONE_CLICK).await;
+    let report = service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.failed), (0, 2));
+    assert_eq!(service.pending().await.unwrap(), 2);
 }
 
 #[tokio::test]
@@ -2192,6 +2275,22 @@ async fn a_2xx_response_ends_the_opt_out_of_a_contact_that_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn a_spam_report_keeps_its_reason_although_the_service_is_busy() {
+    let server = mock().await;
+    server.seed_contact(SeedContact::new("eve@x.io").unsubscribed(Reason::Complaint));
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503).method("GET").times(1));
+
+    post_form(&service, &links().link("eve@x.io"), ONE_CLICK).await;
+    let worker = service.worker().backoff(Duration::ZERO, Duration::ZERO);
+    let report = worker.run_until_idle().await.unwrap();
+
+    assert_eq!((report.failed, report.handled), (1, 1));
+    let eve = server.contact("eve@x.io").unwrap();
+    assert_eq!(eve.unsubscribe_reason, "complaint");
+}
+
+#[tokio::test]
 async fn a_spam_report_keeps_its_reason_although_its_contact_cannot_be_read() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
@@ -2469,7 +2568,9 @@ async fn a_parked_opt_out_of_a_new_contact_is_sent_after_a_replay() {
     assert!(service.inbox().replay(&event.id).await.unwrap());
     service.worker().run_until_idle().await.unwrap();
 
-    assert!(server.contact(bob).unwrap().unsubscribed);
+    let stored = server.contact(bob).unwrap();
+    // No person has asked for it.
+    assert_eq!(stored.unsubscribe_reason, "manual");
     assert_eq!(service.pending().await.unwrap(), 0);
 }
 

@@ -950,6 +950,11 @@ impl SqliteStore {
         self.writer.run_exclusive(give_up).await
     }
 
+    /// Fails if the files of the database are no longer those that were opened.
+    fn check_files(&self) -> Result<(), StoreError> {
+        self.shared.check_files().map_err(store_error)
+    }
+
     fn claim_done(
         &self,
         transaction: &Connection,
@@ -962,6 +967,7 @@ impl SqliteStore {
                 "the connection has no transaction: begin one, and claim in it",
             ));
         }
+        self.check_files()?;
         let call = ClaimIn::new(endpoint, event, self);
         let outcome: String = transaction
             .prepare_cached(CLAIM_IN)
@@ -973,10 +979,9 @@ impl SqliteStore {
     /// Reads what [`CLAIM_IN`] returned, and now and then deletes forgotten events: a receiver that only claims in
     /// transactions has no inbox that does.
     fn claimed(&self, outcome: &str, purpose: Purpose) -> Result<ClaimState, StoreError> {
-        // The caller rolls back after an error.
-        self.shared.check_files().map_err(store_error)?;
         let state = state_of_outcome(outcome);
         if let (ClaimState::Fresh { .. }, Purpose::Add) = (state, purpose) {
+            // The caller rolls back.
             self.shared.refuse_if_full().map_err(store_error)?;
         }
         self.purge_if_due();

@@ -457,6 +457,7 @@ impl SqlxSqliteStore {
         event: ClaimTarget<'_>,
         purpose: Purpose,
     ) -> Result<ClaimState, StoreError> {
+        self.store.check_files()?;
         let call = ClaimIn::new(endpoint, event, &self.store);
         let fingerprint = call.fingerprint.as_ref().map(Fingerprint::as_bytes);
         let outcome: String = sqlx::query_scalar(CLAIM_IN)

@@ -129,6 +129,24 @@ fn a_trial_on_a_mock_with_a_seed_file_finds_a_misspelled_topic() {
         let ended = trial(&format!("--mock={seed}"), topic);
         assert_eq!(ended.status.code(), code, "{topic}: {ended:?}");
     }
+    // The contacts of a trial are gone, so the advice is not to import the rejects only.
+    let rejects = folder.path("trial.csv");
+    let mock = format!("--mock={seed}");
+    let arguments = ["--map", "News=topic:newz", "--rejects", &rejects, "--yes"];
+    let ended = Command::new(program("audience"))
+        .args(["import", &list, &mock])
+        .args(arguments)
+        .output();
+    let said = stdout(&ended.unwrap());
+    let advice = format!("\nfix these rows before the import; {rejects} says what is wrong\n");
+    assert!(
+        said.contains("correct a misspelled topic in --map"),
+        "{said}"
+    );
+    assert!(
+        said.contains(&advice) && !said.contains("import that file"),
+        "{said}"
+    );
     // Without a seed file, nobody knows which topics there are.
     let ended = trial("--mock", "newz");
     assert!(ended.status.success(), "{ended:?}");
@@ -864,6 +882,23 @@ fn with_a_misspelled_topic_no_command_is_printed_that_repeats_it_and_the_rejects
     }
     assert_eq!(again.status.code(), Some(0), "{again:?}");
     assert!(!server.contact("ada@x.io").unwrap().answers["news"]);
+    let existing = [
+        &file,
+        "--map",
+        "Weekly=topic:nwes",
+        "--rejects",
+        &rejects,
+        "--on-conflict",
+        "error",
+        "--journal",
+        &folder.path("other.journal"),
+    ];
+    server.reset();
+    let of_existing = self::stdout(&run(Some(&server), &existing));
+    assert!(
+        of_existing.contains(", set --on-conflict to skip, "),
+        "{of_existing}"
+    );
 }
 
 #[test]

@@ -649,6 +649,43 @@ async fn an_unknown_topic_is_a_reject_and_the_rest_is_applied() {
 }
 
 #[tokio::test]
+async fn once_a_misspelled_topic_is_corrected_no_later_run_undoes_an_opt_in() {
+    let nights = Nights::new().await;
+    // A contact that is created, and one that is known.
+    nights.run(&[row(2, "b@x.io")]).await;
+    let misspelled = |key, address| {
+        let nwes = ImportRow::new(contact(address)).opt_out(topic("nwes"));
+        SyncRow::new(key, nwes).subscribed(false)
+    };
+    let table = [misspelled(1, "a@x.io"), misspelled(2, "b@x.io")];
+    let (report, _) = nights.run(&table).await;
+    assert_eq!(report.changes().opt_out_failed(), 2);
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    for address in ["a@x.io", "b@x.io"] {
+        nights.contacts.subscribe(address).await.unwrap();
+    }
+
+    let corrected = [row(1, "a@x.io"), row(2, "b@x.io")];
+    let (report, calls) = nights.run(&corrected).await;
+
+    assert!(report.is_complete(), "{report}: {calls:?}");
+    assert!(!nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+    assert!(nights.run(&corrected).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn an_opt_out_of_a_topic_for_a_contact_that_is_gone_counts_as_skipped() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.contacts.delete("a@x.io").await.unwrap();
+    let no_news = ImportRow::new(contact("a@x.io")).opt_out(topic("news"));
+
+    let (report, _) = nights.run(&[SyncRow::new(1, no_news)]).await;
+
+    assert_eq!((report.opted_out(), report.changes().skipped()), (0, 1));
+}
+
+#[tokio::test]
 async fn the_opt_out_of_a_row_that_is_refused_is_recorded() {
     let nights = Nights::new().await;
     nights.contacts.create("a@x.io").await.unwrap();
