@@ -860,8 +860,9 @@ impl Batch<'_> {
             Log::State(state) => {
                 let outcomes = contacts.iter().zip(&sent.outcomes);
                 let ended = self.rows.iter().zip(outcomes).enumerate();
-                let ended =
-                    ended.filter(|(place, (row, (_, now)))| sent.is_final(*place, row, now));
+                let ended = ended.filter(|(place, (row, (contact, now)))| {
+                    **contact == RowOutcome::NotSent || sent.is_final(*place, row, now)
+                });
                 let ended = ended.map(|(_, (row, (contact, outcome)))| (row, contact, outcome));
                 return state.record_end(ended).await;
             }
@@ -961,9 +962,15 @@ impl OptOuts<'_> {
         let address = row.row.address();
         // An opt-out must not get lost only because the outcome of the row is unknown.
         let was_retried = batch.watch.has_retried();
-        let to_send = row.row.opt_outs().iter().filter(|_| may_exist);
-        let to_send = to_send.filter(|opt_out| row.sends(opt_out, contact, was_retried));
-        let mut to_send: Vec<_> = to_send.cloned().collect();
+        let opt_outs = row.row.opt_outs().iter().filter(|_| may_exist);
+        let (to_send, known): (Vec<_>, Vec<_>) =
+            opt_outs.partition(|opt_out| row.sends(opt_out, contact, was_retried));
+        if contact.is_applied() {
+            for opt_out in known {
+                batch.note_ended(row, opt_out, true);
+            }
+        }
+        let mut to_send: Vec<_> = to_send.into_iter().cloned().collect();
         // The service does not have the contact, as the status of the row says. For a row of a sync that has only
         // opt-outs, there is no status, and the status of an earlier run may be old.
         let is_resumed = matches!(row.to_do, ToDo::OptOuts(_));

@@ -2804,6 +2804,7 @@ impl Upsert<'_> {
         let (contact, members) = self.contact(had);
         let mut opt_outs = UpsertOptOuts {
             to_send: self.row.row.opt_outs().to_vec(),
+            had: before.opt_outs.clone(),
             recorded: before.opt_outs.clone(),
             left: before.left.clone(),
         };
@@ -2854,6 +2855,7 @@ impl Upsert<'_> {
         });
         let mut opt_outs = UpsertOptOuts {
             to_send: self.row.row.opt_outs().to_vec(),
+            had: Vec::new(),
             recorded: Vec::new(),
             left: Vec::new(),
         };
@@ -2939,6 +2941,8 @@ impl Upsert<'_> {
 /// The opt-outs of a row that creates or updates its contact.
 struct UpsertOptOuts {
     to_send: Vec<OptOut>,
+    /// Those that an earlier run has recorded.
+    had: Vec<OptOut>,
     /// Those that are sent only if the contact did not exist: see [`SyncTask::recorded`].
     recorded: Vec<OptOut>,
     /// Those that the service may not have when the contact was sent.
@@ -2964,8 +2968,8 @@ impl UpsertOptOuts {
     /// Returns the entry when the contact was sent, but not its opt-outs.
     fn applied(&self, done: &Entry) -> Entry {
         let mut opt_outs = done.opt_outs.clone();
-        // A later run tells of an opt-in after one that an earlier run has recorded.
-        opt_outs.retain(|opt_out| !has(&self.left, opt_out) || has(&self.recorded, opt_out));
+        // One that an earlier run has recorded is left only in case that the contact is a new one.
+        opt_outs.retain(|opt_out| !has(&self.left, opt_out) || has(&self.had, opt_out));
         Entry {
             opt_outs,
             left: self.left.clone(),

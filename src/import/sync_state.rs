@@ -1405,7 +1405,8 @@ impl StateWriter {
         Ok(())
     }
 
-    /// Records the outcomes that are final: for each row, the one of its contact and the one with its opt-outs.
+    /// Records the outcomes that are final, and which contacts were not sent: for each row, the outcome of its contact and
+    /// the one with its opt-outs.
     pub(super) async fn record_end<'a>(
         &self,
         rows: impl Iterator<Item = (&'a NumberedRow, &'a RowOutcome, &'a RowOutcome)>,
@@ -1422,6 +1423,7 @@ impl StateWriter {
                 _ if task.kind == TaskKind::OptOut => ended.left_of(&task.started, task),
                 _ if is_sent => ended.left_of(&task.applied, task),
                 RowOutcome::Refused { .. } if contact == outcome => task.refused.clone(),
+                RowOutcome::NotSent => task.started.clone().and_then(Entry::not_sent),
                 _ => None,
             });
         }
@@ -1445,6 +1447,17 @@ impl StateWriter {
         let until = Record::HeldUntil(hold_until(wait));
         let line = to_line(&until).map_err(|error| Arc::new(error.into()))?;
         self.appender.append(line).await
+    }
+}
+
+impl Entry {
+    /// Returns the entry of a row whose contact was not sent: it is no new one, so no opt-out is left that an earlier run
+    /// has recorded. `None` if there is none.
+    fn not_sent(mut self) -> Option<Self> {
+        let known = &self.opt_outs;
+        let is_known = |opt_out: &mut OptOut| has(known, opt_out);
+        let removed = self.left.extract_if(.., is_known).count();
+        (removed > 0).then_some(self)
     }
 }
 

@@ -674,6 +674,47 @@ async fn once_a_misspelled_topic_is_corrected_no_later_run_undoes_an_opt_in() {
 }
 
 #[tokio::test]
+async fn a_failure_of_another_opt_out_does_not_undo_an_opt_in_at_the_service() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let no_news = ImportRow::new(contact("a@x.io").first_name("A")).opt_out(topic("news"));
+    let changed = SyncRow::new(1, no_news).subscribed(false);
+    let fails = Fault::status(501).path("/contacts/a%40x.io/unsubscribe");
+    nights.server.fault(fails);
+    let (report, _) = nights.run(std::slice::from_ref(&changed)).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    nights.server.clear_faults();
+
+    nights.run(&[changed]).await;
+
+    let a = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(!a.unsubscribed && !a.topics["news"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_of_before_is_not_sent_again_after_a_night_that_sent_nothing() {
+    let nights = Nights::new().await;
+    let out = |name: &str| {
+        let contact = contact("a@x.io").first_name(name);
+        SyncRow::new(1, ImportRow::new(contact)).subscribed(false)
+    };
+    nights.run(&[out("A")]).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    let fault = Fault::status(401).path("/contacts/batch");
+    nights.server.fault(fault);
+    let stopped = in_time(nights.sync(&[out("B")]).into_future()).await;
+    let report = stopped.unwrap_err();
+    assert_eq!(report.report().changes().not_sent(), 1);
+    nights.server.clear_faults();
+
+    // The next table has only other rows.
+    nights.run(&[]).await;
+
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
 async fn an_opt_out_of_a_topic_for_a_contact_that_is_gone_counts_as_skipped() {
     let nights = Nights::new().await;
     nights.run(&[row(1, "a@x.io")]).await;
