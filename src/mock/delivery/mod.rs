@@ -77,8 +77,10 @@ impl Deliveries {
         if let AttemptKind::Automatic(2..) = attempt.kind {
             let due = Some(Timestamp::from_unix(attempt.due));
             let mut logged = self.log.values_mut().rev();
-            let before = logged
-                .find(|logged| logged.event == attempt.event && logged.attempt.next_at == due);
+            let before = logged.find(|logged| {
+                (logged.event, logged.endpoint) == (attempt.event, attempt.endpoint)
+                    && logged.attempt.next_at == due
+            });
             if let Some(before) = before {
                 before.attempt.next_at = None;
             }
@@ -208,6 +210,7 @@ impl Deliveries {
         // Sorted by the start of the attempts. They end in any order.
         let logged = LoggedAttempt {
             event: started.scheduled.event,
+            endpoint: started.scheduled.endpoint,
             attempt: started.record,
         };
         self.log.insert(started.log_number, logged);
@@ -843,6 +846,8 @@ impl Transcripts {
 struct LoggedAttempt {
     /// The number of the event.
     event: u64,
+    /// The number of the endpoint.
+    endpoint: u64,
     attempt: DeliveryAttempt,
 }
 

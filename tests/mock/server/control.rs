@@ -610,6 +610,28 @@ async fn endpoints_are_added_and_removed_by_name() {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_was_removed_leaves_the_next_attempts_of_the_others() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([500; 2]).await;
+    for name in ["a", "b"] {
+        let endpoint = json!({"url": receiver.url, "secret": SECRET});
+        call(&server, "PUT", &format!("endpoints/{name}"), endpoint).await;
+    }
+    server.send_event(json!({"type": "email.sent"})).await;
+
+    call(&server, "DELETE", "endpoints/a", Value::Null).await;
+
+    let attempts = server.attempts().into_iter();
+    let is_next: Vec<_> = attempts
+        .map(|attempt| (attempt.endpoint, attempt.next_at.is_some()))
+        .collect();
+    assert_eq!(is_next.len(), 2);
+    for (endpoint, is_next) in is_next {
+        assert_eq!(is_next, endpoint == "b", "{endpoint}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_waits_for_the_pending_attempts_of_an_endpoint_that_was_removed() {
     let silent = raw_receiver(|mut stream| async move {
         let _ = stream.read_to_end(&mut Vec::new()).await;
