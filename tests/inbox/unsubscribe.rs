@@ -2569,6 +2569,7 @@ async fn a_parked_opt_out_of_a_new_contact_is_sent_after_a_replay() {
     service.worker().run_until_idle().await.unwrap();
 
     let stored = server.contact(bob).unwrap();
+    assert!(stored.unsubscribed);
     // No person has asked for it.
     assert_eq!(stored.unsubscribe_reason, "manual");
     assert_eq!(service.pending().await.unwrap(), 0);
