@@ -15,9 +15,7 @@ use futures_core::Stream as _;
 use serde_json::json;
 
 use super::contacts::{Filter, on_conflict};
-use super::output::{
-    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, printable_json, say,
-};
+use super::output::{Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say};
 use super::{Confirmation, Connection, Service};
 use crate::causes::with_causes;
 use crate::contacts::{ListContacts, OnConflict};
@@ -26,7 +24,7 @@ use crate::import::{
     Column, CsvInput, ImportFiles, ImportReport, ImportRow, Journal, Safeguard, SyncError,
     SyncReport, SyncRow, SyncState, is_regular_file, with_suffix,
 };
-use crate::terminal::{padded, print, printable};
+use crate::terminal::{padded, print, printable, printable_json};
 use crate::{Error, ErrorKind, shutdown_signal};
 
 /// The CSV file to read.
@@ -543,9 +541,10 @@ impl ImportOptions {
             report.quota_exceeded() || report.is_stopped() || is_unfinished && !is_misspelled;
         // Nothing is left to continue: the mock is gone with all contacts, and has no journals.
         let is_trial = self.service.mock.is_some();
+        // The contacts of these rows exist by now.
         let correct_topic = match self.on_conflict {
-            Some(OnConflict::Error) => CORRECT_TOPIC_OF_EXISTING,
-            _ => CORRECT_TOPIC,
+            Some(OnConflict::Error) => format!("{CORRECT_TOPIC}, set --on-conflict to skip"),
+            _ => CORRECT_TOPIC.to_owned(),
         };
         // It may name the original file, which is then not one of the files to import.
         let without_opt_out_all = match self.opt_out_all.is_empty() {
@@ -583,7 +582,7 @@ impl ImportOptions {
             // The rejects may lack rows.
             Some(_) if error.is_some() => {}
             Some(folder) => lines.push(recipe(
-                is_misspelled.then_some(correct_topic),
+                is_misspelled.then_some(&*correct_topic),
                 folder,
                 self.corrected.len(),
             )),
@@ -662,9 +661,6 @@ fn has_failed_for_good(report: &ImportReport) -> bool {
 
 const CORRECT_TOPIC: &str =
     "correct a misspelled topic in --map (without --map, in the first line of the rejects)";
-
-/// The contacts of these rows exist by now.
-const CORRECT_TOPIC_OF_EXISTING: &str = "correct a misspelled topic in --map (without --map, in the first line of the rejects), set --on-conflict to skip";
 
 const SEE_REJECTS: &str = "use --rejects FILE to see these rows";
 

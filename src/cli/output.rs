@@ -13,8 +13,7 @@ use crate::any_error::STOPPED;
 pub(super) use crate::any_error::{NOT_FOUND, REFUSED};
 use crate::causes::with_causes;
 use crate::contacts::TopicsError;
-pub(super) use crate::terminal::printable_json;
-use crate::terminal::{print, printable};
+use crate::terminal::{print, printable, printable_json};
 use crate::{Error, ErrorCode, ErrorKind, Outcome, exit_status, signals};
 
 /// Why the program could not do what it was asked to.

@@ -817,7 +817,7 @@ mod tests {
         let waits = (1..).map_while(|attempt| {
             // Rather short waits: in 19 of 20 cases, they add up to more.
             let safety = RetrySafety::OnlyIfNotApplied;
-            patient_policy().wait_before_retry(attempt, safety, Failure::NotSent, None, 0.36)
+            patient_policy().wait_before_retry(attempt, safety, Failure::NotSent, None, None, 0.36)
         });
 
         let total: Duration = waits.sum();

@@ -163,7 +163,7 @@ pub(crate) struct Success {
     pub(super) outcome: Outcome,
     /// Whether the request may be sent again without harm.
     pub(super) is_repeatable: bool,
-    /// The body [with escapes](with_escapes), if it was needed.
+    /// The body [with escapes](with_escapes), if it was needed. It is small, because it is a part of each call's future.
     escaped: OnceLock<Option<Arc<Vec<u8>>>>,
 }
 

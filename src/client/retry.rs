@@ -217,30 +217,37 @@ pub(super) enum Failure {
 }
 
 impl RetryPolicy {
-    /// Returns the wait before the next attempt, or `None` if there is to be none. `attempt` is the number of the
-    /// failed attempt, counted from 1. `jitter` is a random number from 0 to 1.
+    /// Returns the wait before the next attempt, or `None` if there is to be none. A wait beyond the deadline would only
+    /// delay the same error. `attempt` is the number of the failed attempt, counted from 1. `deadline` is the time to the
+    /// call's deadline, if it has one. `jitter` is a random number from 0 to 1.
     pub(super) fn wait_before_retry(
         &self,
         attempt: u32,
         safety: RetrySafety,
         failure: Failure,
         retry_after: Option<Duration>,
+        deadline: Option<Duration>,
         jitter: f64,
     ) -> Option<Duration> {
         if attempt >= self.max_attempts || !may_retry(safety, failure) {
             return None;
         }
-        // Most likely, the server closed an idle connection. A new connection works immediately.
-        if failure == Failure::ClosedBeforeResponse && attempt == 1 {
-            return Some(Duration::ZERO);
-        }
         let backoff = backoff(self, attempt, jitter);
-        match retry_after {
-            None => Some(backoff),
+        let wait = match retry_after {
+            // Most likely, the server closed an idle connection. A new connection works immediately.
+            _ if failure == Failure::ClosedBeforeResponse && attempt == 1 => Duration::ZERO,
+            None => backoff,
             // The service would refuse an earlier retry, so there is none.
-            Some(asked) if asked > self.max_retry_after => None,
-            Some(asked) => Some(add_jitter(asked.max(backoff), self, jitter)),
-        }
+            Some(asked) if asked > self.max_retry_after => return None,
+            Some(Duration::ZERO) => add_jitter(backoff, self, jitter),
+            Some(asked) => {
+                let wait = add_jitter(asked.max(backoff), self, jitter);
+                within_deadline(wait, asked, deadline)
+            }
+        };
+        deadline
+            .is_none_or(|deadline| wait < deadline)
+            .then_some(wait)
     }
 
     /// Returns the wait before an attempt, which is zero without a hold, or `None` if the call must fail: the hold ends
@@ -271,11 +278,7 @@ impl RetryPolicy {
 
 /// Shortens a wait, but not below what the service asked for, so that the jitter alone does not exceed the deadline.
 /// `deadline` is the time to it.
-pub(super) fn within_deadline(
-    wait: Duration,
-    asked: Duration,
-    deadline: Option<Duration>,
-) -> Duration {
+fn within_deadline(wait: Duration, asked: Duration, deadline: Option<Duration>) -> Duration {
     match deadline {
         Some(deadline) if asked < deadline => wait.min(asked + (deadline - asked) / 2),
         _ => wait,
@@ -339,14 +342,14 @@ mod tests {
         failure: Failure,
         jitter: f64,
     ) -> Option<Duration> {
-        policy.wait_before_retry(attempt, RetrySafety::Safe, failure, None, jitter)
+        policy.wait_before_retry(attempt, RetrySafety::Safe, failure, None, None, jitter)
     }
 
     /// The decision of the default policy after a 429 with this `Retry-After`.
     fn asked_for(wait: u64, attempt: u32, jitter: f64) -> Option<Duration> {
         let policy = RetryPolicy::exponential();
         let (safety, asked) = (RetrySafety::OnlyIfNotApplied, Some(seconds(wait)));
-        policy.wait_before_retry(attempt, safety, LIMITED, asked, jitter)
+        policy.wait_before_retry(attempt, safety, LIMITED, asked, None, jitter)
     }
 
     #[test]
@@ -354,7 +357,7 @@ mod tests {
         let retries = |safety, failure| {
             let policy = RetryPolicy::exponential();
             policy
-                .wait_before_retry(1, safety, failure, None, 0.5)
+                .wait_before_retry(1, safety, failure, None, None, 0.5)
                 .is_some()
         };
         let transient = |status| match status {
@@ -490,7 +493,7 @@ mod tests {
             .max_retry_after(Duration::MAX);
 
         let asked = Some(Duration::MAX);
-        let wait = policy.wait_before_retry(1, RetrySafety::Safe, LIMITED, asked, 1.0);
+        let wait = policy.wait_before_retry(1, RetrySafety::Safe, LIMITED, asked, None, 1.0);
 
         assert_eq!(wait, Some(Duration::MAX));
     }

@@ -20,7 +20,7 @@ use url::Url;
 use super::Shared;
 use super::call::{CallAttempt, CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
-use super::retry::{Failure, RetryPolicy, within_deadline};
+use super::retry::{Failure, RetryPolicy};
 use crate::causes::causes;
 use crate::error::{CHECK_THE_BASE_URL, is_transient};
 use crate::sync::lock;
@@ -212,8 +212,9 @@ impl Shared {
             self.hold_back_clones(failure, retry_after);
             options.report_failure(failure, failed.error.is_timeout());
             let error = failed.error.after(attempt, worst);
-            let retry = (attempt, safety, failure);
-            let wait = deadline.wait_before_retry(policy, retry, retry_after);
+            let (left, jitter) = (deadline.left(Instant::now()), fastrand::f64());
+            let wait =
+                policy.wait_before_retry(attempt, safety, failure, retry_after, left, jitter);
             let Some(wait) = wait else {
                 return Err(error);
             };
@@ -579,24 +580,6 @@ impl Deadline {
         let limit = self.limit;
         let message = format!("the deadline of {limit:?} passed {when}");
         Error::new(ErrorKind::Timeout, Outcome::NotSent, message)
-    }
-
-    /// Returns the wait before a retry. `None` if the call must fail: a wait beyond the deadline would only delay the same
-    /// error.
-    fn wait_before_retry(
-        self,
-        policy: &RetryPolicy,
-        (attempt, safety, failure): (u32, RetrySafety, Failure),
-        retry_after: Option<Duration>,
-    ) -> Option<Duration> {
-        let left = self.left(Instant::now());
-        let wait =
-            policy.wait_before_retry(attempt, safety, failure, retry_after, fastrand::f64())?;
-        let wait = match retry_after {
-            Some(asked) if !asked.is_zero() => within_deadline(wait, asked, left),
-            _ => wait,
-        };
-        left.is_none_or(|left| wait < left).then_some(wait)
     }
 
     /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.

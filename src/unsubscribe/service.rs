@@ -2711,11 +2711,16 @@ impl Form {
         let shown = self.0.iter();
         let mut shown = shown.filter_map(|(name, _)| name.strip_prefix("shown:"));
         shown.any(|name| {
-            let is_checked = |(each, value): &(String, String)| {
-                each.strip_prefix("topic:") == Some(name) && value == "on"
-            };
-            offered.iter().all(|topic| topic.name != name) && !self.0.iter().any(is_checked)
+            let is_offered = offered.iter().any(|topic| topic.name == name);
+            !is_offered && self.checkbox("topic:", name) != Some(true)
         })
+    }
+
+    /// Returns whether the field with this prefix of a topic is on. `None` if there is no such field.
+    fn checkbox(&self, prefix: &str, topic: &str) -> Option<bool> {
+        let mut fields = self.0.iter();
+        let field = fields.find(|(each, _)| each.strip_prefix(prefix) == Some(topic));
+        field.map(|(_, value)| value == "on")
     }
 }
 
@@ -2750,12 +2755,7 @@ impl Submission {
             has_others: form.has_empty_box_of_others(topics),
         };
         for OfferedTopic { name, .. } in topics {
-            let is = |prefix: &str| {
-                let field = |each: &str| each.strip_prefix(prefix) == Some(name.as_str());
-                let field = form.0.iter().find(|(each, _)| field(each));
-                field.map(|(_, value)| value == "on")
-            };
-            let Some(was_checked) = is("shown:") else {
+            let Some(was_checked) = form.checkbox("shown:", name) else {
                 continue;
             };
             if was_checked {
@@ -2763,7 +2763,7 @@ impl Submission {
             }
             boxes
                 .answers
-                .insert(name.clone(), is("topic:").unwrap_or(false));
+                .insert(name.clone(), form.checkbox("topic:", name).unwrap_or(false));
         }
         (!boxes.answers.is_empty()).then_some(Self::Boxes(boxes))
     }

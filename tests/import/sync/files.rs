@@ -231,28 +231,30 @@ async fn a_firewall_that_refuses_one_contact_does_not_hide_that_the_key_is_of_an
     assert_eq!(nights.server.contact_count(), 0);
 }
 
+/// A table of eight rows, the last one with this address.
+fn eight_rows(address: &str) -> Vec<SyncRow> {
+    let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
+    others.chain([row(8, address)]).collect()
+}
+
 #[tokio::test]
 async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one_everything() {
-    let table = |address: &str| -> Vec<SyncRow> {
-        let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
-        others.chain([row(8, address)]).collect()
-    };
     let nights = Nights::new().await;
-    nights.run(&table("8@x.io")).await;
-    let (report, calls) = nights.run(&table("new@x.io")).await;
+    nights.run(&eight_rows("8@x.io")).await;
+    let (report, calls) = nights.run(&eight_rows("new@x.io")).await;
     assert!(report.is_complete(), "{calls:?}");
     let state = fs::read(&nights.state).unwrap();
     nights.server.reset();
     nights.server.topic("news", true);
 
-    let unchanged = nights.run(&table("new@x.io")).await.1;
-    let newer = table("newer@x.io");
+    let unchanged = nights.run(&eight_rows("new@x.io")).await.1;
+    let newer = eight_rows("newer@x.io");
     let dry = nights.run_with(&newer, SyncContacts::dry_run).await.1;
     for sync in [
         nights.sync(&newer),
         nights.sync(&newer).checks_list(),
         // It would read the list.
-        nights.sync(&table("new@x.io")).checks_list(),
+        nights.sync(&eight_rows("new@x.io")).checks_list(),
     ] {
         nights.server.clear_requests();
         let stopped = in_time(sync.into_future()).await.unwrap_err();
@@ -273,7 +275,7 @@ async fn a_night_with_the_key_of_another_audience_sends_nothing_and_the_next_one
     assert_eq!(fs::read(&nights.state).unwrap(), state);
     // The right audience is back, with all but seven of its contacts.
     nights.server.seed_contact("3@x.io");
-    let (report, _) = nights.run(&table("newer@x.io")).await;
+    let (report, _) = nights.run(&eight_rows("newer@x.io")).await;
     assert!(report.is_complete(), "{report}");
     assert!(nights.server.contact("newer@x.io").is_some());
 }
@@ -1159,21 +1161,17 @@ async fn neither_a_deleted_row_nor_an_address_that_a_row_had_for_one_night_keeps
 
 #[tokio::test]
 async fn a_night_that_only_opts_out_old_addresses_with_the_key_of_another_audience_sends_nothing() {
-    let table = |address: &str| -> Vec<SyncRow> {
-        let others = (1..8).map(|key| row(key, &format!("{key}@x.io")));
-        others.chain([row(8, address)]).collect()
-    };
     let nights = Nights::new().await;
-    nights.run(&table("8@x.io")).await;
+    nights.run(&eight_rows("8@x.io")).await;
     let fault = Fault::status(501).path("/contacts/8%40x.io/unsubscribe");
     nights.server.fault(fault);
-    let (report, _) = nights.run(&table("new@x.io")).await;
+    let (report, _) = nights.run(&eight_rows("new@x.io")).await;
     assert!(!report.is_complete());
     nights.server.reset();
     // Another person, who wants mail of the other audience.
     nights.server.seed_contact("8@x.io");
 
-    let sync = nights.sync(&table("new@x.io"));
+    let sync = nights.sync(&eight_rows("new@x.io"));
     let stopped = in_time(sync.into_future()).await.unwrap_err();
 
     let text = stopped.error().to_string();
